@@ -1,0 +1,3 @@
+"""The failover offset reconciler: the right Kafka offset after a failover, proven before the job starts."""
+
+__version__ = "0.1.0"

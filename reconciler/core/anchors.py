@@ -1,0 +1,168 @@
+"""Anchors: the identity of a record a job processed, and stored offsets paired with them.
+
+The fingerprint's layout is fixed by the product's contract: BLAKE2b (RFC 7693) with a 16-byte digest over
+key then value, each as one byte 0 for null, or one byte 1, its length as 8 bytes big-endian, and its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+NULL = b"\x00"
+PRESENT = b"\x01"
+
+
+def fingerprint(key: bytes | None, value: bytes | None) -> str:
+    """32 hex digits naming a record's key and value; headers, offset and timestamp do not count."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (key, value):
+        if part is None:
+            digest.update(NULL)
+        else:
+            digest.update(PRESENT + len(part).to_bytes(8, "big"))
+            digest.update(part)
+    return digest.hexdigest()
+
+
+class Record(Protocol):
+    """One record as a log reader returns it.
+
+    ``timestamp_ms`` is the record's own Kafka timestamp in ms, or None where the broker keeps none.
+    ``append_time`` is True when the broker stamped it on arrival (LogAppendTime, KIP-32).
+    """
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int | None: ...
+    @property
+    def append_time(self) -> bool: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
+
+
+class Names(Enum):
+    """Which record an anchor names, relative to the stored offset."""
+
+    LAST = "last"
+    """The last processed record: the one before the stored offset. The rule."""
+    NEXT = "next"
+    """The record at the stored offset, not processed yet (the flowlet layout)."""
+    MAX_TIME = "max-time"
+    """No record: the largest event time processed so far (the log saver's ``maxEventTime``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The identity of one record, as far as it is known.
+
+    ``offset`` is in the numbering of the cluster ``cluster_id``. An anchor without timestamp, id and fingerprint
+    says only whose numbering the stored offset is in: this product writes it at the start of an empty log.
+    """
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    id: bytes | None = None
+    fingerprint: str | None = None
+    cluster_id: str | None = None
+    topic_id: str | None = None
+    names: Names = Names.LAST
+
+    def __post_init__(self) -> None:
+        if self.fingerprint is not None and len(self.fingerprint) != 32:
+            raise ValueError(f"a fingerprint is 32 hex digits, not {self.fingerprint!r}")
+        if self.names is Names.MAX_TIME and self.timestamp_ms is None:
+            raise ValueError("a maximum event time needs a timestamp")
+
+    @property
+    def names_a_record(self) -> bool:
+        """True if an id or a fingerprint can tell this record from all others."""
+        return self.names is not Names.MAX_TIME and (self.id is not None or self.fingerprint is not None)
+
+    @property
+    def is_bare(self) -> bool:
+        """True if nothing but the numbering is known."""
+        return self.timestamp_ms is None and self.id is None and self.fingerprint is None
+
+    def numbered_by(self, cluster_id: str | None, topic_id: str | None) -> bool:
+        """True if ``offset`` is in the numbering of this very topic of this cluster.
+
+        A topic id that either side lacks is not held against it; two that differ mean the topic was recreated.
+        """
+        if self.cluster_id is None or self.cluster_id != cluster_id:
+            return False
+        return self.topic_id is None or topic_id is None or self.topic_id == topic_id
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffset:
+    """The next offset to read as a job saved it, with its anchor.
+
+    ``offset`` below 0 is a sentinel: nothing was processed yet. ``written_at_ms`` is when the row was written
+    (epoch ms), where the store knows.
+    """
+
+    offset: int
+    anchor: Anchor | None = None
+    written_at_ms: int | None = None
+
+    @property
+    def is_sentinel(self) -> bool:
+        return self.offset < 0
+
+
+class IdOrder(Enum):
+    """Whether ids grow along a source partition. ``INCREASING`` is strict: no two records share one."""
+
+    OPAQUE = "opaque"
+    INCREASING = "increasing"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How to read a job's identity off a record. The callables never raise: they return None for "not there".
+
+    ``timestamp_of`` gives epoch ms, ``id_of`` the id's bytes. ``record_time`` is True when ``timestamp_of`` is the
+    record's own Kafka timestamp, which is what a broker's time lookup knows.
+    """
+
+    timestamp_of: Callable[[Record], int | None]
+    id_of: Callable[[Record], bytes | None] | None = None
+    id_order: IdOrder = IdOrder.OPAQUE
+    record_time: bool = True
+
+    def anchor_of(self, record: Record, *, cluster_id: str | None, topic_id: str | None) -> Anchor:
+        """The anchor that names ``record``, numbered by the given cluster and topic."""
+        return Anchor(
+            offset=record.offset,
+            timestamp_ms=self.timestamp_of(record),
+            id=self.id_of(record) if self.id_of else None,
+            fingerprint=fingerprint(record.key, record.value),
+            cluster_id=cluster_id,
+            topic_id=topic_id,
+        )
+
+
+def record_timestamp(record: Record) -> int | None:
+    """The record's own Kafka timestamp, epoch ms."""
+    return record.timestamp_ms
+
+
+RECORD_TIME_ONLY = Identity(timestamp_of=record_timestamp)
+"""The identity of a job that names its records by timestamp and fingerprint alone."""
+
+
+def order_key(id_bytes: bytes) -> tuple[int, int, bytes]:
+    """How increasing ids compare: as numbers when they are decimal text, else as bytes; numbers come first."""
+    text = id_bytes.lstrip(b"-")
+    if text.isdigit() and len(text) <= 40 and id_bytes.count(b"-") <= 1:
+        return (0, int(id_bytes), b"")
+    return (1, 0, id_bytes)

@@ -1,0 +1,78 @@
+"""One error root. Every failure is a sentence: what happened, whose move it is, what to do next.
+
+Exit codes are the contract's; nothing else in the product chooses one.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a command's exit status means (fixed by the contract)."""
+
+    OK = 0
+    BUG = 1
+    USAGE = 2
+    CORRECTABLE = 3
+    NEEDS_PERSON = 4
+    CHANGED = 5
+    UNREACHABLE = 6
+    UNKNOWN_OUTCOME = 7
+
+
+class ReconcilerError(Exception):
+    """Root of all errors this product raises on purpose.
+
+    ``message`` says what happened; ``hint`` what to do next. ``retryable`` says whether the same call
+    may succeed later without anybody changing anything.
+    """
+
+    exit_code: ExitCode = ExitCode.BUG
+    retryable: bool = False
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+
+class ConfigError(ReconcilerError):
+    """The configuration or the command line is wrong: the caller's move."""
+
+    exit_code = ExitCode.USAGE
+
+
+class NeedsPerson(ReconcilerError):
+    """Something could not be proven, or a policy says stop: a person must decide."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
+class Changed(ReconcilerError):
+    """The store or destination is not what the plan saw, or the plan is expired or altered. Nothing was written."""
+
+    exit_code = ExitCode.CHANGED
+
+
+class Unreachable(ReconcilerError):
+    """A cluster or store could not be reached, or refused. Nothing was written."""
+
+    exit_code = ExitCode.UNREACHABLE
+    retryable = True
+
+
+class Refused(Unreachable):
+    """A cluster or store answered, and said no (authorization, a live group, a missing table)."""
+
+    retryable = False
+
+
+class OutcomeUnknown(ReconcilerError):
+    """A write was sent and its outcome is unknown, or only part of it happened: apply again."""
+
+    exit_code = ExitCode.UNKNOWN_OUTCOME
+    retryable = True

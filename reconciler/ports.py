@@ -1,0 +1,154 @@
+"""What a destination's log and an offset store must offer. One Protocol each; back-ends are one module each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from reconciler.core.anchors import Record, StoredOffset
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition's full name on one cluster."""
+
+    topic: str
+    partition: int
+
+
+# ---------------------------------------------------------------- logs
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the cluster describes it: its id (KIP-516; None on old brokers) and its partitions' numbers."""
+
+    name: str
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """A cluster and the asked-for topics it has. A topic that does not exist is absent from ``topics``."""
+
+    cluster_id: str
+    topics: Mapping[str, TopicInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """Read the first records at or after ``offset``: at least one unless the log ends, about ``max_records`` at most."""
+
+    partition: TopicPartition
+    offset: int
+    max_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records in offset order, and where to go on reading.
+
+    ``next_offset`` is past every offset this chunk has dealt with, gaps included. Empty ``records`` means that there
+    was none from the asked offset up to ``next_offset``, the log's end as the reader saw it. ``out_of_range`` says
+    that the asked offset is before the log's start (retention) or past its end.
+    """
+
+    records: Sequence[Record]
+    next_offset: int
+    out_of_range: bool = False
+
+
+class LogReader(Protocol):
+    """Reading a cluster's log, batched over partitions.
+
+    Every method answers for exactly the partitions asked, or raises: ``Unreachable`` when brokers cannot be reached
+    in time (the call may be repeated), ``Refused`` when they say no.
+    """
+
+    def describe(self, topics: Iterable[str]) -> ClusterInfo: ...
+
+    def log_starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """First offset that can be read, per partition."""
+
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Offset after the last record any reader may see (the high watermark)."""
+
+    def offsets_for_times(
+        self, asked: Sequence[tuple[TopicPartition, int]]
+    ) -> Sequence[int | None]:
+        """Per question (partition, epoch ms): first offset in log order with a timestamp at or after it, or None."""
+
+    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
+        """One chunk a request, in the requests' order. A partition may be asked at several offsets."""
+
+    def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- stores
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do; the behaviour suite and the commands ask before they rely on it."""
+
+    writable: bool = True
+    keeps_anchors: bool = True
+    keeps_history: bool = False
+    atomic_batches: bool = False
+    """All changes of one ``write`` happen, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One stored offset and the token that a compare-and-set on it needs (opaque, never shown)."""
+
+    key: TopicPartition
+    stored: StoredOffset
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Put ``new`` at ``key`` if the row's version is still ``expected`` (None: there is no row yet).
+
+    ``new`` None deletes the row (a rollback of a row that ``apply`` created).
+    """
+
+    key: TopicPartition
+    expected: str | None
+    new: StoredOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What became of a batch: keys written, and keys whose row had changed (nothing was written to those)."""
+
+    written: tuple[TopicPartition, ...] = ()
+    conflicts: tuple[TopicPartition, ...] = field(default=())
+
+
+class OffsetStore(Protocol):
+    """A place where jobs keep offsets, by group, topic and partition.
+
+    ``Unreachable`` and ``Refused`` as for logs; ``OutcomeUnknown`` when a write may or may not have happened.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def address(self) -> str:
+        """The store's address as configured, without secrets."""
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, of the given topics or all; ordered by topic, partition."""
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """Compare-and-set each change; ``reason`` goes into the history. With ``atomic_batches`` all or none."""
+
+    def check_writable(self, group: str) -> None:
+        """Raise ``Refused`` if a write would be refused now (a group with live members). Writes nothing."""
+
+    def close(self) -> None: ...
