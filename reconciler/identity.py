@@ -1,0 +1,176 @@
+"""From a job's ``[jobs.identity]`` to functions that read timestamp and id off a record.
+
+The functions answer None for whatever is not there or cannot be read (a tombstone, broken JSON, a missing header, a
+user's function that raises): a poisoned record is simply not the anchor, and must never stop a reconciliation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import math
+import re
+from collections.abc import Callable
+from datetime import datetime
+
+from reconciler.core.anchors import Identity, IdOrder, Record, record_timestamp
+from reconciler.core.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+UNITS_PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
+"""How many of a unit make one millisecond."""
+
+_PATH = re.compile(r"^\$(?:\.[^.\[\]]+|\[\d+\])+$")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+Steps = tuple[str | int, ...]
+
+
+def identity_from_spec(
+    timestamp: str = "record", id: str = "none", id_order: str = "opaque", unit: str = "ms"
+) -> Identity:
+    """The Identity that the four settings describe; ``ConfigError`` names the one that is wrong."""
+    if id_order not in ("opaque", "increasing"):
+        raise ConfigError(f'id_order = "{id_order}" is not known: use "opaque" or "increasing".')
+    if unit not in UNITS_PER_MS:
+        raise ConfigError(f'unit = "{unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.')
+    return Identity(
+        timestamp_of=_timestamp_function(timestamp, unit),
+        id_of=_id_function(id),
+        id_order=IdOrder(id_order),
+        record_time=timestamp == "record",
+    )
+
+
+def _timestamp_function(spec: str, unit: str) -> Callable[[Record], int | None]:
+    if spec == "record":
+        return record_timestamp
+    kind, _, rest = spec.partition(":")
+    if kind == "json":
+        steps = _json_steps(spec, rest)
+        return lambda record: _epoch_ms(_json_value(record.value, steps), unit)
+    if kind == "header" and rest:
+        return lambda record: _epoch_ms(_text(_header(record, rest)), unit)
+    raise ConfigError(f'timestamp = "{spec}" is not known: use "record", "json:$.path" or "header:NAME".')
+
+
+def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
+    if spec == "none":
+        return None
+    if spec == "key":
+        return lambda record: record.key
+    kind, _, rest = spec.partition(":")
+    if kind == "header" and rest:
+        return lambda record: _header(record, rest)
+    if kind == "json":
+        steps = _json_steps(spec, rest)
+        return lambda record: json_text(_json_value(record.value, steps))
+    if kind == "python":
+        return _guarded(_load_function(spec, rest))
+    raise ConfigError(
+        f'id = "{spec}" is not known: use "none", "key", "header:NAME", "json:$.path" or "python:module:function".'
+    )
+
+
+def json_text(value: object) -> bytes | None:
+    """A JSON value as an id's bytes: its compact text, a string without its quotes; null is no id."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _json_steps(spec: str, path: str) -> Steps:
+    if not _PATH.match(path):
+        raise ConfigError(f'"{spec}" is not a path this product reads: write it like "json:$.meta.id" or "json:$.items[0]".')
+    return tuple(name if name else int(index) for name, index in _STEP.findall(path))
+
+
+def _json_value(payload: bytes | None, steps: Steps) -> object:
+    if payload is None:
+        return None
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    for step in steps:
+        if isinstance(step, str) and isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(step, int) and isinstance(value, list) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
+def _header(record: Record, name: str) -> bytes | None:
+    """The last header of that name, as Kafka's ``lastHeader`` does."""
+    for key, value in reversed(record.headers):
+        if key == name:
+            return value
+    return None
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _epoch_ms(value: object, unit: str) -> int | None:
+    """A number, decimal text or ISO 8601 text with an offset, as epoch ms rounded down."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            return _iso_ms(value)
+    if isinstance(value, int):
+        return value * 1000 if unit == "s" else value // int(UNITS_PER_MS[unit])
+    if isinstance(value, float) and math.isfinite(value):
+        return math.floor(value / UNITS_PER_MS[unit])
+    return None
+
+
+def _iso_ms(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        return None  # a local time is not a point in time
+    return math.floor(moment.timestamp() * 1000)
+
+
+def _load_function(spec: str, target: str) -> Callable[[Record], object]:
+    module_name, _, function_name = target.partition(":")
+    if not module_name or not function_name:
+        raise ConfigError(f'id = "{spec}" must read "python:package.module:function".')
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f'id = "{spec}": {error}.', hint="Put the module on PYTHONPATH of whoever runs this command."
+        ) from error
+    if not callable(function):
+        raise ConfigError(f'id = "{spec}": {function_name} is not a function.')
+    return function  # type: ignore[no-any-return]
+
+
+def _guarded(function: Callable[[Record], object]) -> Callable[[Record], bytes | None]:
+    """The user's function, unable to stop a run: what it raises is logged and means "no id here"."""
+
+    def id_of(record: Record) -> bytes | None:
+        try:
+            value = function(record)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            log.warning("the id function raised %s at offset %d: treated as no id", type(error).__name__, record.offset)
+            return None
+        return value if isinstance(value, bytes) else json_text(value)
+
+    return id_of
