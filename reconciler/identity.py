@@ -85,7 +85,9 @@ def json_text(value: object) -> bytes | None:
 
 def _json_steps(spec: str, path: str) -> Steps:
     if not _PATH.match(path):
-        raise ConfigError(f'"{spec}" is not a path this product reads: write it like "json:$.meta.id" or "json:$.items[0]".')
+        raise ConfigError(
+            f'"{spec}" is not a path this product reads: write it like "json:$.meta.id" or "json:$.items[0]".'
+        )
     return tuple(name if name else int(index) for name, index in _STEP.findall(path))
 
 
@@ -126,10 +128,11 @@ def _epoch_ms(value: object, unit: str) -> int | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
+        text = value
         try:
-            value = int(value)
+            value = int(text)
         except ValueError:
-            return _iso_ms(value)
+            return _iso_ms(text)
     if isinstance(value, int):
         return value * 1000 if unit == "s" else value // int(UNITS_PER_MS[unit])
     if isinstance(value, float) and math.isfinite(value):

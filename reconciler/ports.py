@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from reconciler.core.anchors import Record, StoredOffset
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.probes import Chunk
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,20 +47,6 @@ class ReadRequest:
     max_records: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Records in offset order, and where to go on reading.
-
-    ``next_offset`` is past every offset this chunk has dealt with, gaps included. Empty ``records`` means that there
-    was none from the asked offset up to ``next_offset``, the log's end as the reader saw it. ``out_of_range`` says
-    that the asked offset is before the log's start (retention) or past its end.
-    """
-
-    records: Sequence[Record]
-    next_offset: int
-    out_of_range: bool = False
-
-
 class LogReader(Protocol):
     """Reading a cluster's log, batched over partitions.
 
@@ -75,9 +62,7 @@ class LogReader(Protocol):
     def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Offset after the last record any reader may see (the high watermark)."""
 
-    def offsets_for_times(
-        self, asked: Sequence[tuple[TopicPartition, int]]
-    ) -> Sequence[int | None]:
+    def offsets_for_times(self, asked: Sequence[tuple[TopicPartition, int]]) -> Sequence[int | None]:
         """Per question (partition, epoch ms): first offset in log order with a timestamp at or after it, or None."""
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:

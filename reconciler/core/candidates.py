@@ -1,0 +1,73 @@
+"""Places where the anchor may be, found by bisection on records actually read.
+
+In a log with re-sent stretches neither ids nor times are monotone, so what bisection finds is a copy of the anchor,
+not its first copy, and a probe below the anchor proves nothing about what lies before it. A candidate therefore never
+decides; it gives the anchor's own Kafka timestamp, which every copy carries, and with it a proven lower bound L(c).
+
+Cost: log2(n) + 1 reads for an increasing id; log2(n) reads and one short scan for a time from the payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reconciler.core.anchors import Anchor, Record
+from reconciler.core.matching import Matcher, Processed
+from reconciler.core.probes import Search, ask_read
+from reconciler.core.question import Question
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, scan_for_anchor
+
+PEEK = 8
+"""Records looked at per bisection step, so that a record without id or time does not end the search."""
+
+
+def find_candidate(question: Question, anchor: Anchor, matcher: Matcher, lower: int, end: int) -> Search[Record | None]:
+    """A record equal to the anchor in [``lower``, ``end``), or None."""
+    for hint in question.hints:
+        if lower <= hint < end:
+            found = yield from _scan(matcher, hint, end, FIRST_READ)
+            if found is not None:
+                return found
+    if matcher.by_order:
+        boundary = yield from _bisect(matcher.compare, lower, end)
+        return (yield from _scan(matcher, boundary, end, PEEK))
+    if anchor.timestamp_ms is None or question.identity.record_time:
+        return None
+    not_before = anchor.timestamp_ms - question.limits.max_disorder_ms
+
+    def compare(record: Record) -> int | None:
+        time = question.identity.timestamp_of(record)
+        return None if time is None else (time > not_before) - (time < not_before)
+
+    boundary = yield from _bisect(compare, lower, end)
+    return (yield from _scan(matcher, boundary, end, LARGEST_READ))
+
+
+def _bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Search[int]:
+    """An offset whose next record compares >= 0 while the one before compares < 0, were the log monotone.
+
+    Invariant: the interval [low, high) shrinks at every step; a record read at or after the middle decides which half
+    stays. A stretch without anything to compare is left to the lower half.
+    """
+    low, high = lower, end
+    while low < high:
+        middle = (low + high) // 2
+        chunk = yield from ask_read(middle, PEEK)
+        place, order = high, None
+        for record in chunk.records:
+            if record.offset >= high:
+                break
+            order = compare(record)
+            if order is not None:
+                place = record.offset
+                break
+        if order is not None and order < 0:
+            low = place + 1
+        else:
+            high = middle
+    return low
+
+
+def _scan(matcher: Matcher, lower: int, end: int, budget: int) -> Search[Record | None]:
+    scan = yield from scan_for_anchor(matcher, Processed(matcher, 0), lower, end, budget, min(budget, FIRST_READ), None)
+    return scan.found

@@ -1,0 +1,117 @@
+"""Is this record the anchor? And, once the anchor is found: is that later record one that was processed?"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, fingerprint, order_key
+
+
+class Matcher:
+    """Compares records with one anchor by all that the anchor knows.
+
+    A strictly increasing id names one record and decides alone. Any other id may have been given twice by a
+    producer, so id, fingerprint and timestamp, as far as known, must all agree. A timestamp that the destination's
+    broker stamped (LogAppendTime) says nothing about the source's and is not compared.
+    """
+
+    def __init__(self, anchor: Anchor, identity: Identity) -> None:
+        self._anchor = anchor
+        self._identity = identity
+        self.by_order = anchor.id is not None and identity.id_of is not None and identity.id_order is IdOrder.INCREASING
+        self._by_id = anchor.id is not None and identity.id_of is not None
+        self._order = order_key(anchor.id) if self.by_order and anchor.id is not None else None
+
+    @property
+    def pins(self) -> bool:
+        """True if a match proves the record; a timestamp alone never does."""
+        return self._by_id or self._anchor.fingerprint is not None
+
+    @property
+    def matched_by(self) -> str:
+        if self._by_id:
+            return "id"
+        return "fingerprint" if self._anchor.fingerprint is not None else "timestamp"
+
+    def is_anchor(self, record: Record) -> bool:
+        """True if ``record`` is the anchor, by everything known. The cheapest test comes first."""
+        if self.by_order:
+            return self._id(record) == self._anchor.id
+        if not self._same_time(record):
+            return False
+        if self._by_id and self._id(record) != self._anchor.id:
+            return False
+        return self._anchor.fingerprint in (None, fingerprint(record.key, record.value))
+
+    def shares_id(self, record: Record) -> bool:
+        """True if the id is the anchor's, whatever the content."""
+        return self._by_id and self._id(record) == self._anchor.id
+
+    def compare(self, record: Record) -> int | None:
+        """-1, 0, 1 as the record's increasing id is below, at or above the anchor's; None if it has none."""
+        found = self._id(record)
+        if self._order is None or found is None:
+            return None
+        key = order_key(found)
+        return (key > self._order) - (key < self._order)
+
+    def _same_time(self, record: Record) -> bool:
+        if self._anchor.timestamp_ms is None or (self._identity.record_time and record.append_time):
+            return True
+        return self._identity.timestamp_of(record) == self._anchor.timestamp_ms
+
+    def _id(self, record: Record) -> bytes | None:
+        return self._identity.id_of(record) if self._identity.id_of else None
+
+
+class Seen(IntEnum):
+    """Whether a record behind the anchor's first copy was processed already."""
+
+    UNPROCESSED = 0
+    PROCESSED = 1
+    POSSIBLY = 2
+    POSSIBLY_IF_EXPIRED = 3
+    """Processed only if its first copy has already been deleted from this log."""
+
+
+class Processed:
+    """Tells re-sent records from new ones behind the first copy of the anchor's record.
+
+    Why it is enough to remember the window between the time bound L(t) and the first copy f: a processed record
+    with a timestamp >= t that is still in the log in front of f cannot lie before L(t), because L(t) is the first
+    offset with such a timestamp. So a record behind f with timestamp >= t whose content is not in the window is new,
+    unless retention has removed its first copy; and then its time is at most t plus the disorder margin.
+    """
+
+    def __init__(self, matcher: Matcher, max_disorder_ms: int) -> None:
+        self._matcher = matcher
+        self._disorder = max_disorder_ms
+        self._window: dict[int, set[str]] = {}
+        self._time: int | None = None
+
+    def remember(self, record: Record, not_before_ms: int | None) -> None:
+        """Note a record of the window, read before the anchor was found."""
+        stamp = record.timestamp_ms
+        if self._matcher.by_order or stamp is None or record.append_time:
+            return
+        if not_before_ms is None or stamp >= not_before_ms:
+            self._window.setdefault(stamp, set()).add(fingerprint(record.key, record.value))
+
+    def found(self, record: Record) -> None:
+        """Note the anchor's first copy; its own Kafka timestamp is the t of the argument above."""
+        self._time = None if record.append_time else record.timestamp_ms
+        self.remember(record, None)
+
+    def judge(self, record: Record) -> Seen:
+        """What a record behind the first copy is."""
+        if self._matcher.by_order:
+            order = self._matcher.compare(record)
+            if order is not None:
+                return Seen.UNPROCESSED if order > 0 else Seen.PROCESSED
+            return Seen.POSSIBLY
+        stamp = record.timestamp_ms
+        if stamp is None or self._time is None or record.append_time or stamp < self._time:
+            return Seen.POSSIBLY
+        if stamp in self._window and fingerprint(record.key, record.value) in self._window[stamp]:
+            return Seen.POSSIBLY
+        return Seen.POSSIBLY_IF_EXPIRED if stamp <= self._time + self._disorder else Seen.UNPROCESSED

@@ -1,0 +1,318 @@
+"""Plans: what was found for every partition, kept as a file that can be checked, shown and applied.
+
+The format ``reconciler.plan/1`` is fixed by the product's contract. ``sha256`` covers the canonical JSON of everything
+else: keys sorted, no spaces, UTF-8 as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import Changed, NeedsPerson
+from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, Verdict
+
+FORMAT = "reconciler.plan/1"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnchor:
+    """An anchor as a plan shows it: the id only as the first 16 hex digits of its SHA-256."""
+
+    offset: int | None
+    timestamp_ms: int | None
+    fingerprint: str | None
+    id_hash: str | None
+
+    @classmethod
+    def of(cls, anchor: Anchor | None) -> PlanAnchor | None:
+        if anchor is None:
+            return None
+        id_hash = hashlib.sha256(anchor.id).hexdigest()[:16] if anchor.id is not None else None
+        return cls(anchor.offset, anchor.timestamp_ms, anchor.fingerprint, id_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One row of a plan. ``resume_offset`` None: nothing was proven, a person must decide."""
+
+    source_topic: str
+    topic: str
+    topic_id: str | None
+    partition: int
+    stored_offset: int | None
+    anchor: PlanAnchor | None
+    verdict: Verdict
+    resume_offset: int | None
+    replay_at_most: int | None
+    replay_exact: int | None
+    matched_by: str | None
+    record_offset: int | None
+    probes: int
+    rounds: int
+    detail: str
+    position: str = "next"
+    set_by_hand: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        names: tuple[str, str, str | None, int],
+        stored: StoredOffset | None,
+        finding: Finding,
+        cost: tuple[int, int],
+        *,
+        set_by_hand: bool = False,
+    ) -> PartitionPlan:
+        """``names`` is (source topic, topic, topic id, partition); ``cost`` is (probes, rounds)."""
+        return cls(
+            *names,
+            stored.offset if stored else None,
+            PlanAnchor.of(stored.anchor) if stored else None,
+            finding.verdict,
+            finding.resume_offset,
+            finding.replay_at_most,
+            finding.replay_exact,
+            finding.matched_by,
+            finding.record_offset,
+            *cost,
+            finding.detail,
+            set_by_hand=set_by_hand,
+        )
+
+    def sees(self, stored: StoredOffset | None) -> bool:
+        """True if a row that a store holds now is the one this row was planned from."""
+        if stored is None:
+            return self.stored_offset is None
+        return self.stored_offset == stored.offset and self.anchor == PlanAnchor.of(stored.anchor)
+
+    def to_json(self) -> dict[str, Any]:
+        anchor = self.anchor
+        return {
+            "source_topic": self.source_topic,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "partition": self.partition,
+            "position": self.position,
+            "stored_offset": self.stored_offset,
+            "anchor": None
+            if anchor is None
+            else {
+                "offset": anchor.offset,
+                "timestamp_ms": anchor.timestamp_ms,
+                "fingerprint": anchor.fingerprint,
+                "id_hash": anchor.id_hash,
+            },
+            "verdict": self.verdict.value,
+            "resume_offset": self.resume_offset,
+            "replay": {"at_most": self.replay_at_most, "exact": self.replay_exact},
+            "evidence": {
+                "matched_by": self.matched_by,
+                "record_offset": self.record_offset,
+                "probes": self.probes,
+                "rounds": self.rounds,
+            },
+            "detail": self.detail,
+            "set_by_hand": self.set_by_hand,
+        }
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> PartitionPlan:
+        anchor, replay, evidence = row["anchor"], row["replay"], row["evidence"]
+        return cls(
+            source_topic=row["source_topic"],
+            topic=row["topic"],
+            topic_id=row["topic_id"],
+            partition=row["partition"],
+            position=row["position"],
+            stored_offset=row["stored_offset"],
+            anchor=None if anchor is None else PlanAnchor(**anchor),
+            verdict=Verdict(row["verdict"]),
+            resume_offset=row["resume_offset"],
+            replay_at_most=replay["at_most"],
+            replay_exact=replay["exact"],
+            matched_by=evidence["matched_by"],
+            record_offset=evidence["record_offset"],
+            probes=evidence["probes"],
+            rounds=evidence["rounds"],
+            detail=row["detail"],
+            set_by_hand=row["set_by_hand"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """All rows of one job; its verdict is the worst of them."""
+
+    name: str
+    group: str
+    store: str
+    partitions: tuple[PartitionPlan, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return max((row.verdict for row in self.partitions), default=Verdict.MATCH)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "group": self.group,
+            "store": self.store,
+            "verdict": self.verdict.value,
+            "partitions": [row.to_json() for row in self.partitions],
+        }
+
+    @classmethod
+    def from_json(cls, job: Mapping[str, Any]) -> JobPlan:
+        rows = tuple(PartitionPlan.from_json(row) for row in job["partitions"])
+        return cls(job["name"], job["group"], job["store"], rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole plan. Times are epoch ms here and RFC 3339 text in the file, which ``stamp`` writes and reads."""
+
+    tool_version: str
+    created_at: str
+    expires_at: str
+    source_alias: str | None
+    source_cluster_id: str | None
+    bootstrap_servers: str
+    cluster_id: str
+    jobs: tuple[JobPlan, ...] = field(default=())
+
+    @property
+    def verdict(self) -> Verdict:
+        return max((job.verdict for job in self.jobs), default=Verdict.MATCH)
+
+    def job(self, name: str | None = None) -> JobPlan:
+        """The job of that name, or the only one there is."""
+        found = [job for job in self.jobs if name is None or job.name == name]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(job.name for job in self.jobs) or "none"
+        raise NeedsPerson(f"Which job? The plan holds: {known}.", hint="Name one of them with --job.")
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON values, ``sha256`` included."""
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "tool_version": self.tool_version,
+            "created_at": self.created_at,
+            "expires_at": self.expires_at,
+            "source": {"alias": self.source_alias, "cluster_id": self.source_cluster_id},
+            "destination": {"bootstrap_servers": self.bootstrap_servers, "cluster_id": self.cluster_id},
+            "jobs": [job.to_json() for job in self.jobs],
+        }
+        return {**content, "sha256": digest(content)}
+
+    def to_text(self) -> str:
+        """The plan as a file's text: one line a partition, so that two plans can be compared by eye."""
+        content = self.to_json()
+        head = json.dumps({**content, "jobs": []}, indent=1, ensure_ascii=False)
+        jobs = ",\n".join(_job_text(job) for job in content["jobs"])
+        return head.replace('"jobs": []', f'"jobs": [\n{jobs}\n ]' if jobs else '"jobs": []', 1) + "\n"
+
+
+def _job_text(job: dict[str, Any]) -> str:
+    rows = ",\n".join("   " + json.dumps(row, ensure_ascii=False) for row in job["partitions"])
+    head = json.dumps({**job, "partitions": []}, ensure_ascii=False)
+    return "  " + head[: -len("[]}")] + (f"[\n{rows}\n  ]}}" if rows else "[]}")
+
+
+def canonical(content: Mapping[str, Any]) -> bytes:
+    """The one byte sequence for these JSON values."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 in hex over the canonical JSON of everything but ``sha256`` itself."""
+    return hashlib.sha256(canonical({key: content[key] for key in content if key != "sha256"})).hexdigest()
+
+
+def parse_plan(text: str) -> Plan:
+    """A plan from its file's text. Raises ``Changed`` if it is not what this product wrote."""
+    again = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Changed(f"The plan is not JSON: {error}.", hint=again) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        raise Changed(f"The file is not a plan of format {FORMAT} (it says {found!r}).", hint=again)
+    if content.get("sha256") != digest(content):
+        raise Changed("The plan was altered after it was made: its sha256 does not fit its content.", hint=again)
+    try:
+        return Plan(
+            tool_version=content["tool_version"],
+            created_at=content["created_at"],
+            expires_at=content["expires_at"],
+            source_alias=content["source"]["alias"],
+            source_cluster_id=content["source"]["cluster_id"],
+            bootstrap_servers=content["destination"]["bootstrap_servers"],
+            cluster_id=content["destination"]["cluster_id"],
+            jobs=tuple(JobPlan.from_json(job) for job in content["jobs"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Changed(f"The plan lacks or misnames a field: {error}.", hint=again) from error
+
+
+# ---------------------------------------------------------------- what may start
+
+
+@dataclass(frozen=True, slots=True)
+class StartPolicy:
+    """When a partition may start without a person: ``behind`` is start, wait or stop; ``max_replay`` in records."""
+
+    behind: str = "start"
+    max_replay: int = 1_000_000
+
+
+def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
+    """Why this partition must not start, and what a person can do; None if it may."""
+    if row.set_by_hand:
+        return None
+    if row.verdict in STOPS:
+        return _ADVICE[row.verdict]
+    if row.verdict in NEEDS_BUDGET and (row.replay_at_most or 0) > policy.max_replay:
+        return (
+            f"up to {row.replay_at_most} records would be read again, more than max_replay = {policy.max_replay}: "
+            f"raise max_replay or scan_records, or --accept {row.verdict.value}"
+        )
+    if row.verdict is Verdict.BEHIND and policy.behind != "start":
+        return f'the mirror has not delivered the anchor (policy: behind = "{policy.behind}"): hook --wait, or --accept behind'
+    return None
+
+
+_ADVICE = {
+    Verdict.LOST: "unprocessed records may be gone: fetch them elsewhere, then --accept lost",
+    Verdict.MISSING: "the destination has no such partition: check [topics] and the mirror, then --accept missing",
+    Verdict.UNRESOLVED: "nothing could be proven: choose an offset with --set TOPIC:PARTITION=OFFSET",
+}
+
+
+def starting_offsets(rows: Iterable[PartitionPlan]) -> dict[str, dict[str, int]]:
+    """Spark's ``startingOffsets``: every destination partition of the rows' topics with its resume offset.
+
+    Raises ``NeedsPerson`` if a row has none: an incomplete map makes Spark start that partition at the earliest.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for row in sorted(rows, key=lambda row: (row.topic, row.partition)):
+        if row.verdict is Verdict.MISSING:
+            continue
+        if row.resume_offset is None:
+            raise NeedsPerson(
+                f"{row.topic}-{row.partition} has no offset to start at ({row.verdict.value}).",
+                hint="Choose one with --set TOPIC:PARTITION=OFFSET and plan again.",
+            )
+        found.setdefault(row.topic, {})[str(row.partition)] = row.resume_offset
+    return found
+
+
+def starting_offsets_json(rows: Iterable[PartitionPlan]) -> str:
+    """``starting_offsets`` as the compact text that Spark's option takes."""
+    return json.dumps(starting_offsets(rows), separators=(",", ":"))

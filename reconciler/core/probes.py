@@ -1,0 +1,103 @@
+"""Questions a search asks of one partition's log, and their answers.
+
+A search is a generator: it yields a round (a tuple of probes), is sent the answers in the same order, and returns a
+``Finding``. It does no I/O, so the same search runs on a broker, on a simulated log and in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from reconciler.core.anchors import Record
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """The first offset that can be read. Answer: int."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The offset after the last visible record (high watermark). Answer: int."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLookup:
+    """The first offset in log order with a timestamp >= ``timestamp_ms`` (ListOffsets). Answer: int or None.
+
+    The broker may name a transaction marker or a record since compacted away: the answer is an offset to read
+    from, not a record's. Every record before it has a smaller timestamp.
+    """
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The first records at or after ``offset``, about ``max_records`` at most. Answer: Chunk.
+
+    ``offset`` lies in the log's range; a Chunk that says otherwise means that retention has moved the range.
+    """
+
+    offset: int
+    max_records: int
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.max_records < 1:
+            raise ValueError(f"nothing to read at {self.offset} for {self.max_records} records")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records in offset order, and where to go on reading.
+
+    ``next_offset`` is past every offset this chunk has dealt with, gaps included. Empty ``records`` means that there
+    was none from the asked offset up to ``next_offset``, which is then the log's end as the reader saw it.
+    """
+
+    records: Sequence[Record]
+    next_offset: int
+    out_of_range: bool = False
+
+
+Probe = LogStart | LogEnd | TimeLookup | Read
+Answer = int | None | Chunk
+Round = tuple[Probe, ...]
+
+T = TypeVar("T")
+Search = Generator[Round, tuple[Answer, ...], T]
+"""A search that ends in a T."""
+
+
+def ask_number(probe: LogStart | LogEnd) -> Search[int]:
+    """One probe whose answer is an offset, in a round of its own."""
+    (answer,) = yield (probe,)
+    return as_int(answer)
+
+
+def ask_lookup(timestamp_ms: int) -> Search[int | None]:
+    """One time lookup in a round of its own."""
+    (answer,) = yield (TimeLookup(timestamp_ms),)
+    return as_lookup(answer)
+
+
+def ask_read(offset: int, max_records: int) -> Search[Chunk]:
+    """One read in a round of its own."""
+    (answer,) = yield (Read(offset, max_records),)
+    if not isinstance(answer, Chunk):
+        raise TypeError(f"a read was answered with {answer!r}")
+    return answer
+
+
+def as_int(answer: Answer) -> int:
+    """An answer that must be an offset."""
+    if not isinstance(answer, int):
+        raise TypeError(f"an offset was asked for, the answer is {answer!r}")
+    return answer
+
+
+def as_lookup(answer: Answer) -> int | None:
+    """An answer that must be an offset or "none"."""
+    return None if answer is None else as_int(answer)

@@ -1,0 +1,60 @@
+"""What one partition's reconciliation is asked, and within which limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reconciler.core.anchors import RECORD_TIME_ONLY, Identity, StoredOffset
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far a search may go.
+
+    ``max_disorder_ms``: if x stands before y in a source partition, x's time is at most y's plus this. It is a
+    statement about the producers; it matters only while the anchor's record has not been found.
+    ``scan_records``: records read in search of the anchor, per partition.
+    ``tail_records``: records read behind the resume point to count the replay, per partition; what is left unread
+    counts as replay, so a small number loosens the bound and never breaks it.
+    """
+
+    max_disorder_ms: int = 0
+    scan_records: int = 100_000
+    tail_records: int = 100_000
+
+    def __post_init__(self) -> None:
+        if self.max_disorder_ms < 0 or self.scan_records < 1 or self.tail_records < 0:
+            raise ValueError("limits are not negative, and a search may read at least one record")
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Where a partition without stored offset starts: ``earliest``, ``latest``, or the first record at a time."""
+
+    place: str = "earliest"
+    timestamp_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.place not in ("earliest", "latest", "time") or (self.place == "time") != (
+            self.timestamp_ms is not None
+        ):
+            raise ValueError(f"cannot start at {self.place!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One destination partition and the stored offset that should be right for it.
+
+    ``anchor_lag``: offsets between the anchor's record and the stored offset (a tracker that ran a while ago); all of
+    them may be records that were processed. ``hints``: offsets that may hold the anchor; tried, never trusted.
+    """
+
+    stored: StoredOffset | None
+    cluster_id: str
+    topic_id: str | None
+    identity: Identity = RECORD_TIME_ONLY
+    limits: Limits = field(default_factory=Limits)
+    new: StartAt = field(default_factory=StartAt)
+    by_row_time: bool = False
+    anchor_lag: int = 0
+    hints: tuple[int, ...] = ()

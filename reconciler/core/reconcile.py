@@ -1,0 +1,96 @@
+"""One partition's reconciliation from its question to its finding."""
+
+from __future__ import annotations
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.matching import Matcher
+from reconciler.core.probes import LogEnd, LogStart, Search, as_int, ask_lookup, ask_number, ask_read
+from reconciler.core.question import Question
+from reconciler.core.scan import last_before
+from reconciler.core.search import search
+from reconciler.core.timebound import judge_by_time, resume_by_time
+from reconciler.core.verdicts import Finding, Verdict
+
+
+def reconcile(question: Question) -> Search[Finding]:
+    """Choose the way by what is stored: nothing, no anchor, an anchor of this log, an anchor of another."""
+    stored = question.stored
+    if stored is None or stored.is_sentinel:
+        return (yield from _start_new(question))
+    if stored.anchor is None:
+        return (yield from _without_anchor(question, stored))
+    if stored.anchor.numbered_by(question.cluster_id, question.topic_id):
+        return (yield from _verify_own(question, stored, stored.anchor))
+    return (yield from search(question, stored.anchor))
+
+
+def _start_new(question: Question) -> Search[Finding]:
+    place = question.new.place
+    if place == "earliest":
+        start = yield from ask_number(LogStart())
+        return Finding(Verdict.NEW, start, 0, 0, detail="no stored offset: starts at the earliest record")
+    start = yield from ask_number(LogStart())
+    end = yield from ask_number(LogEnd())
+    offset, word = end, "the end: records there now are skipped, as the policy says"
+    if question.new.timestamp_ms is not None:
+        lookup = yield from ask_lookup(question.new.timestamp_ms)
+        offset = end if lookup is None else max(lookup, start)
+        word = "the first record of the policy's time"
+    previous = yield from last_before(offset, start)
+    return Finding(
+        Verdict.NEW,
+        offset,
+        0,
+        0,
+        record_offset=previous.offset if previous else None,
+        detail=f"no stored offset: starts at {word}",
+    )
+
+
+def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]:
+    if not question.by_row_time:
+        detail = (
+            'stored without an anchor, so nothing can be checked (policy: no_anchor = "row-time" uses the row\'s time)'
+        )
+        return Finding(Verdict.UNRESOLVED, None, detail=detail)
+    if stored.written_at_ms is None:
+        return Finding(Verdict.UNRESOLVED, None, detail="stored without an anchor, and the row's own time is not known")
+    time = stored.written_at_ms
+    judge = judge_by_time(question, time, time)
+    why = "no anchor: by the time the row was written, less max_disorder; "
+    return (yield from resume_by_time(question, time, judge, absent=True, why=why))
+
+
+def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Search[Finding]:
+    """The anchor is numbered by this very topic: is its record where it says?
+
+    A record that retention or compaction has removed leaves the numbering as it was; another record in its place
+    does not (a truncated log, a restored backup): then the search decides.
+    """
+    answers = yield (LogStart(), LogEnd())
+    start, end = as_int(answers[0]), as_int(answers[1])
+    if stored.offset < start:
+        detail = "retention has deleted unprocessed records: the stored offset is before the oldest record"
+        return Finding(Verdict.LOST, start, 0, 0, detail=detail)
+
+    def match(detail: str, by: str | None = None, record_offset: int | None = None) -> Finding:
+        return Finding(Verdict.MATCH, stored.offset, 0, 0, by, record_offset, detail)
+
+    if stored.offset > end:
+        why = f"the log ends at {end}, before the stored offset: it was cut or replaced; "
+        return (yield from search(question, anchor, why))
+    if anchor.offset is None or anchor.is_bare or anchor.names is Names.MAX_TIME or anchor.offset < start:
+        return match("the numbering is this topic's own; no record is left to compare")
+    if anchor.offset >= end:
+        return (yield from search(question, anchor, f"the log ends at {end}, before the anchor: it was cut; "))
+    chunk = yield from ask_read(anchor.offset, 1)
+    record = chunk.records[0] if chunk.records else None
+    matcher = Matcher(anchor, question.identity)
+    if record is not None and record.offset == anchor.offset:
+        if matcher.is_anchor(record):
+            checked = anchor.offset if anchor.offset < stored.offset else None
+            return match("the anchor is at its own offset", matcher.matched_by, checked)
+        return (yield from search(question, anchor, f"another record is at the anchor's offset {anchor.offset}; "))
+    if anchor.topic_id is not None and anchor.topic_id == question.topic_id:
+        return match("the numbering is this topic's own; the anchor's record was compacted away")
+    return (yield from search(question, anchor, f"no record is at the anchor's offset {anchor.offset}; "))

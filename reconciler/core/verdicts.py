@@ -1,0 +1,69 @@
+"""What can be found for a partition, best to worst, and what a finding carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    """The ten verdicts, ordered by badness: ``max`` of a run's verdicts is the run's."""
+
+    MATCH = "match"
+    MOVED = "moved"
+    NEW = "new"
+    TIED = "tied"
+    BOUNDED = "bounded"
+    REMAPPED = "remapped"
+    BEHIND = "behind"
+    LOST = "lost"
+    MISSING = "missing"
+    UNRESOLVED = "unresolved"
+
+    @property
+    def badness(self) -> int:
+        return _ORDER[self]
+
+    def __lt__(self, other: Verdict) -> bool:
+        return self.badness < other.badness
+
+
+_ORDER = {verdict: place for place, verdict in enumerate(Verdict)}
+
+NEEDS_BUDGET = frozenset({Verdict.BOUNDED, Verdict.REMAPPED})
+"""May start only if the replay stays within ``max_replay``."""
+
+STOPS = frozenset({Verdict.LOST, Verdict.MISSING, Verdict.UNRESOLVED})
+"""Stop unless a person accepts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found for one partition.
+
+    ``replay_at_most`` bounds, in records, what was already processed and will be read again from
+    ``resume_offset``; ``replay_exact`` is set where it is known to the record. ``record_offset`` is the
+    destination record that the resume offset was checked against: the one right before it, or None at the start of a
+    log. ``detail`` is a sentence for a person.
+    """
+
+    verdict: Verdict
+    resume_offset: int | None
+    replay_at_most: int | None = None
+    replay_exact: int | None = None
+    matched_by: str | None = None
+    record_offset: int | None = None
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if self.resume_offset is None and self.verdict not in STOPS:
+            raise ValueError(f"{self.verdict.value} needs a resume offset")
+        if self.resume_offset is not None:
+            if self.resume_offset < 0:
+                raise ValueError("a resume offset is never negative: -1 and -2 mean latest and earliest to Spark")
+            if self.replay_at_most is None or self.replay_at_most < 0:
+                raise ValueError(f"{self.verdict.value} at {self.resume_offset} has no replay bound")
+            if self.record_offset is not None and self.record_offset >= self.resume_offset:
+                raise ValueError("the record checked lies before the resume offset")
+        if self.replay_exact is not None and self.replay_exact != self.replay_at_most:
+            raise ValueError("an exact replay is its own bound")

@@ -1,0 +1,1 @@
+"""Reading a destination's log: Kafka, and an in-memory log that behaves like it."""
