@@ -1,0 +1,69 @@
+"""What all stores share: what a batch of changes must look like, and how a change is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError
+from reconciler.ports import Change, TopicPartition
+
+INT32_MAX = 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One change of one row: what was there, what came, why, and when (epoch ms). None: no row."""
+
+    key: TopicPartition
+    before: StoredOffset | None
+    after: StoredOffset | None
+    reason: str
+    at_ms: int
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise ConfigError for a name that some store would cut off or could not hold.
+
+    A NUL ends a string in C clients: ``a\\0b`` would silently mean the group ``a``.
+    """
+    if not name:
+        raise ConfigError(f"The {what} is empty.", hint="Name it in the configuration.")
+    try:
+        name.encode()
+    except UnicodeEncodeError as err:
+        raise ConfigError(f"The {what} {name!a} is not valid Unicode.", hint="Correct the name.") from err
+    if "\0" in name:
+        raise ConfigError(f"The {what} {name!a} has a NUL character in it.", hint="Correct the name.")
+
+
+def check_changes(group: str, changes: Sequence[Change]) -> None:
+    """Raise ConfigError for names no store can hold, ValueError for a batch no caller should build."""
+    check_name("group's name", group)
+    seen: set[TopicPartition] = set()
+    for change in changes:
+        check_name("topic's name", change.key.topic)
+        if change.key in seen:
+            raise ValueError(f"two changes for {change.key.topic}:{change.key.partition} in one batch")
+        seen.add(change.key)
+        if not 0 <= change.key.partition <= INT32_MAX:
+            raise ValueError(f"{change.key.partition} is not a partition's number")
+        if change.new is not None and not INT64_MIN <= change.new.offset <= INT64_MAX:
+            raise ValueError(f"{change.new.offset} is not an offset")
+
+
+def stamped(stored: StoredOffset, now_ms: int) -> StoredOffset:
+    """``stored`` with its time of writing: its own if it brings one (a rollback, an import), else now."""
+    return stored if stored.written_at_ms is not None else replace(stored, written_at_ms=now_ms)
+
+
+def wanted_topics(topics: Iterable[str] | None) -> frozenset[str] | None:
+    """The topics to read as a set, None for all of them."""
+    return None if topics is None else frozenset(topics)
+
+
+def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str]) -> tuple[TopicPartition, ...]:
+    """Keys whose row is no longer at the expected version; ``versions`` holds the rows there are."""
+    return tuple(change.key for change in changes if versions.get(change.key) != change.expected)
