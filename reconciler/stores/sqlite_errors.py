@@ -1,0 +1,62 @@
+"""SQLite's errors as this product's sentences."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from reconciler.core.errors import ReconcilerError, Refused, Unreachable
+
+_PRIMARY = 0xFF
+"""Extended result codes carry the primary one in their low byte."""
+
+_REFUSALS = {
+    sqlite3.SQLITE_NOTADB: (
+        "{path} is not a SQLite file.",
+        "Correct the store's address, or move the file away.",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        "The offset store {path} is damaged.",
+        "Restore it from a backup, or move it away and import exported anchors.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "The offset store {path} may not be written by this user.",
+        "Make the file and its directory writable for the user that runs this.",
+    ),
+    sqlite3.SQLITE_PERM: (
+        "The offset store {path} may not be opened by this user.",
+        "Make the file readable for the user that runs this.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "The offset store {path} cannot be opened.",
+        "Check that it is a file, and that this user may read it and write to its directory.",
+    ),
+    sqlite3.SQLITE_FULL: (
+        "The disk with the offset store {path} is full; nothing was written.",
+        "Make room, then run again.",
+    ),
+}
+
+
+def primary_code(err: sqlite3.Error) -> int | None:
+    """SQLite's primary result code, None for an error that Python's module raised by itself."""
+    code: int | None = getattr(err, "sqlite_errorcode", None)
+    return None if code is None else code & _PRIMARY
+
+
+def explain(err: sqlite3.Error, path: str, waited_s: float) -> ReconcilerError | None:
+    """The error to raise instead, None for one that only a bug can cause."""
+    code = primary_code(err)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Unreachable(
+            f"The offset store {path} stayed locked by another program for {waited_s:g} s; nothing was written.",
+            hint="Let that program finish, then run again.",
+        )
+    if code == sqlite3.SQLITE_IOERR:
+        return Unreachable(
+            f"The disk with the offset store {path} failed ({err}); nothing was written.",
+            hint="Check the disk, then run again.",
+        )
+    if code in _REFUSALS:
+        message, hint = _REFUSALS[code]
+        return Refused(message.format(path=path), hint=hint)
+    return None

@@ -1,0 +1,76 @@
+"""The stores under test and what each may be asked, for the behaviour suite and its neighbours."""
+
+import itertools
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reconciler.ports import Change, OffsetStore, TopicPartition
+from reconciler.stores.registry import open_store
+
+NOW = 1_700_000_000_000
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One store: how to open it anew, topics it can hold, and guards for what not every store can do."""
+
+    open: Callable[[], OffsetStore]
+    topics: tuple[str, str]
+    real_compare_and_set: bool = True
+    any_topic_name: bool = True
+    sentinels: bool = True
+    deletes_single_rows: bool = True
+
+    def key(self, partition: int = 0, topic: int = 0) -> TopicPartition:
+        return TopicPartition(self.topics[topic], partition)
+
+    @staticmethod
+    def group(prefix: str = "st-group") -> str:
+        return f"{prefix}-{uuid.uuid4().hex[:8]}-{next(_numbers)}"
+
+
+def sqlite_case(directory) -> Case:
+    return Case(lambda: open_store(f"sqlite:///{directory}/offsets.db"), ("events", "a.events"))
+
+
+def memory_case() -> Case:
+    name = uuid.uuid4().hex
+    return Case(lambda: open_store(f"memory:{name}"), ("events", "a.events"))
+
+
+def kafka_case(bootstrap: str) -> Case:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    topics = (f"st-events-{uuid.uuid4().hex}", f"st-a.events-{uuid.uuid4().hex}")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for created in admin.create_topics([NewTopic(topic, 4, 1) for topic in topics]).values():
+        created.result()
+    return Case(
+        lambda: open_store("kafka-group:", kafka_client={"bootstrap.servers": bootstrap}),
+        topics,
+        real_compare_and_set=False,
+        any_topic_name=False,
+        sentinels=False,
+        deletes_single_rows=False,
+    )
+
+
+def put(store: OffsetStore, group: str, rows: dict, *, now_ms: int = NOW, reason: str = "test"):
+    """Write rows whatever their version is; returns the result."""
+    versions = {row.key: row.version for row in (store.read(group) if exists(store, group) else [])}
+    changes = [Change(key, versions.get(key), stored) for key, stored in rows.items()]
+    return store.write(group, changes, reason=reason, now_ms=now_ms)
+
+
+def exists(store: OffsetStore, group: str) -> bool:
+    """False for a store that cannot be read yet, because its first write makes it."""
+    from reconciler.core.errors import Refused
+
+    try:
+        store.read(group)
+    except Refused:
+        return False
+    return True

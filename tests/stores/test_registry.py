@@ -1,0 +1,96 @@
+"""Opening stores by address: what is understood, and what is said of the rest."""
+
+import subprocess
+import sys
+
+import pytest
+
+from reconciler.core.errors import ConfigError
+from reconciler.stores import registry
+from reconciler.stores.addresses import without_secrets
+from reconciler.stores.registry import Scheme, open_store
+
+
+@pytest.mark.parametrize("address", ["redis://localhost", "localhost:9092", "sqlit:///x", "mongodb+srv://u:pw@h"])
+def test_an_unknown_scheme_is_answered_with_the_known_ones(address):
+    with pytest.raises(ConfigError, match="There is no store with the scheme") as caught:
+        open_store(address)
+    assert "sqlite:///offsets.db · kafka-group: · memory:NAME" in str(caught.value)
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["", "offsets.db", ":x", "/tmp/x:y"])
+def test_an_address_without_scheme_is_refused(address):
+    with pytest.raises(ConfigError, match="has no scheme"):
+        open_store(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["sqlite:x.db", "sqlite://x.db", "sqlite:///", "sqlite:///:memory:", "sqlite:////d/"]
+)
+def test_a_wrong_sqlite_address_is_refused(address):
+    with pytest.raises(ConfigError, match="not the address of a SQLite store"):
+        open_store(address)
+
+
+def test_a_wrong_memory_address_is_refused():
+    with pytest.raises(ConfigError, match="not the address of a memory store"):
+        open_store("memory://x")
+
+
+def test_the_group_store_takes_its_cluster_from_the_destination():
+    with pytest.raises(ConfigError, match="needs the destination's client settings"):
+        open_store("kafka-group:")
+    with pytest.raises(ConfigError, match="needs the destination's client settings"):
+        open_store("kafka-group:", kafka_client={"client.id": "x"})
+    with pytest.raises(ConfigError, match="nothing behind it"):
+        open_store("kafka-group:clicks", kafka_client={"bootstrap.servers": "localhost:1"})
+    assert open_store("kafka-group:", kafka_client={"bootstrap.servers": "x"}).address == "kafka-group:"
+
+
+def test_a_missing_client_names_what_to_install(monkeypatch):
+    some = Scheme("reconciler.stores.memory", "some:", client="no_such_client", extra="some")
+    monkeypatch.setattr(registry, "SCHEMES", {"some": some})
+    with pytest.raises(ConfigError) as caught:
+        open_store("some:")
+    assert "no_such_client, which is not installed" in caught.value.message
+    assert caught.value.hint == "Run: pip install 'failover-offset-reconciler[some]'"
+
+
+def test_stores_of_one_name_share_their_rows():
+    one, two, other = open_store("memory:shared"), open_store("MEMORY:shared"), open_store("memory:")
+    from store_cases import put
+
+    from reconciler.core.anchors import StoredOffset
+    from reconciler.ports import TopicPartition
+
+    put(one, "g", {TopicPartition("t", 0): StoredOffset(1)})
+    assert two.read("g") == one.read("g") != []
+    assert other.read("g") == []
+
+
+def test_opening_loads_only_what_the_address_asks_for():
+    program = (
+        "import sys; from reconciler.stores.registry import open_store; open_store('memory:');"
+        "print(sorted({'sqlite3', 'confluent_kafka', 'tenacity', 'pyspark'} & set(sys.modules)))"
+        ";open_store('kafka-group:', kafka_client={'bootstrap.servers': 'x'}); print('confluent_kafka' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "False"]
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("sqlite:////a/b@c.db", "sqlite:////a/b@c.db"),
+        ("kafka-group:", "kafka-group:"),
+        ("postgresql://u:pw@h:5432/db?sslmode=require", "postgresql://h:5432/db?sslmode=require"),
+        ("postgresql://h/db?user=u&password=pw", "postgresql://h/db?user=u"),
+        ("hbase://h1:9090/t?layout=cloudera&token=pw", "hbase://h1:9090/t?layout=cloudera"),
+        ("zookeeper://u:p@w@h1:1,h2:2/chroot", "zookeeper://h1:1,h2:2/chroot"),
+        ("postgresql://[u:pw@h", "postgresql:"),
+    ],
+)
+def test_addresses_are_shown_without_secrets(address, shown):
+    assert without_secrets(address) == shown
+    assert "pw" not in without_secrets(address)

@@ -1,0 +1,287 @@
+"""What every offset store does alike. One suite; a guard skips what a store does not claim."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from store_cases import NOW, Case, exists, kafka_case, memory_case, put, sqlite_case
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError
+from reconciler.ports import Change, TopicPartition
+
+FULL = Anchor(
+    offset=41,
+    timestamp_ms=1_699_999_999_999,
+    id=b"order-17",
+    fingerprint=fingerprint(b"k", b"v"),
+    cluster_id="cluster-a",
+    topic_id="topic-1",
+)
+SHAPES = {
+    "full": FULL,
+    "none": None,
+    "bare": Anchor(),
+    "numbering only": Anchor(cluster_id="c", topic_id="t"),
+    "binary id": Anchor(offset=1, id=bytes(range(256)), fingerprint=fingerprint(None, None)),
+    "empty id": Anchor(offset=1, id=b""),
+    "unicode ids": Anchor(offset=1, cluster_id="kläster", topic_id="主題"),
+    "fingerprint only": Anchor(fingerprint=fingerprint(b"", None)),
+    "time only": Anchor(timestamp_ms=0),
+    "early time": Anchor(timestamp_ms=-1),
+    "largest": Anchor(offset=2**63 - 1, timestamp_ms=2**63 - 1),
+    "the record at the offset": Anchor(offset=42, timestamp_ms=5, names=Names.NEXT),
+    "largest event time": Anchor(timestamp_ms=5, names=Names.MAX_TIME),
+}
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("kafka-group", marks=pytest.mark.system)])
+def case(request, tmp_path) -> Case:
+    if request.param == "memory":
+        return memory_case()
+    if request.param == "sqlite":
+        return sqlite_case(tmp_path)
+    return kafka_case(request.getfixturevalue("clusters").destination.bootstrap)
+
+
+@pytest.fixture
+def store(case):
+    opened = case.open()
+    if not exists(opened, "st-any"):
+        put(opened, "st-any", {case.key(): StoredOffset(1)})
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def group(case):
+    return case.group()
+
+
+def only_row(store, group):
+    (row,) = store.read(group)
+    return row
+
+
+def test_a_group_nobody_wrote_is_empty(store, group):
+    assert store.read(group) == []
+    store.check_writable(group)
+    assert store.write(group, [], reason="nothing", now_ms=NOW).written == ()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_of_anchor_reads_back(store, case, group, shape):
+    stored = StoredOffset(42, SHAPES[shape], written_at_ms=NOW - 5)
+    result = put(store, group, {case.key(): stored})
+    assert (result.written, result.conflicts) == ((case.key(),), ())
+    assert only_row(store, group).stored == stored
+
+
+@pytest.mark.parametrize("topic", ["thème", "主題", "a b", "a\nb", "x" * 400, "'; DROP TABLE--", "%s?#"])
+def test_any_topic_name_reads_back(store, case, group, topic):
+    if not case.any_topic_name:
+        pytest.skip("Kafka itself decides which topics there are")
+    key = TopicPartition(topic, 7)
+    put(store, group, {key: StoredOffset(1, FULL)})
+    assert only_row(store, group).key == key
+
+
+@pytest.mark.parametrize("name", ["gé 日本", "a b", "'; DROP TABLE--", "%s?#", "g:1"])
+def test_any_group_name_reads_back(store, case, name):
+    group = case.group(f"st-{name}")
+    put(store, group, {case.key(): StoredOffset(3, FULL)})
+    assert only_row(store, group).stored.offset == 3
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "a\ud800"])
+def test_names_no_store_can_hold_are_refused(store, case, name):
+    with pytest.raises(ConfigError):
+        store.read(name)
+    with pytest.raises(ConfigError):
+        store.check_writable(name)
+    with pytest.raises(ConfigError):
+        store.write(name, [Change(case.key(), None, StoredOffset(1))], reason="test", now_ms=NOW)
+    change = Change(TopicPartition(name, 0), None, StoredOffset(1))
+    with pytest.raises(ConfigError):
+        store.write("st-group", [change], reason="test", now_ms=NOW)
+
+
+def test_a_batch_that_names_a_partition_twice_is_a_bug_of_the_caller(store, case, group):
+    twice = [Change(case.key(), None, StoredOffset(offset)) for offset in (1, 2)]
+    with pytest.raises(ValueError, match="two changes"):
+        store.write(group, twice, reason="test", now_ms=NOW)
+    assert store.read(group) == []
+
+
+@pytest.mark.parametrize("offset", [-1, -2])
+def test_a_sentinel_reads_back(store, case, group, offset):
+    if not case.sentinels:
+        pytest.skip("this store holds no negative offsets")
+    put(store, group, {case.key(): StoredOffset(offset)})
+    assert only_row(store, group).stored.is_sentinel
+
+
+def test_rows_come_ordered_and_by_topic(store, case, group):
+    keys = [case.key(partition, topic) for topic in (1, 0) for partition in (3, 0, 2)]
+    put(store, group, {key: StoredOffset(key.partition) for key in keys})
+    assert [row.key for row in store.read(group)] == sorted(keys)
+    first = case.topics[0]
+    assert {row.key.topic for row in store.read(group, [first])} == {first}
+    assert len(store.read(group, iter(case.topics))) == 6
+    assert store.read(group, []) == []
+    assert store.read(group, ["st-none-such"]) == []
+
+
+def test_groups_do_not_mix(store, case):
+    base = case.group()
+    groups = [base, base + "0", base + "%", base.upper()]
+    for number, group in enumerate(groups):
+        put(store, group, {case.key(): StoredOffset(number)})
+    assert [only_row(store, group).stored.offset for group in groups] == [0, 1, 2, 3]
+
+
+def test_the_time_of_writing_is_now_unless_the_row_brings_its_own(store, case, group):
+    put(store, group, {case.key(0): StoredOffset(1), case.key(1): StoredOffset(1, FULL, 77)}, now_ms=NOW)
+    assert [row.stored.written_at_ms for row in store.read(group)] == [NOW, 77]
+
+
+def test_a_row_written_again_has_another_version(store, case, group):
+    put(store, group, {case.key(): StoredOffset(1)}, now_ms=NOW)
+    first = only_row(store, group)
+    put(store, group, {case.key(): StoredOffset(2)}, now_ms=NOW)
+    assert only_row(store, group).version != first.version
+    put(store, group, {case.key(): StoredOffset(1)}, now_ms=NOW)
+    if case.real_compare_and_set:
+        assert only_row(store, group).version != first.version
+
+
+def test_reading_alone_does_not_change_a_version(store, case, group):
+    put(store, group, {case.key(): StoredOffset(1, FULL)})
+    assert store.read(group) == store.read(group) == case.open().read(group)
+
+
+def test_a_stale_version_changes_nothing(store, case, group):
+    put(store, group, {case.key(): StoredOffset(1)})
+    stale = only_row(store, group)
+    put(store, group, {case.key(): StoredOffset(2)})
+    result = store.write(group, [Change(case.key(), stale.version, StoredOffset(3))], reason="test", now_ms=NOW)
+    assert (result.written, result.conflicts) == ((), (case.key(),))
+    assert only_row(store, group).stored.offset == 2
+
+
+def test_expecting_no_row_conflicts_with_one(store, case, group):
+    put(store, group, {case.key(): StoredOffset(1)})
+    result = store.write(group, [Change(case.key(), None, StoredOffset(2))], reason="test", now_ms=NOW)
+    assert result.conflicts == (case.key(),)
+    assert only_row(store, group).stored.offset == 1
+
+
+def test_expecting_a_row_conflicts_with_none(store, case, group):
+    for new in (StoredOffset(2), None):
+        result = store.write(group, [Change(case.key(), "1", new)], reason="test", now_ms=NOW)
+        assert result.conflicts == (case.key(),)
+    assert store.read(group) == []
+
+
+def test_of_a_batch_with_a_conflict_none_or_only_the_good_are_written(store, case, group):
+    put(store, group, {case.key(0): StoredOffset(1)})
+    changes = [Change(case.key(n), None, StoredOffset(10 + n)) for n in (2, 0, 1)]
+    result = store.write(group, changes, reason="test", now_ms=NOW)
+    assert result.conflicts == (case.key(0),)
+    found = {row.key.partition: row.stored.offset for row in store.read(group)}
+    if store.capabilities.atomic_batches:
+        assert (result.written, found) == ((), {0: 1})
+    else:
+        assert (set(result.written), found) == ({case.key(1), case.key(2)}, {0: 1, 1: 11, 2: 12})
+
+
+def test_all_rows_of_a_group_can_be_deleted(store, case, group):
+    put(store, group, {case.key(n): StoredOffset(n) for n in range(3)})
+    gone = [Change(row.key, row.version, None) for row in store.read(group)]
+    assert len(store.write(group, gone, reason="rollback", now_ms=NOW).written) == 3
+    assert store.read(group) == []
+    put(store, group, {case.key(): StoredOffset(5)})
+    assert only_row(store, group).stored.offset == 5
+
+
+def test_one_row_can_be_deleted(store, case, group):
+    if not case.deletes_single_rows:
+        pytest.skip("this store deletes whole groups only")
+    put(store, group, {case.key(n): StoredOffset(n) for n in range(2)})
+    first, second = store.read(group)
+    stale = store.write(group, [Change(first.key, second.version, None)], reason="no", now_ms=NOW)
+    assert stale.conflicts == (first.key,)
+    store.write(group, [Change(first.key, first.version, None)], reason="yes", now_ms=NOW)
+    assert store.read(group) == [second]
+
+
+def test_a_row_deleted_and_made_again_has_another_version(store, case, group):
+    if not case.real_compare_and_set:
+        pytest.skip("this store's versions are digests of the content")
+    seen = set()
+    for _ in range(3):
+        put(store, group, {case.key(): StoredOffset(1)})
+        row = only_row(store, group)
+        seen.add(row.version)
+        store.write(group, [Change(row.key, row.version, None)], reason="test", now_ms=NOW)
+    assert len(seen) == 3
+
+
+def test_deleting_what_is_not_there_is_nothing(store, case, group):
+    result = store.write(group, [Change(case.key(), None, None)], reason="test", now_ms=NOW)
+    assert (result.written, result.conflicts) == ((case.key(),), ())
+    assert store.read(group) == []
+
+
+def test_rows_survive_closing_and_opening(store, case, group):
+    put(store, group, {case.key(): StoredOffset(9, FULL)})
+    before = store.read(group)
+    store.close()
+    again = case.open()
+    assert again.read(group) == before
+    assert again.address == store.address
+    again.close()
+
+
+def test_history_tells_every_change(store, case, group):
+    if not store.capabilities.keeps_history:
+        pytest.skip("this store keeps no history")
+    first, second = StoredOffset(1, FULL, 5), StoredOffset(2, None, 6)
+    put(store, group, {case.key(): first}, now_ms=5, reason="one")
+    put(store, group, {case.key(): second}, now_ms=6, reason="two")
+    row = only_row(store, group)
+    store.write(group, [Change(row.key, "stale", StoredOffset(3))], reason="no", now_ms=7)
+    store.write(group, [Change(row.key, row.version, None)], reason="three", now_ms=8)
+    told = [(e.key, e.before, e.after, e.reason, e.at_ms) for e in store.history(group)]
+    key = case.key()
+    assert told == [
+        (key, None, first, "one", 5),
+        (key, first, second, "two", 6),
+        (key, second, None, "three", 8),
+    ]
+    assert store.history(case.group()) == []
+
+
+def test_of_concurrent_writers_exactly_one_wins_each_round(store, case, group):
+    if not case.real_compare_and_set:
+        pytest.skip("this store has no compare-and-set of its own")
+    writers, rounds = 8, 10
+    put(store, group, {case.key(): StoredOffset(0)})
+    barrier = threading.Barrier(writers)
+
+    def write(number: int) -> list[bool]:
+        won = []
+        for turn in range(1, rounds + 1):
+            mine = case.open()
+            barrier.wait()
+            row = only_row(mine, group)
+            barrier.wait()
+            new = StoredOffset(turn, Anchor(offset=number))
+            result = mine.write(group, [Change(row.key, row.version, new)], reason="race", now_ms=turn)
+            won.append(bool(result.written))
+        return won
+
+    with ThreadPoolExecutor(writers) as pool:
+        outcomes = list(pool.map(write, range(writers)))
+    assert [sum(turn) for turn in zip(*outcomes, strict=True)] == [1] * rounds
+    assert only_row(store, group).stored.offset == rounds
