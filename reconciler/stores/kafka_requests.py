@@ -1,0 +1,161 @@
+"""The admin requests that the group store makes, in this product's words and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AclOperation, AdminClient
+
+from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.ports import TopicPartition
+from reconciler.stores import _kafka
+from reconciler.stores.kafka_rows import Committed, GroupState
+
+_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
+_LIVE = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    }
+)
+"""How a broker refuses a change from outside to a group that has members."""
+
+
+class Requests:
+    """One cluster's groups. Every method raises Unreachable and Refused as ``_kafka.Admin.call`` does."""
+
+    def __init__(self, client: Mapping[str, str], *, timeout_s: float) -> None:
+        self._admin = _kafka.Admin(client, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def committed(self, group: str, keys: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
+        """The group's committed offsets, of the given partitions or all.
+
+        Offsets in an open transaction are waited for. Only a request that names a partition learns of them where
+        the partition has no committed offset yet.
+        """
+        asked = None if keys is None else [KafkaPartition(key.topic, key.partition) for key in keys]
+
+        def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
+            request = [ConsumerGroupTopicPartitions(group, asked)]
+            futures = client.list_consumer_group_offsets(request, require_stable=True, request_timeout=timeout_s)
+            rows = futures[group].result().topic_partitions
+            for row in rows:
+                if row.error is not None and row.error.code() not in _NO_TOPIC:
+                    raise KafkaException(row.error)
+            return list(rows)
+
+        rows = self._admin.call(f"read the offsets of group {group!r}", ask)
+        return {
+            TopicPartition(row.topic, row.partition): Committed(row.offset, row.metadata or "")
+            for row in rows
+            if row.error is None and row.offset >= 0
+        }
+
+    def state(self, group: str) -> GroupState:
+        """Whether the group has members, and who they are."""
+
+        def ask(client: AdminClient, timeout_s: float) -> GroupState:
+            futures = client.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=timeout_s
+            )
+            try:
+                found = futures[group].result()
+            except KafkaException as err:
+                if err.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return GroupState("DEAD")
+                raise
+            allowed = found.authorized_operations
+            return GroupState(
+                state=found.state.name,
+                members=tuple(f"{member.client_id} at {member.host.lstrip('/')}" for member in found.members),
+                may_commit=not allowed or AclOperation.READ in allowed or AclOperation.ALL in allowed,
+            )
+
+        return self._admin.call(f"look at the members of group {group!r}", ask)
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, frozenset[int]]:
+        """The partitions' numbers of those of the topics that exist. Creates none."""
+        names = sorted(topics)
+
+        def ask(client: AdminClient, timeout_s: float) -> dict[str, frozenset[int]]:
+            found = {}
+            futures = client.describe_topics(TopicCollection(names), request_timeout=timeout_s)
+            for name, future in futures.items():
+                try:
+                    found[name] = frozenset(partition.id for partition in future.result().partitions)
+                except KafkaException as err:
+                    if err.args[0].code() not in _NO_TOPIC:
+                        raise
+            return found
+
+        return self._admin.call(f"look up {_some(names)}", ask)
+
+    def commit(self, group: str, rows: Mapping[TopicPartition, Committed]) -> None:
+        """Commit the rows as one request.
+
+        Raises Refused where the broker took none, OutcomeUnknown where it took some, or did not answer.
+        """
+        asked = [KafkaPartition(key.topic, key.partition, row.offset, row.metadata) for key, row in rows.items()]
+
+        def ask(client: AdminClient, timeout_s: float) -> None:
+            request = [ConsumerGroupTopicPartitions(group, asked)]
+            futures = client.alter_consumer_group_offsets(request, request_timeout=timeout_s)
+            answers = futures[group].result().topic_partitions
+            failed = [answer for answer in answers if answer.error is not None]
+            if failed and len(failed) == len(answers):
+                raise KafkaException(failed[0].error)
+            if failed:
+                first = f"{failed[0].topic}:{failed[0].partition}: {failed[0].error.str()}"
+                raise outcome_unknown(group, f"{len(failed)} of {len(answers)} rows were refused ({first}).")
+
+        self._sent(group, f"commit offsets of group {group!r}", ask)
+
+    def delete_group(self, group: str) -> None:
+        """Delete the group with all its offsets. A group that is gone already is no error."""
+
+        def ask(client: AdminClient, timeout_s: float) -> None:
+            try:
+                client.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
+            except KafkaException as err:
+                if err.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+
+        self._sent(group, f"delete group {group!r}", ask)
+
+    def _sent(self, group: str, doing: str, ask: _kafka.Ask[None]) -> None:
+        try:
+            self._admin.call(doing, ask)
+        except Unreachable as err:
+            if _kafka.may_have_happened(err.__cause__):
+                raise outcome_unknown(group, err.message) from err
+            if _kafka.code_of(err.__cause__) in _LIVE:
+                raise Refused(
+                    f"Could not {doing}: it has live members; nothing was written by this request.",
+                    hint="Stop the job, wait until its members have left, then run again.",
+                ) from err
+            raise
+
+
+def outcome_unknown(group: str, what: str) -> OutcomeUnknown:
+    """A write that was sent, and may have happened in whole, in part or not at all."""
+    return OutcomeUnknown(
+        f"Whether all offsets of group {group!r} were written is not known: {what}",
+        hint="Run apply again: it reads what is there and writes only what is missing.",
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return f"topic {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
