@@ -1,0 +1,113 @@
+"""Give a SparkSession the Kafka connector that PySpark's wheel lacks, in the one version that fits.
+
+    from pyspark.sql import SparkSession
+    from reconciler.spark.connector import with_kafka
+
+    spark = with_kafka(SparkSession.builder.master("local[2]")).getOrCreate()
+
+A connector of another Spark minor version resolves, loads, and then fails inside the query with NoSuchMethodError; that
+is refused here instead. Where jars come from and are kept: ``reconciler.artifacts``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+
+_CONNECTOR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)[:-](?P<version>\d+\.\d+[\w.+-]*?)(?:\.jar)?$")
+"""The connector in a jar's file name or in Maven coordinates."""
+
+
+def connector_jars(progress: Progress = log.info) -> list[Path]:
+    """The connector's jars for the installed pyspark; fetched at the first call, which ``progress`` is told about.
+
+    Raises ConfigError if pyspark is absent or no connector fits it, Unreachable if the jars cannot be fetched.
+    """
+    from reconciler.artifacts import spark_kafka_connector
+
+    jars = spark_kafka_connector(progress)
+    require_fitting((jar.name for jar in jars), _pyspark_version())
+    return jars
+
+
+def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> SparkSession.Builder:
+    """``builder`` with the connector's jars added to its ``spark.jars``; jars and packages set already are kept.
+
+    A connector that the builder, ``PYSPARK_SUBMIT_ARGS`` or pyspark's own jars directory already brings is left to do
+    its work. Raises ConfigError if that one does not fit pyspark, if the session would be a Spark Connect one, or if
+    Spark runs in this process already (its jars are fixed by then); else as ``connector_jars``.
+    """
+    settings: dict[str, Any] = dict(getattr(builder, "_options", {}))
+    if settings.get("spark.remote") or os.environ.get("SPARK_REMOTE"):
+        raise ConfigError(
+            "A Spark Connect session has its server's jars; none can be added from here.",
+            hint="Have the connector installed in the server, and leave with_kafka() out.",
+        )
+    present = [*_named_in(settings), *os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace(",", " ").split()]
+    if require_fitting([*present, *_installed()], _pyspark_version()):
+        return builder
+    _require_no_running_spark()
+    own = [jar for jar in str(settings.get("spark.jars", "")).split(",") if jar.strip()]
+    return builder.config("spark.jars", ",".join([*own, *map(str, connector_jars(progress))]))
+
+
+def require_fitting(names: Iterable[str], pyspark_version: str) -> bool:
+    """True if a Kafka connector is among the file names, paths or coordinates; ConfigError if it does not fit."""
+    found = [match for name in names if (match := _CONNECTOR.search(name.strip()))]
+    for match in found:
+        if match["scala"] != "2.13" or _minor(match["version"]) != _minor(pyspark_version):
+            raise ConfigError(
+                f"The Kafka connector {match[0]} does not fit pyspark {pyspark_version}, which needs one for Scala "
+                f"2.13 and Spark {_minor(pyspark_version)}: it would load, and fail in the middle of a query.",
+                hint="Take it out of spark.jars, spark.jars.packages or --packages; with_kafka() then adds the "
+                "right one.",
+            )
+    return bool(found)
+
+
+def _named_in(settings: dict[str, Any]) -> list[str]:
+    return [
+        name for key in ("spark.jars", "spark.jars.packages") for name in str(settings.get(key, "")).split(",") if name
+    ]
+
+
+def _installed() -> list[str]:
+    """Jars put into pyspark's own directory, as container images do."""
+    import pyspark
+
+    return [jar.name for jar in Path(pyspark.__file__).parent.joinpath("jars").glob("spark-sql-kafka-*.jar")]
+
+
+def _require_no_running_spark() -> None:
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        raise ConfigError(
+            "Spark already runs in this process, and its jars cannot be changed any more.",
+            hint="Call with_kafka() before the first getOrCreate(), or stop that session first.",
+        )
+
+
+def _pyspark_version() -> str:
+    try:
+        return importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ConfigError("pyspark is not installed.", hint="Install it: pip install 'pyspark>=4.0,<4.3'.") from error
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

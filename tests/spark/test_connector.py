@@ -1,0 +1,86 @@
+"""The right jars, beside those of the user; a wrong connector is refused before it can fail in a query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import ConfigError
+from reconciler.spark import connector
+
+FITS = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+JARS = [Path("/cache/kafka-clients-3.9.2.jar"), Path("/cache/spark-sql-kafka-0-10_2.13-4.2.0.jar")]
+
+
+class Builder:
+    """As much of SparkSession.Builder as is used."""
+
+    def __init__(self, **options: str) -> None:
+        self._options = {name.replace("_", "."): value for name, value in options.items()}
+
+    def config(self, key: str, value: str) -> Builder:
+        self._options[key] = value
+        return self
+
+
+@pytest.fixture(autouse=True)
+def calm(monkeypatch):
+    """A machine with pyspark 4.2.0, a filled cache, and no Spark running."""
+    monkeypatch.setattr("reconciler.artifacts.spark_kafka_connector", lambda progress: JARS)
+    monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.2.0")
+    monkeypatch.setattr(connector, "_installed", lambda: [])
+    monkeypatch.setattr(connector, "_require_no_running_spark", lambda: None)
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+
+
+def test_jars_are_added():
+    assert connector.with_kafka(Builder())._options["spark.jars"] == ",".join(map(str, JARS))
+
+
+def test_jars_of_the_user_stay():
+    built = connector.with_kafka(Builder(spark_jars="/my/a.jar,s3a://jars/b.jar"))
+    assert built._options["spark.jars"].split(",") == ["/my/a.jar", "s3a://jars/b.jar", *map(str, JARS)]
+
+
+@pytest.mark.parametrize(
+    "options", [{"spark_jars": "/my/spark-sql-kafka-0-10_2.13-4.2.1.jar"}, {"spark_jars_packages": f"a:b:1,{FITS}"}]
+)
+def test_a_fitting_connector_of_the_user_is_enough(options):
+    before = dict(Builder(**options)._options)
+    assert connector.with_kafka(Builder(**options))._options == before
+
+
+def test_one_from_the_command_line_is_enough(monkeypatch):
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--packages a:b:1,{FITS} pyspark-shell")
+    assert connector.with_kafka(Builder())._options == {}
+
+
+def test_one_in_sparks_own_directory_is_enough(monkeypatch):
+    monkeypatch.setattr(connector, "_installed", lambda: ["spark-sql-kafka-0-10_2.13-4.2.0.jar"])
+    assert connector.with_kafka(Builder())._options == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"spark_jars": "/my/spark-sql-kafka-0-10_2.13-4.0.0.jar"},
+        {"spark_jars_packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:3.5.7"},
+        {"spark_jars_packages": "org.apache.spark:spark-sql-kafka-0-10_2.12:4.2.0"},
+    ],
+)
+def test_one_of_another_version_is_refused(options):
+    with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.2\.0"):
+        connector.with_kafka(Builder(**options))
+
+
+def test_a_cache_of_another_version_is_refused(monkeypatch):
+    monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.1.3")
+    with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.1\.3"):
+        connector.with_kafka(Builder())
+
+
+def test_a_connect_session_is_refused():
+    with pytest.raises(ConfigError, match="Spark Connect"):
+        connector.with_kafka(Builder(spark_remote="sc://localhost"))
