@@ -7,20 +7,29 @@ starts over, a few times at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from reconciler.core.errors import ReconcilerError, Unreachable
 from reconciler.core.probes import Answer, Chunk, LogEnd, LogStart, Probe, Read, Round, Search, TimeLookup
 from reconciler.core.verdicts import Finding
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.retry import insist
 
 RESTARTS = 5
 """How often a partition may start over because retention moved its range."""
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-Start = Callable[[], Search[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """A partition and how to begin a search of it; ``start`` may be called again after a restart."""
+
+    partition: TopicPartition
+    start: Callable[[], Search[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +58,46 @@ class EngineSettings:
     on_progress: Callable[[Progress], None] | None = None
 
 
-@dataclass(slots=True)
 class _Task:
-    start: Start
-    search: Search[Finding]
-    asked: Round = ()
-    probes: int = 0
-    rounds: int = 0
-    restarts: int = 0
+    """One search on its way."""
+
+    def __init__(self, inquiry: Inquiry) -> None:
+        self.partition = inquiry.partition
+        self.found: Found | None = None
+        self.asked: Round = ()
+        self._start = inquiry.start
+        self._probes = self._rounds = self._restarts = 0
+        self._search = inquiry.start()
+        self._step(lambda: next(self._search))
+
+    def answer(self, answers: tuple[Answer, ...]) -> None:
+        """Send a round's answers in; a range that moved meanwhile starts the search over."""
+        if any(isinstance(part, Chunk) and part.out_of_range for part in answers):
+            self._start_over()
+        else:
+            self._step(lambda: self._search.send(answers))
+
+    def _step(self, advance: Callable[[], Round]) -> None:
+        try:
+            self.asked = advance()
+        except StopIteration as stop:
+            self.found = Found(stop.value, self._probes, self._rounds)
+            return
+        self._probes += len(self.asked)
+        self._rounds += 1
+
+    def _start_over(self) -> None:
+        self._restarts += 1
+        if self._restarts > RESTARTS:
+            name = f"{self.partition.topic}-{self.partition.partition}"
+            raise Unreachable(
+                f"The log of {name} moved {self._restarts} times while it was searched: "
+                "its retention deletes faster than it can be read.",
+                hint="Raise the topic's retention.ms until the job has started, then run this again.",
+            )
+        self._search.close()
+        self._search = self._start()
+        self._step(lambda: next(self._search))
 
 
 @dataclass(slots=True)
@@ -69,83 +110,52 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """All findings, and how many probes of each kind were asked (start, end, time, read)."""
+class Outcome(Generic[K]):
+    """All findings by the caller's keys, and how many probes of each kind were asked."""
 
-    found: Mapping[TopicPartition, Found]
+    found: Mapping[K, Found]
     probes: Mapping[str, int]
     rounds: int
 
 
 def run(
     reader: LogReader,
-    searches: Mapping[TopicPartition, Start],
+    inquiries: Mapping[K, Inquiry],
     *,
     clock: Callable[[], float],
     settings: EngineSettings | None = None,
-) -> Outcome:
+) -> Outcome[K]:
     """Run every search to its finding. ``clock`` gives monotonic seconds.
 
     Raises ``Unreachable`` when the cluster stays away past the deadline, ``Refused`` when it says no.
     """
     state = _Run(reader, clock, settings or EngineSettings(), clock())
-    tasks = {tp: _Task(start, start()) for tp, start in searches.items()}
-    found: dict[TopicPartition, Found] = {}
-    for tp, task in tasks.items():
-        _resume(tp, task, None, found)
+    tasks = {key: _Task(inquiry) for key, inquiry in inquiries.items()}
+    active = [task for task in tasks.values() if task.found is None]
     rounds = 0
-    while len(found) < len(tasks):
+    while active:
         rounds += 1
-        active = [(tp, task) for tp, task in tasks.items() if tp not in found]
-        answers = _ask(state, active)
-        for (tp, task), answer in zip(active, answers, strict=True):
-            if any(isinstance(part, Chunk) and part.out_of_range for part in answer):
-                _start_over(tp, task, found)
-            else:
-                _resume(tp, task, answer, found)
+        for task, answers in zip(active, _ask(state, active), strict=True):
+            task.answer(answers)
+        active = [task for task in active if task.found is None]
         if state.settings.on_progress:
-            state.settings.on_progress(Progress(rounds, len(found), len(tasks)))
+            state.settings.on_progress(Progress(rounds, len(tasks) - len(active), len(tasks)))
+    found = {key: task.found for key, task in tasks.items() if task.found is not None}
     return Outcome(found, state.counts, rounds)
 
 
-def _resume(
-    tp: TopicPartition, task: _Task, answer: tuple[Answer, ...] | None, found: dict[TopicPartition, Found]
-) -> None:
-    """Send the answers in and keep the next round, or the finding."""
-    try:
-        task.asked = next(task.search) if answer is None else task.search.send(answer)
-    except StopIteration as stop:
-        found[tp] = Found(stop.value, task.probes, task.rounds)
-        return
-    task.probes += len(task.asked)
-    task.rounds += 1
-
-
-def _start_over(tp: TopicPartition, task: _Task, found: dict[TopicPartition, Found]) -> None:
-    task.restarts += 1
-    if task.restarts > RESTARTS:
-        raise Unreachable(
-            f"The log of {tp.topic}-{tp.partition} moved {task.restarts} times while it was searched: "
-            "its retention deletes faster than it can be read.",
-            hint="Raise the topic's retention.ms until the job has started, then run this again.",
-        )
-    task.search.close()
-    task.search = task.start()
-    _resume(tp, task, None, found)
-
-
-def _ask(state: _Run, active: Sequence[tuple[TopicPartition, _Task]]) -> list[tuple[Answer, ...]]:
+def _ask(state: _Run, active: Sequence[_Task]) -> list[tuple[Answer, ...]]:
     """One round: gather probes by kind, one batched call a kind, hand the answers back in each task's order."""
     places: dict[type[Probe], list[tuple[int, int]]] = {LogStart: [], LogEnd: [], TimeLookup: [], Read: []}
-    for index, (_, task) in enumerate(active):
+    for index, task in enumerate(active):
         for slot, probe in enumerate(task.asked):
             places[type(probe)].append((index, slot))
-    answers: list[list[Answer]] = [[None] * len(task.asked) for _, task in active]
+    answers: list[list[Answer]] = [[None] * len(task.asked) for task in active]
     for kind, spots in places.items():
         if not spots:
             continue
         state.counts[kind.__name__] = state.counts.get(kind.__name__, 0) + len(spots)
-        asked = [(active[index][0], active[index][1].asked[slot]) for index, slot in spots]
+        asked = [(active[index].partition, active[index].asked[slot]) for index, slot in spots]
         for (index, slot), answer in zip(spots, _ask_kind(state, kind, asked), strict=True):
             answers[index][slot] = answer
     return [tuple(answer) for answer in answers]
@@ -171,18 +181,8 @@ def _insist(state: _Run, call: Callable[[], T]) -> T:
     except ReconcilerError as error:
         if not error.retryable:
             raise
-    # Imported only when something failed: tenacity costs 60 ms at start, which a hook on a healthy cluster saves.
-    from tenacity import Retrying, retry_if_exception, wait_random_exponential  # noqa: PLC0415
-    from tenacity.stop import stop_base  # noqa: PLC0415
 
-    class PastDeadline(stop_base):
-        def __call__(self, retry_state: object) -> bool:
-            return state.clock() - state.began >= state.settings.deadline_s
+    def gone_on_too_long() -> bool:
+        return state.clock() - state.began >= state.settings.deadline_s
 
-    retrying = Retrying(
-        retry=retry_if_exception(lambda error: isinstance(error, ReconcilerError) and error.retryable),
-        stop=PastDeadline(),
-        wait=wait_random_exponential(multiplier=0.2, max=2.0),
-        reraise=True,
-    )
-    return retrying(call)
+    return insist(call, give_up=gone_on_too_long)

@@ -133,6 +133,9 @@ class OffsetStore(Protocol):
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change; ``reason`` goes into the history. With ``atomic_batches`` all or none."""
 
+    def create(self) -> None:
+        """Make what the store lives in (a file, a table) if it is not there. Commands do it only when asked to."""
+
     def check_writable(self, group: str) -> None:
         """Raise ``Refused`` if a write would be refused now (a group with live members). Writes nothing."""
 

@@ -284,7 +284,7 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
             f"raise max_replay or scan_records, or --accept {row.verdict.value}"
         )
     if row.verdict is Verdict.BEHIND and policy.behind != "start":
-        return f'the mirror has not delivered the anchor (policy: behind = "{policy.behind}"): hook --wait, or --accept behind'
+        return f'the mirror has not delivered the anchor (behind = "{policy.behind}"): hook --wait, or --accept behind'
     return None
 
 
@@ -302,8 +302,8 @@ def starting_offsets(rows: Iterable[PartitionPlan]) -> dict[str, dict[str, int]]
     """
     found: dict[str, dict[str, int]] = {}
     for row in sorted(rows, key=lambda row: (row.topic, row.partition)):
-        if row.verdict is Verdict.MISSING:
-            continue
+        if row.verdict is Verdict.MISSING and row.set_by_hand:
+            continue  # accepted: the destination has no such partition, so Spark must not be told of it
         if row.resume_offset is None:
             raise NeedsPerson(
                 f"{row.topic}-{row.partition} has no offset to start at ({row.verdict.value}).",

@@ -21,6 +21,9 @@ def reconcile(question: Question) -> Search[Finding]:
         return (yield from _without_anchor(question, stored))
     if stored.anchor.numbered_by(question.cluster_id, question.topic_id):
         return (yield from _verify_own(question, stored, stored.anchor))
+    if question.anchor_lag < 0:
+        detail = "the anchor lies at or behind the stored offset: the pair does not belong together"
+        return Finding(Verdict.UNRESOLVED, None, detail=detail)
     return (yield from search(question, stored.anchor))
 
 
@@ -94,3 +97,17 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
     if anchor.topic_id is not None and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
     return (yield from search(question, anchor, f"no record is at the anchor's offset {anchor.offset}; "))
+
+
+def place(question: Question, offset: int) -> Search[Finding]:
+    """A person's offset, checked against the log: the record before it, and how many records follow.
+
+    The verdict is ``unresolved`` when the offset is outside of the log; else the caller puts what was found.
+    """
+    answers = yield (LogStart(), LogEnd())
+    start, end = as_int(answers[0]), as_int(answers[1])
+    if not start <= offset <= end:
+        return Finding(Verdict.UNRESOLVED, None, detail=f"offset {offset} is outside of the log [{start}, {end}]")
+    previous = yield from last_before(offset, start)
+    record_offset = previous.offset if previous else None
+    return Finding(Verdict.NEW, offset, end - offset, None, record_offset=record_offset, detail="set by hand")

@@ -12,8 +12,8 @@ T   Time bound. L(t), the first offset with a timestamp >= t, is at or before ev
     t the anchor's own Kafka timestamp, which the mirror preserves, no copy lies before L(t), whatever the disorder.
 
 So the record found by reading forward from L(t) is the first copy, and nothing else needs to be proven. Where t is
-not a Kafka timestamp (it comes from the payload, or is unknown), a copy found anywhere supplies the Kafka timestamp c of
-all its copies, and L(c) takes the place of L(t). Bisection only finds candidates; it never proves a lower bound.
+not a Kafka timestamp (it comes from the payload, or is unknown), a copy found anywhere supplies the Kafka timestamp c
+of all its copies, and L(c) takes the place of L(t). Bisection only finds candidates; it never proves a lower bound.
 
 If the record is not found although all of [L(t), end) was read, it is absent, and time decides (``timebound``).
 If the budget ends first, L(t - d) is still safe; the verdict is ``bounded`` and says so.

@@ -1,0 +1,119 @@
+"""``reconciler anchors export|import``: stored offsets with their anchors, as JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.core.errors import Changed, ConfigError, ExitCode
+from reconciler.layouts.lines import AnchorLine, dump_line, load_lines
+from reconciler.operations.apply import confirm, put
+from reconciler.operations.config import Config, Job
+from reconciler.operations.gather import job_topics
+from reconciler.operations.selection import by_key
+from reconciler.operations.sidecar import write_whole
+from reconciler.ports import Change, OffsetStore, TopicPartition
+
+EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("direction", choices=("export", "import"), help="out of the stores, or into them")
+    context.add_config(parser)
+    context.add_job(parser)
+    parser.add_argument("--replace", action="store_true", help="import: overwrite rows that differ (default: refuse)")
+    parser.add_argument("path", metavar="PATH", nargs="?", help="a file (default: stdout or stdin)")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    jobs = config.chosen(options.job)
+    if options.direction == "export":
+        text = "".join(dump_line(line) + "\n" for job in jobs for line in _lines(config, job))
+        if options.path in (None, "-"):
+            sys.stdout.write(text)
+        else:
+            write_whole(Path(options.path), text)
+            print(f"{text.count(chr(10)):,} rows written to {options.path}", file=sys.stderr)
+        return ExitCode.OK
+    return _import(config, jobs, options)
+
+
+def _open(config: Config, job: Job) -> OffsetStore:
+    from reconciler.stores.registry import open_store
+
+    return open_store(job.store, kafka_client=config.destination.client)
+
+
+def _lines(config: Config, job: Job) -> list[AnchorLine]:
+    store = _open(config, job)
+    try:
+        rows = store.read(job.group, job_topics(config, job))
+    finally:
+        store.close()
+    return [AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for row in rows]
+
+
+def _import(config: Config, jobs: Sequence[Job], options: argparse.Namespace) -> ExitCode:
+    lines = _read_lines(options.path)
+    wanted: dict[str, list[AnchorLine]] = {job.name: [] for job in jobs}
+    for line in lines:
+        wanted[_job_of(config, jobs, line).name].append(line)
+    total = 0
+    for job in jobs:
+        if wanted[job.name] or len(jobs) == 1:
+            total += _import_job(config, job, wanted[job.name], replace=options.replace)
+    print(f"{total:,} rows written, {len(lines) - total:,} were there already.", file=sys.stderr)
+    return ExitCode.OK
+
+
+def _read_lines(path: str | None) -> list[AnchorLine]:
+    if path in (None, "-"):
+        return list(load_lines(sys.stdin))
+    try:
+        with open(str(path), encoding="utf-8") as file:
+            return list(load_lines(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+
+
+def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
+    fitting = [job for job in jobs if job.group == line.group and line.topic in job_topics(config, job)]
+    if len(fitting) != 1:
+        what = "No job" if not fitting else "More than one job"
+        raise ConfigError(
+            f'{what} of the configuration has group "{line.group}" and topic "{line.topic}".',
+            hint="Correct the lines, or choose the job with --job.",
+        )
+    return fitting[0]
+
+
+def _import_job(config: Config, job: Job, lines: Sequence[AnchorLine], *, replace: bool) -> int:
+    """Write one job's lines by compare-and-set. Makes the store if it is not there; no lines do only that."""
+    store = _open(config, job)
+    try:
+        store.create()
+        rows = by_key(store.read(job.group, job_topics(config, job)))
+        changes = []
+        for line in lines:
+            key = TopicPartition(line.topic, line.partition)
+            there = rows.get(key)
+            if there and (there.stored.offset, there.stored.anchor) == (line.stored.offset, line.stored.anchor):
+                continue
+            if there and not replace:
+                raise Changed(
+                    f"{key.topic}-{key.partition} is stored already, with offset {there.stored.offset}.",
+                    hint="Nothing was written. Add --replace to overwrite it.",
+                )
+            changes.append(Change(key, there.version if there else None, line.stored))
+        if changes:
+            store.check_writable(job.group)
+            put(store, job, changes, "import", time.time_ns() // 1_000_000, any_written=False)
+            confirm(store, job, {change.key: change.new for change in changes})
+        return len(changes)
+    finally:
+        store.close()

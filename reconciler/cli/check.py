@@ -1,0 +1,64 @@
+"""``reconciler check``: what would happen, read-only."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from reconciler.cli import context
+from reconciler.cli.report import plan_text, replay_total
+from reconciler.cli.table import wants_colour, width
+from reconciler.core.errors import ExitCode
+from reconciler.core.plan import Plan, StartPolicy, why_stopped
+from reconciler.operations.check import Checked, check
+
+EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    context.add_by_hand(parser)
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="json prints the plan (default: text)"
+    )
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    by_hand = context.by_hand(options)
+    with context.outside(config) as outside:
+        checked = check(config, config.chosen(options.job), outside, by_hand)
+    code = verdict_code(checked, config.policy.start)
+    if options.format == "json":
+        print(json.dumps(checked.plan.to_json(), indent=1, ensure_ascii=False))
+    else:
+        print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
+        print(f"\n{summary(checked, code)}")
+    return code
+
+
+def stops(plan: Plan, policy: StartPolicy) -> int:
+    """How many partitions need a person."""
+    return sum(why_stopped(row, policy) is not None for job in plan.jobs for row in job.partitions)
+
+
+def verdict_code(checked: Checked, policy: StartPolicy) -> ExitCode:
+    """4 if a partition needs a person, 3 if something is to be written, else 0."""
+    if stops(checked.plan, policy):
+        return ExitCode.NEEDS_PERSON
+    return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
+
+
+def summary(checked: Checked, code: ExitCode) -> str:
+    """The last line: what it means and what to do next."""
+    replay = replay_total(checked.plan)
+    if code is ExitCode.NEEDS_PERSON:
+        return "Do not start: a partition needs a person. Nothing was written."
+    if code is ExitCode.CORRECTABLE:
+        count = len(checked.to_write)
+        noun = "offset needs" if count == 1 else "offsets need"
+        return (
+            f"{count:,} {noun} correcting, and can be; {replay} will be read again. Next: reconciler plan, then apply."
+        )
+    return f"Every partition may start as it is; {replay} will be read again."

@@ -1,0 +1,124 @@
+"""What most commands need: options, the configuration, and the world outside."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from reconciler.core.errors import ConfigError
+from reconciler.core.plan import Plan, parse_plan
+from reconciler.core.verdicts import Verdict
+from reconciler.engine import Progress
+from reconciler.operations.check import ByHand, Outside
+from reconciler.operations.config import Config, load_config
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-c", "--config", metavar="FILE", required=True, type=Path, help="the configuration (TOML)")
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", metavar="NAME", help="only this job of the configuration")
+
+
+def add_by_hand(parser: argparse.ArgumentParser) -> None:
+    """--set and --accept: a person's word, kept in the plan."""
+    parser.add_argument(
+        "--set",
+        dest="offsets",
+        metavar="TOPIC:PARTITION=OFFSET",
+        action="append",
+        default=[],
+        help="start this partition at this offset of the destination, whatever was found (repeatable)",
+    )
+    parser.add_argument(
+        "--accept",
+        dest="accepted",
+        metavar="VERDICT",
+        action="append",
+        default=[],
+        choices=[verdict.value for verdict in Verdict],
+        help="let partitions with this verdict start where they can (repeatable)",
+    )
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def by_hand(options: argparse.Namespace) -> ByHand:
+    """The parsed --set and --accept. Raises ``ConfigError`` for what cannot be read."""
+    offsets: dict[tuple[str, int], int] = {}
+    for text in options.offsets:
+        place, _, offset = text.rpartition("=")
+        topic, _, partition = place.rpartition(":")
+        if not topic or not partition.isdecimal() or not offset.isdecimal():
+            raise ConfigError(f"--set {text} is not TOPIC:PARTITION=OFFSET.", hint="For example: --set a.events:3=1200")
+        if offsets.setdefault((topic, int(partition)), int(offset)) != int(offset):
+            raise ConfigError(f"--set gives two offsets for {topic}:{partition}.", hint="Leave one of them out.")
+    return ByHand(offsets, frozenset(Verdict(value) for value in options.accepted))
+
+
+@contextmanager
+def outside(config: Config) -> Iterator[Outside]:
+    """The destination's log, the stores and the clocks; progress goes to stderr if that is a terminal."""
+    from reconciler.readers.kafka import KafkaLogReader
+    from reconciler.stores.registry import open_store
+
+    timeout_s = min(10.0, config.search.deadline_s)
+    reader = KafkaLogReader(config.destination.client, timeout_s=timeout_s)
+    progress = _terminal_progress() if sys.stderr.isatty() else None
+    try:
+        yield Outside(
+            reader=reader,
+            open_store=partial(open_store, kafka_client=config.destination.client),
+            monotonic=time.monotonic,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            on_progress=progress,
+        )
+    finally:
+        reader.close()
+
+
+def _terminal_progress() -> Callable[[Progress], None]:
+    def show(progress: Progress) -> None:
+        text = f"round {progress.rounds}: {progress.done} of {progress.partitions} partitions done"
+        print(
+            f"\r\033[K{text}",
+            end="\r\033[K" if progress.done == progress.partitions else "",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    return show
+
+
+def read_config(options: argparse.Namespace) -> Config:
+    return load_config(options.config)
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan file. Raises ``ConfigError`` if it cannot be read, ``Changed`` if it is not as it was written."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no plan {path}.", hint="Make one with: reconciler plan -c FILE -o PLAN") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The plan {path} cannot be read: {error}.") from error
+    return parse_plan(text)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on the terminal unless ``yes``. Raises ``ConfigError`` where nobody can be asked or the answer is no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError("Nobody is there to confirm this.", hint="Add --yes. Nothing was written.")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("Not confirmed: nothing was written.")

@@ -1,0 +1,171 @@
+"""``reconciler hook``: check, correct, then become COMMAND. Safe before every start, for ever."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.cli.check import stops
+from reconciler.cli.report import plan_text, replay_total
+from reconciler.cli.table import wants_colour, width
+from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
+from reconciler.core.plan import Plan, StartPolicy, starting_offsets_json
+from reconciler.core.verdicts import Verdict
+from reconciler.operations import sidecar
+from reconciler.operations.apply import prepare, write
+from reconciler.operations.check import ByHand, Checked, Outside, check
+from reconciler.operations.config import Config, Job
+
+EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
+KEPT_PLANS = 20
+WAIT_BETWEEN_S = 2.0
+
+log = logging.getLogger("reconciler.hook")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    context.add_by_hand(parser)
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        default=0.0,
+        help="wait this long for a mirror that is behind (default: 0)",
+    )
+    parser.add_argument(
+        "--plans",
+        metavar="DIR",
+        type=Path,
+        default=None,
+        help="where plans are kept (default: $RECONCILER_PLANS, or reconciler/plans in the XDG state folder)",
+    )
+    parser.add_argument("command", metavar="-- COMMAND", nargs="*", help="what to become when it may start")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    job = _one_job(config, options.job)
+    program = _program(options.command)
+    by_hand = context.by_hand(options)
+    folder = _folder(options.plans)
+    with context.outside(config) as outside:
+        checked = _check_or_wait(config, job, outside, by_hand, options.wait, time.sleep)
+        files = _keep(folder, job.name, checked.plan, outside.now_ms())
+        if stops(checked.plan, config.policy.start):
+            print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
+            raise NeedsPerson(
+                f'Job "{job.name}" must not start: a partition needs a person.', hint=f"Plan: {files.plan}"
+            )
+        _apply(config, checked, files, outside)
+    return _become(options.command, program, files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    plan: Path
+    starting_offsets: Path
+
+
+def _one_job(config: Config, name: str | None) -> Job:
+    jobs = config.chosen(name)
+    if len(jobs) > 1:
+        raise ConfigError(
+            "The configuration has several jobs, and a hook starts one.",
+            hint="Name it with --job: " + ", ".join(job.name for job in jobs) + ".",
+        )
+    return jobs[0]
+
+
+def _program(command: list[str]) -> str | None:
+    """The command's executable. A command that cannot start must not cost a correction first."""
+    if not command:
+        return None
+    found = shutil.which(command[0])
+    if found is None:
+        raise ConfigError(f"The command {command[0]} was not found or cannot be run.", hint="Nothing was checked.")
+    return found
+
+
+def _folder(chosen: Path | None) -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = chosen or Path(os.environ.get("RECONCILER_PLANS") or Path(state) / "reconciler" / "plans")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"Plans cannot be kept in {folder}: {error.strerror}.", hint="Choose another --plans."
+        ) from error
+    return folder
+
+
+def _check_or_wait(
+    config: Config, job: Job, outside: Outside, by_hand: ByHand, wait_s: float, pause: Callable[[float], None]
+) -> Checked:
+    """Check, and check again while the mirror is behind and there is time left."""
+    began = outside.monotonic()
+    while True:
+        checked = check(config, (job,), outside, by_hand)
+        behind = [
+            row for row in checked.plan.jobs[0].partitions if row.verdict is Verdict.BEHIND and not row.set_by_hand
+        ]
+        left = wait_s - (outside.monotonic() - began)
+        if not behind or left <= 0:
+            return checked
+        log.info("waiting for the mirror: %d partitions are behind, %.0f s left", len(behind), left)
+        pause(min(WAIT_BETWEEN_S, left))
+
+
+def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
+    """Write the plan where it stays, and drop the oldest ones that were not applied."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
+    name = f"{safe}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}-{os.getpid()}"
+    files = _Files(folder / f"{name}.plan.json", folder / f"{name}.starting-offsets.json")
+    sidecar.write_whole(files.plan, plan.to_text())
+    plans = sorted(folder.glob(f"{safe}-*.plan.json"))
+    for old in plans[:-KEPT_PLANS]:
+        if not sidecar.path_for(old).exists():
+            old.unlink(missing_ok=True)
+            old.with_name(old.name.replace(".plan.json", ".starting-offsets.json")).unlink(missing_ok=True)
+    return files
+
+
+def _apply(config: Config, checked: Checked, files: _Files, outside: Outside) -> None:
+    sidecar.write_whole(files.starting_offsets, starting_offsets_json(checked.plan.jobs[0].partitions) + "\n")
+    count = len(checked.to_write)
+    if not count:
+        log.info("every offset is right: %s will be read again", replay_total(checked.plan))
+        return
+    policy: StartPolicy = config.policy.start
+    print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=KEPT_PLANS))
+    write(prepare(checked.plan, config, outside), checked.plan, files.plan, outside)
+    log.info(
+        "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s",
+        count,
+        replay_total(checked.plan),
+        files.plan,
+    )
+
+
+def _become(command: list[str], program: str | None, files: _Files) -> ExitCode:
+    """Replace this process with the command, or name the files it would have been given."""
+    names = {"RECONCILER_PLAN": str(files.plan), "RECONCILER_STARTING_OFFSETS": str(files.starting_offsets)}
+    if program is None:
+        for name, value in names.items():
+            print(f"{name}={value}")
+        return ExitCode.OK
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(program, command, {**os.environ, **names})
+    except OSError as error:
+        raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error

@@ -1,0 +1,48 @@
+"""``reconciler plan``: what would happen, kept as a file to look at, sign off and apply."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.cli.check import stops
+from reconciler.cli.report import plan_text, replay_total
+from reconciler.cli.table import wants_colour, width
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.operations import sidecar
+from reconciler.operations.check import check
+
+EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
+MOST_ROWS = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    context.add_by_hand(parser)
+    parser.add_argument("-o", "--output", metavar="PLAN", required=True, type=Path, help="the plan's file")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    by_hand = context.by_hand(options)
+    if sidecar.path_for(options.output).exists():
+        raise ConfigError(
+            f"{options.output} was applied, and its snapshot is the only way back.",
+            hint="Write the new plan under another name.",
+        )
+    with context.outside(config) as outside:
+        checked = check(config, config.chosen(options.job), outside, by_hand)
+    sidecar.write_whole(options.output, checked.plan.to_text())
+    policy = config.policy.start
+    print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
+    if stops(checked.plan, policy):
+        print(
+            f"\nDo not start: a partition needs a person. The plan is in {options.output}; apply will refuse its job."
+        )
+        return ExitCode.NEEDS_PERSON
+    print(
+        f"\n{replay_total(checked.plan)} will be read again. Next: reconciler apply {options.output} -c {options.config}"
+    )
+    return ExitCode.OK

@@ -1,0 +1,39 @@
+"""``reconciler show``: a plan as a table, as Spark's ``startingOffsets``, or as a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.cli.report import plan_text
+from reconciler.cli.table import wants_colour, width
+from reconciler.core.errors import ExitCode
+from reconciler.core.plan import StartPolicy, starting_offsets_json
+from reconciler.operations.sidecar import write_whole
+
+EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
+    context.add_job(parser)
+    parser.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one self-contained page")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    plan = context.read_plan(options.plan)
+    if options.starting_offsets:
+        print(starting_offsets_json(plan.job(options.job).partitions))
+        return ExitCode.OK
+    if options.html:
+        from reconciler.cli.page import page
+
+        write_whole(options.html, page(plan))
+        print(f"Written to {options.html}")
+        return ExitCode.OK
+    print(f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}")
+    # The policy that decides is the one in force when the plan is applied; a table shows the defaults.
+    print(plan_text(plan, StartPolicy(), columns=width(), colour=wants_colour()))
+    return ExitCode.OK

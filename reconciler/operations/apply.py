@@ -1,0 +1,268 @@
+"""Write a plan: check that nothing has moved since, snapshot, compare-and-set, read again.
+
+Order matters. Nothing is written before every job's store and every record at the destination has been looked at
+again; the snapshot is on disk before the first write; a second run finds what the first one did and goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reconciler.core.anchors import Anchor, Record, StoredOffset
+from reconciler.core.errors import Changed, OutcomeUnknown
+from reconciler.core.matching import Matcher
+from reconciler.core.plan import JobPlan, PartitionPlan, Plan, why_stopped
+from reconciler.core.verdicts import Verdict
+from reconciler.operations import sidecar
+from reconciler.operations.check import Outside, stamp
+from reconciler.operations.config import Config, Job
+from reconciler.operations.gather import job_topics
+from reconciler.operations.selection import Selected, by_key, is_written, select
+from reconciler.ports import Change, ClusterInfo, OffsetStore, ReadRequest, Row, TopicPartition, WriteResult
+
+AGAIN = "Look at what changed, then make a new plan."
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """One row to write: under which key, what is there now, what will be."""
+
+    row: PartitionPlan
+    key: TopicPartition
+    now: Row | None
+    new: StoredOffset
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanges:
+    """What applying means for one job. ``refused`` rows (with the reason) mean that none of it is written."""
+
+    job: Job
+    intended: tuple[Intended, ...]
+    already: tuple[PartitionPlan, ...]
+    refused: tuple[tuple[PartitionPlan, str], ...]
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.refused)
+
+
+def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
+    """Look again at stores and destination; what is to be written. Writes nothing.
+
+    Raises ``Changed`` if the plan has expired, or the destination or a store is not what it saw.
+    """
+    now = stamp(outside.now_ms())
+    if now >= plan.expires_at:  # both are UTC text of one layout, which sorts as time does
+        raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
+    cluster = outside.reader.describe({row.topic for job in plan.jobs for row in job.partitions})
+    _check_destination(plan, cluster)
+    return [_prepare_job(job_plan, plan, config, cluster, outside) for job_plan in plan.jobs]
+
+
+def _check_destination(plan: Plan, cluster: ClusterInfo) -> None:
+    if cluster.cluster_id != plan.cluster_id:
+        raise Changed(
+            f"The plan is for cluster {plan.cluster_id}, but [destination] is {cluster.cluster_id}.",
+            hint="Use the configuration that the plan was made with.",
+        )
+    for job in plan.jobs:
+        for row in job.partitions:
+            info = cluster.topics.get(row.topic)
+            now_id = info.topic_id if info else None
+            if now_id != row.topic_id:
+                raise Changed(
+                    f'The topic "{row.topic}" was deleted or made anew since the plan '
+                    f"(its id was {row.topic_id}, now {now_id}).",
+                    hint=AGAIN,
+                )
+
+
+def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
+    (job,) = config.chosen(job_plan.name)
+    if job.group != job_plan.group:
+        raise Changed(
+            f'Job "{job.name}" has group "{job.group}" in the configuration and "{job_plan.group}" in the plan.',
+            hint=AGAIN,
+        )
+    refused = tuple((row, why) for row in job_plan.partitions if (why := why_stopped(row, config.policy.start)))
+    if refused:
+        return JobChanges(job, (), (), refused)
+    store = outside.open_store(job.store)
+    try:
+        rows = by_key(store.read(job.group, job_topics(config, job)))
+    finally:
+        store.close()
+    writing: list[tuple[PartitionPlan, Selected]] = []
+    already: list[PartitionPlan] = []
+    for row in job_plan.partitions:
+        selected = select(
+            rows,
+            TopicPartition(row.source_topic, row.partition),
+            TopicPartition(row.topic, row.partition),
+            cluster.cluster_id,
+        )
+        if _is_applied(row, selected, plan.cluster_id):
+            already.append(row)
+        elif not row.sees(selected.stored):
+            raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
+        elif is_written(row, selected, writes_new=config.policy.new.place != "earliest"):
+            writing.append((row, selected))
+    anchors = _anchors_for(job, writing, cluster, outside)
+    intended = tuple(
+        Intended(
+            row,
+            TopicPartition(row.topic, row.partition),
+            selected.replaced,
+            StoredOffset(_resume(row), anchors[row], outside.now_ms()),
+        )
+        for row, selected in writing
+    )
+    return JobChanges(job, intended, tuple(already), ())
+
+
+def _resume(row: PartitionPlan) -> int:
+    if row.resume_offset is None:
+        raise ValueError(f"{row.topic}-{row.partition} has nothing to write")
+    return row.resume_offset
+
+
+def _is_applied(row: PartitionPlan, selected: Selected, cluster_id: str) -> bool:
+    """True if the store already holds what this row would write, and did not when the plan was made."""
+    ours = selected.replaced
+    if ours is None or row.sees(selected.stored) or ours.stored.offset != row.resume_offset:
+        return False
+    anchor = ours.stored.anchor
+    return anchor is not None and anchor.cluster_id == cluster_id and anchor.offset == row.record_offset
+
+
+def _moved_on(job: Job, row: PartitionPlan, stored: StoredOffset | None) -> str:
+    now = "no row" if stored is None else f"offset {stored.offset}"
+    was = "no row" if row.stored_offset is None else f"offset {row.stored_offset}"
+    return (
+        f'The store of job "{job.name}" has moved on since the plan: {row.topic}-{row.partition} had {was}, '
+        f"and has {now} now (or another anchor)."
+    )
+
+
+# ---------------------------------------------------------------- the destination, looked at once more
+
+
+def _anchors_for(
+    job: Job, writing: Sequence[tuple[PartitionPlan, Selected]], cluster: ClusterInfo, outside: Outside
+) -> dict[PartitionPlan, Anchor]:
+    """The anchors to write: the records right before the resume offsets, read again from the destination."""
+    partitions = [TopicPartition(row.topic, row.partition) for row, _ in writing]
+    if not partitions:
+        return {}
+    starts, ends = outside.reader.log_starts(partitions), outside.reader.log_ends(partitions)
+    for (row, _), tp in zip(writing, partitions, strict=True):
+        if not starts[tp] <= _resume(row) <= ends[tp]:
+            raise Changed(
+                f"{row.topic}-{row.partition}: the log is now [{starts[tp]}, {ends[tp]}] and does not hold the planned "
+                f"offset {row.resume_offset}.",
+                hint=AGAIN,
+            )
+    checked = [(row, selected) for row, selected in writing if row.record_offset is not None]
+    requests = [
+        ReadRequest(TopicPartition(row.topic, row.partition), row.record_offset, 1)
+        for row, _ in checked
+        if row.record_offset is not None
+    ]
+    chunks = outside.reader.read(requests)
+    anchors = {
+        row: Anchor(cluster_id=cluster.cluster_id, topic_id=row.topic_id)
+        for row, _ in writing
+        if row.record_offset is None
+    }
+    for (row, selected), chunk in zip(checked, chunks, strict=True):
+        record = chunk.records[0] if chunk.records else None
+        _check_record(job, row, selected, record)
+        if record is not None:
+            anchors[row] = job.identity.anchor_of(record, cluster_id=cluster.cluster_id, topic_id=row.topic_id)
+    return anchors
+
+
+def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Record | None) -> None:
+    """The record the plan rests on must still be there, and still be the anchor where the plan says it is."""
+    if record is None or record.offset != row.record_offset:
+        raise Changed(f"{row.topic}-{row.partition}: the record at {row.record_offset} is gone.", hint=AGAIN)
+    anchor = selected.stored.anchor if selected.stored else None
+    if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
+        return
+    if row.resume_offset == record.offset + 1 and not Matcher(anchor, job.identity).is_anchor(record):
+        raise Changed(f"{row.topic}-{row.partition}: another record is at {record.offset} now.", hint=AGAIN)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: Outside) -> None:
+    """Snapshot, write every job that is not refused, and read again.
+
+    Raises ``Refused`` before anything is written; ``Changed`` if a store moved in this moment and nothing was
+    written; ``OutcomeUnknown`` if only a part was.
+    """
+    writing = [change for change in changes if change.intended and not change.is_refused]
+    stores = {change.job.name: outside.open_store(change.job.store) for change in writing}
+    try:
+        for change in writing:
+            stores[change.job.name].check_writable(change.job.group)
+        if writing:
+            _snapshot(writing, plan, plan_path)
+        written = False
+        for change in writing:
+            _write_job(change, stores[change.job.name], outside, any_written=written)
+            written = True
+    finally:
+        for store in stores.values():
+            store.close()
+
+
+def _snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
+    path, sha256 = sidecar.path_for(plan_path), plan.to_json()["sha256"]
+    kept = sidecar.load(path, sha256)
+    rows = {
+        (change.job.name, item.key): sidecar.Replaced(change.job.group, item.now.stored if item.now else None, item.new)
+        for change in writing
+        for item in change.intended
+    }
+    # A key that an earlier, partial run has snapshotted keeps its first "before".
+    merged = {key: replace(row, before=kept[key].before) if key in kept else row for key, row in rows.items()}
+    sidecar.save(path, sha256, {**kept, **merged})
+
+
+def _write_job(change: JobChanges, store: OffsetStore, outside: Outside, *, any_written: bool) -> None:
+    changes = [Change(item.key, item.now.version if item.now else None, item.new) for item in change.intended]
+    put(store, change.job, changes, "apply", outside.now_ms(), any_written=any_written)
+    confirm(store, change.job, {item.key: item.new for item in change.intended})
+
+
+def put(
+    store: OffsetStore, job: Job, changes: Sequence[Change], reason: str, now_ms: int, *, any_written: bool
+) -> WriteResult:
+    """Compare-and-set a batch; a conflict is an error that says whether anything was written."""
+    result = store.write(job.group, changes, reason=reason, now_ms=now_ms)
+    if not result.conflicts:
+        return result
+    tp = result.conflicts[0]
+    what = f'The store of job "{job.name}" changed while it was being written: {tp.topic}-{tp.partition}'
+    if result.written or any_written:
+        raise OutcomeUnknown(
+            f"{what}; {len(result.written)} of its {len(changes)} rows were written.", hint="Run this again."
+        )
+    raise Changed(f"{what}. Nothing was written.", hint=AGAIN)
+
+
+def confirm(store: OffsetStore, job: Job, expected: Mapping[TopicPartition, StoredOffset | None]) -> None:
+    """Read back what was written. Raises ``OutcomeUnknown`` if it is not all there."""
+    rows = by_key(store.read(job.group, sorted({tp.topic for tp in expected})))
+    for tp, wanted in expected.items():
+        found = rows[tp].stored if tp in rows else None
+        if (found is None) != (wanted is None) or (found and wanted and found.offset != wanted.offset):
+            raise OutcomeUnknown(
+                f'{tp.topic}-{tp.partition} of job "{job.name}" does not read back as it was written.',
+                hint="See what else writes this store, then run this again.",
+            )

@@ -1,0 +1,231 @@
+"""Check jobs: ask every destination partition about its stored offset, and make a plan of what was found.
+
+Three passes, each one engine run over all jobs and topics: every partition by its own anchor; the topics whose
+partitions do not correspond, by time; the offsets that a person set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from reconciler import __version__
+from reconciler.core.errors import ConfigError
+from reconciler.core.plan import JobPlan, PartitionPlan, Plan
+from reconciler.core.probes import Search
+from reconciler.core.question import Limits, Question
+from reconciler.core.reconcile import place, reconcile
+from reconciler.core.timebound import remap
+from reconciler.core.verdicts import Finding, Verdict
+from reconciler.engine import EngineSettings, Found, Inquiry, Progress, run
+from reconciler.operations.config import Config, Job
+from reconciler.operations.gather import GatheredJob, Place, StoreOpener, gather, question_of, source_cluster
+from reconciler.operations.repartition import looks_repartitioned, times_of
+from reconciler.operations.selection import is_written
+from reconciler.ports import LogReader, TopicPartition
+
+TAIL_TOTAL = 200_000
+"""Records read behind resume points to count replays, over all partitions of a run: about half a second's work."""
+TAIL_LEAST = 100
+
+Key = tuple[str, TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """A person's word: offsets by (topic, partition), and verdicts accepted as they are."""
+
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    accepted: frozenset[Verdict] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a check needs from outside: the destination, the stores, the clocks, and whom to tell."""
+
+    reader: LogReader
+    open_store: StoreOpener
+    monotonic: Callable[[], float]
+    now_ms: Callable[[], int]
+    on_progress: Callable[[Progress], None] | None = None
+    on_probes: Callable[[Mapping[str, int]], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A plan, and the (job name, destination partition) of every row that applying it would write."""
+
+    plan: Plan
+    to_write: frozenset[Key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One check under way: its limits, and what every place is asked."""
+
+    outside: Outside
+    settings: EngineSettings
+    questions: Mapping[Key, Question]
+
+    def ask(self, keys: Sequence[Key], start: Callable[[Question, Key], Search[Finding]]) -> dict[Key, Found]:
+        """One engine run; ``start`` begins a place's search."""
+
+        def inquiry(key: Key) -> Inquiry:
+            return Inquiry(key[1], lambda: start(self.questions[key], key))
+
+        inquiries = {key: inquiry(key) for key in keys}
+        outcome = run(self.outside.reader, inquiries, clock=self.outside.monotonic, settings=self.settings)
+        if self.outside.on_probes:
+            self.outside.on_probes(outcome.probes)
+        return dict(outcome.found)
+
+
+def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
+    """Find the verdict of every partition of ``jobs``; reads only.
+
+    Raises ``ConfigError`` for topics that exist nowhere and for a destination that is the source, ``Unreachable`` and
+    ``Refused`` for clusters and stores.
+    """
+    by_hand = by_hand or ByHand()
+    cluster = outside.reader.describe({config.topics.destination_of(topic) for job in jobs for topic in job.topics})
+    gathered = [gather(config, job, cluster, outside.open_store) for job in jobs]
+    places = [found for job in gathered for found in job.places]
+    _refuse_unknown(by_hand, places)
+    limits = _limits(config, len(places))
+    questions = {at.key: question_of(config, at, cluster.cluster_id, limits) for at in places if at.exists}
+    checking = _Check(outside, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
+    found = _ask_all(checking, gathered)
+    by_person = _ask_by_hand(checking, by_hand, places)
+    now = outside.now_ms()
+    plan = Plan(
+        tool_version=__version__,
+        created_at=stamp(now),
+        expires_at=stamp(now + config.policy.plan_expires_ms),
+        source_alias=config.topics.alias,
+        source_cluster_id=source_cluster(gathered, cluster.cluster_id),
+        bootstrap_servers=config.destination.bootstrap_servers,
+        cluster_id=cluster.cluster_id,
+        jobs=tuple(_job_plan(job, found, by_person, by_hand.accepted) for job in gathered),
+    )
+    return Checked(plan, _to_write(plan, places, config.policy.new.place != "earliest"))
+
+
+def _to_write(plan: Plan, places: Sequence[Place], writes_new: bool) -> frozenset[Key]:
+    rows = {(job.name, TopicPartition(row.topic, row.partition)): row for job in plan.jobs for row in job.partitions}
+    selected = {at.key: at.selected for at in places}
+    return frozenset(key for key, row in rows.items() if is_written(row, selected[key], writes_new=writes_new))
+
+
+def stamp(epoch_ms: int) -> str:
+    """Epoch ms as RFC 3339 text in UTC, to the second."""
+    return datetime.fromtimestamp(epoch_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _limits(config: Config, partitions: int) -> Limits:
+    tail = min(max(TAIL_LEAST, TAIL_TOTAL // max(partitions, 1)), config.search.scan_records)
+    return Limits(config.search.max_disorder_ms, config.search.scan_records, tail)
+
+
+# ---------------------------------------------------------------- asking
+
+
+def _ask_all(checking: _Check, gathered: Sequence[GatheredJob]) -> dict[Key, Found]:
+    topics = [[at for at in job.places if at.source.topic == topic] for job in gathered for topic in job.job.topics]
+    kept = [places for places in topics if not _has_fewer(places)]
+    found = checking.ask(
+        [at.key for places in kept for at in places if at.exists], lambda question, _: reconcile(question)
+    )
+    spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
+    spread += [places for places in kept if _looks_spread(checking, places, found)]
+    found.update(_ask_by_time(checking, spread))
+    return found
+
+
+def _has_fewer(places: Sequence[Place]) -> bool:
+    """True if the destination lacks a partition that the job has read from."""
+    return any(not at.exists and not at.is_new for at in places)
+
+
+def _looks_spread(checking: _Check, places: Sequence[Place], found: Mapping[Key, Found]) -> bool:
+    existing = [at for at in places if at.exists]
+    findings = {at.destination: found[at.key].finding for at in existing}
+    questions = {at.destination: checking.questions[at.key] for at in existing}
+    return looks_repartitioned(findings, questions, checking.outside.reader)
+
+
+def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:
+    """Remap topics whose partitions do not correspond to the stored ones."""
+    spans: dict[Key, tuple[int, int]] = {}
+    found: dict[Key, Found] = {}
+    for places in topics:
+        times = times_of([at.selected.stored for at in places])
+        keys = [at.key for at in places if at.exists]
+        if times is None:
+            detail = "partition counts differ, and some anchors have no time to go by"
+            found.update(dict.fromkeys(keys, Found(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)))
+        else:
+            spans.update(dict.fromkeys(keys, (min(times), max(times))))
+    found.update(checking.ask(list(spans), lambda question, key: remap(question, *spans[key])))
+    return found
+
+
+def _ask_by_hand(checking: _Check, by_hand: ByHand, places: Sequence[Place]) -> dict[Key, Found]:
+    offsets = {at.key: offset for at in places for offset in _offsets_for(by_hand, at) if at.exists}
+    found = checking.ask(list(offsets), lambda question, key: place(question, offsets[key]))
+    for (_, tp), answer in found.items():
+        if answer.finding.resume_offset is None:
+            raise ConfigError(f"--set {tp.topic}:{tp.partition}: {answer.finding.detail}.", hint="Choose one inside.")
+    return found
+
+
+def _offsets_for(by_hand: ByHand, at: Place) -> list[int]:
+    names = dict.fromkeys(((at.destination.topic, at.destination.partition), (at.source.topic, at.source.partition)))
+    return [by_hand.offsets[name] for name in names if name in by_hand.offsets][:1]
+
+
+def _refuse_unknown(by_hand: ByHand, places: Sequence[Place]) -> None:
+    known = {(tp.topic, tp.partition) for at in places if at.exists for tp in (at.destination, at.source)}
+    for topic, partition in by_hand.offsets:
+        if (topic, partition) not in known:
+            raise ConfigError(
+                f"--set {topic}:{partition}: the chosen jobs have no such partition on the destination.",
+                hint="Topics: " + ", ".join(sorted({at.destination.topic for at in places})) + ".",
+            )
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _job_plan(
+    gathered: GatheredJob, found: Mapping[Key, Found], by_person: Mapping[Key, Found], accepted: frozenset[Verdict]
+) -> JobPlan:
+    folded = {at.source.topic for at in gathered.places if at.key in found and _was_remapped(found[at.key])}
+    rows = []
+    for at in gathered.places:
+        if at.key in found:
+            rows.append(_row(at, found[at.key], by_person.get(at.key), accepted))
+        elif at.source.topic not in folded and not at.is_new:
+            rows.append(_row(at, _missing(at), None, accepted))
+    return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
+
+
+def _was_remapped(found: Found) -> bool:
+    return found.finding.verdict is Verdict.REMAPPED
+
+
+def _missing(at: Place) -> Found:
+    what = f"partition {at.destination.partition}" if at.topic_id else f'topic "{at.destination.topic}"'
+    return Found(Finding(Verdict.MISSING, None, detail=f"the destination has no {what}"), 0, 0)
+
+
+def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[Verdict]) -> PartitionPlan:
+    finding, by_hand, cost = found.finding, False, (found.probes, found.rounds)
+    if by_person is not None:
+        detail = f"set by hand to {by_person.finding.resume_offset}; found: {finding.detail}"
+        finding, by_hand = replace(by_person.finding, verdict=finding.verdict, detail=detail), True
+        cost = (cost[0] + by_person.probes, cost[1] + by_person.rounds)
+    elif finding.verdict in accepted and (finding.resume_offset is not None or finding.verdict is Verdict.MISSING):
+        finding, by_hand = replace(finding, detail=f"accepted by hand: {finding.detail}"), True
+    names = (at.source.topic, at.destination.topic, at.topic_id, at.destination.partition)
+    return PartitionPlan.of(names, at.selected.stored, finding, cost, set_by_hand=by_hand)

@@ -1,0 +1,344 @@
+"""The configuration file: TOML, secrets from the environment or from files, unknown keys refused."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reconciler.core.anchors import Identity
+from reconciler.core.errors import ConfigError
+from reconciler.core.plan import StartPolicy
+from reconciler.core.question import StartAt
+from reconciler.identity import identity_from_spec
+
+_DURATION = re.compile(r"^\s*(\d+)\s*(ms|s|m|h|d)\s*$")
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ENVIRONMENT = re.compile(r"\$\{([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How to reach a cluster: ``client`` holds librdkafka properties, ``bootstrap.servers`` among them."""
+
+    bootstrap_servers: str
+    client: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """How MirrorMaker names a source topic on the destination."""
+
+    policy: str
+    alias: str | None
+    separator: str
+    names: Mapping[str, str]
+
+    def destination_of(self, topic: str) -> str:
+        """The destination's name of a source topic."""
+        if topic in self.names:
+            return self.names[topic]
+        if self.policy == "identity":
+            return topic
+        return f"{self.alias}{self.separator}{topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """Limits of the search; ``deadline_s`` is how long an unreachable cluster is waited for."""
+
+    max_disorder_ms: int = 0
+    scan_records: int = 100_000
+    deadline_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What may start without a person, and where partitions without an anchor or an offset go."""
+
+    new: StartAt = field(default_factory=StartAt)
+    start: StartPolicy = field(default_factory=StartPolicy)
+    no_anchor: str = "stop"
+    plan_expires_ms: int = _UNITS["d"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One streaming job: where its offsets are, and how its records are told apart."""
+
+    name: str
+    group: str
+    topics: tuple[str, ...]
+    store: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole configuration file, checked."""
+
+    source: Cluster | None
+    destination: Cluster
+    topics: TopicNames
+    anchor_store: str | None
+    search: SearchSettings
+    policy: Policy
+    jobs: tuple[Job, ...]
+
+    def chosen(self, name: str | None) -> tuple[Job, ...]:
+        """The job of that name, or all of them."""
+        if name is None:
+            return self.jobs
+        found = tuple(job for job in self.jobs if job.name == name)
+        if not found:
+            known = ", ".join(job.name for job in self.jobs)
+            raise ConfigError(f'The configuration has no job "{name}".', hint=f"It has: {known}.")
+        return found
+
+
+def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
+    """Read and check a configuration file. Every ``ConfigError`` names the file and the key."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}.", hint="Correct that line.") from error
+    try:
+        return _config(_Table(_filled(content, os.environ if environment is None else environment), ""))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+
+
+class _Table:
+    """A TOML table that gives out typed values and refuses what nobody asked for."""
+
+    def __init__(self, values: Mapping[str, Any], name: str) -> None:
+        self._values = dict(values)
+        self._name = name
+        self._known: list[str] = []
+
+    def _where(self, key: str) -> str:
+        return f"[{self._name}] {key}" if self._name else f"[{key}]"
+
+    def take(self, key: str, kind: type | tuple[type, ...], default: Any = None, *, required: bool = False) -> Any:
+        self._known.append(key)
+        if key not in self._values:
+            if required:
+                raise ConfigError(f"{self._where(key)} is missing.", hint="Add it: the reference shows an example.")
+            return default
+        value = self._values.pop(key)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+            word = {str: "text in quotes", int: "a whole number", dict: "a table", list: "a list"}
+            wanted = word.get(kind, "another type") if isinstance(kind, type) else "another type"
+            raise ConfigError(f"{self._where(key)} must be {wanted}, not {value!r}.")
+        return value
+
+    def text(self, key: str, default: str | None = None, *, required: bool = False) -> Any:
+        value = self.take(key, str, default, required=required)
+        if required and not value:
+            raise ConfigError(f"{self._where(key)} is empty.")
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        value: str = self.take(key, str, default)
+        if value not in choices:
+            raise ConfigError(f'{self._where(key)} = "{value}" is not one of {", ".join(choices)}.')
+        return value
+
+    def count(self, key: str, default: int, least: int) -> int:
+        value: int = self.take(key, int, default)
+        if value < least:
+            raise ConfigError(f"{self._where(key)} = {value} must be at least {least}.")
+        return value
+
+    def duration_ms(self, key: str, default: str) -> int:
+        value = self.take(key, str, default)
+        match = _DURATION.match(value)
+        if not match:
+            raise ConfigError(
+                f'{self._where(key)} = "{value}" is not a duration.', hint='Write it like "500ms", "5s", "2h".'
+            )
+        return int(match[1]) * _UNITS[match[2]]
+
+    def table(self, key: str) -> _Table | None:
+        value = self.take(key, dict)
+        return None if value is None else _Table(value, f"{self._name}.{key}" if self._name else key)
+
+    def mapping(self, key: str) -> dict[str, str]:
+        """A table of free keys; nested tables spell dotted keys, as TOML reads ``sasl.username`` without quotes."""
+        flat: dict[str, str] = {}
+
+        def walk(values: Mapping[str, Any], prefix: str) -> None:
+            for name, value in values.items():
+                if isinstance(value, dict):
+                    walk(value, f"{prefix}{name}.")
+                elif isinstance(value, list):
+                    raise ConfigError(f"{self._where(key)}: {prefix}{name} cannot be a list.")
+                else:
+                    flat[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
+
+        walk(self.take(key, dict, {}), "")
+        return flat
+
+    def done(self) -> None:
+        """Refuse the keys that are left."""
+        for key in self._values:
+            near = difflib.get_close_matches(key, self._known, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(sorted(self._known))}."
+            raise ConfigError(f"{self._where(key)} is not a known key.", hint=hint)
+
+
+def _config(root: _Table) -> Config:
+    source_table = root.table("source")
+    alias, source = _source(source_table) if source_table else (None, None)
+    destination_table = root.table("destination")
+    if destination_table is None:
+        raise ConfigError("[destination] is missing.", hint='Add it with bootstrap_servers = "host:port".')
+    destination = _cluster(destination_table, required=True)
+    if source is not None and destination is not None and source.bootstrap_servers == destination.bootstrap_servers:
+        raise ConfigError("[source] and [destination] have the same bootstrap_servers.", hint="Correct one of them.")
+    topics = _topics(root.table("topics") or _Table({}, "topics"), alias)
+    anchors = root.table("anchors")
+    anchor_store = anchors.text("store") if anchors else None
+    if anchors:
+        anchors.done()
+    search = _search(root.table("search") or _Table({}, "search"))
+    policy = _policy(root.table("policy") or _Table({}, "policy"))
+    jobs = _jobs(root.take("jobs", list, []))
+    root.done()
+    if destination is None:
+        raise ConfigError("[destination] bootstrap_servers is missing.")
+    return Config(source, destination, topics, anchor_store, search, policy, jobs)
+
+
+def _source(table: _Table) -> tuple[str | None, Cluster | None]:
+    alias = table.text("alias")
+    return alias, _cluster(table, required=False)
+
+
+def _cluster(table: _Table, *, required: bool) -> Cluster | None:
+    servers = table.text("bootstrap_servers", required=required)
+    client = table.mapping("client")
+    table.done()
+    if servers is None:
+        return None
+    if "bootstrap.servers" in client:
+        raise ConfigError("bootstrap.servers is given twice.", hint="Give it as bootstrap_servers only.")
+    return Cluster(servers, {"bootstrap.servers": servers, **client})
+
+
+def _topics(table: _Table, alias: str | None) -> TopicNames:
+    names = table.mapping("names")
+    policy = table.choice("policy", ("default", "identity", "names"), "names" if names else "default")
+    separator = table.text("separator", ".")
+    table.done()
+    if policy == "default" and alias is None:
+        raise ConfigError(
+            '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
+            hint='Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
+        )
+    return TopicNames(policy, alias, separator, names)
+
+
+def _search(table: _Table) -> SearchSettings:
+    settings = SearchSettings(
+        max_disorder_ms=table.duration_ms("max_disorder", "0s"),
+        scan_records=table.count("scan_records", 100_000, 1),
+        deadline_s=table.duration_ms("deadline", "30s") / 1000,
+    )
+    table.done()
+    return settings
+
+
+def _policy(table: _Table) -> Policy:
+    policy = Policy(
+        new=_start_at(table.text("new", "earliest")),
+        start=StartPolicy(
+            behind=table.choice("behind", ("start", "wait", "stop"), "start"),
+            max_replay=table.count("max_replay", 1_000_000, 0),
+        ),
+        no_anchor=table.choice("no_anchor", ("stop", "row-time"), "stop"),
+        plan_expires_ms=table.duration_ms("plan_expires", "1d"),
+    )
+    table.done()
+    return policy
+
+
+def _start_at(text: str) -> StartAt:
+    if text in ("earliest", "latest"):
+        return StartAt(text)
+    from datetime import datetime  # noqa: PLC0415 - only a policy that names a time needs it
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ConfigError(
+            f'[policy] new = "{text}" is not "earliest", "latest" or a time.',
+            hint='Write a time with its zone, like "2026-01-31T06:00:00Z".',
+        )
+    return StartAt("time", int(moment.timestamp() * 1000))
+
+
+def _jobs(tables: list[Any]) -> tuple[Job, ...]:
+    if not tables:
+        raise ConfigError("There is no job in it.", hint="Add a [[jobs]] table with name, group, topics and store.")
+    jobs: list[Job] = []
+    for number, values in enumerate(tables, start=1):
+        if not isinstance(values, dict):
+            raise ConfigError("[[jobs]] must be tables.")
+        table = _Table(values, f"jobs {values.get('name', number)}")
+        topics = table.take("topics", list, required=True)
+        if not topics or not all(isinstance(topic, str) and topic for topic in topics) or len({*topics}) < len(topics):
+            raise ConfigError(f"{table._where('topics')} must be a list of different topic names.")
+        identity = table.table("identity") or _Table({}, "identity")
+        job = Job(
+            name=table.text("name", required=True),
+            group=table.text("group", required=True),
+            topics=tuple(topics),
+            store=table.text("store", required=True),
+            identity=identity_from_spec(
+                identity.text("timestamp", "record"),
+                identity.text("id", "none"),
+                identity.text("id_order", "opaque"),
+                identity.text("unit", "ms"),
+            ),
+        )
+        identity.done()
+        table.done()
+        if any(other.name == job.name for other in jobs):
+            raise ConfigError(f'Two jobs are named "{job.name}".')
+        jobs.append(job)
+    return tuple(jobs)
+
+
+def _filled(value: Any, environment: Mapping[str, str]) -> Any:
+    """Replace ``${NAME}`` and ``file:PATH`` in every text. What was put in is never looked at again."""
+    if isinstance(value, dict):
+        return {key: _filled(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, environment) for item in value]
+    if not isinstance(value, str):
+        return value
+    if value.startswith("file:"):
+        path = Path(value.removeprefix("file:"))
+        try:
+            return path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the secret file {path} cannot be read: {error}.") from error
+
+    def lookup(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            raise ConfigError(f"${{{match[1]}}} is not set in the environment.", hint="Set it, or use file:PATH.")
+        return environment[match[1]]
+
+    return _ENVIRONMENT.sub(lookup, value)

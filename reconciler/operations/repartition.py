@@ -1,0 +1,45 @@
+"""Signs that the mirror did not keep records in their partitions, so that partition numbers mean nothing.
+
+MirrorMaker 2 keeps partitions. Another mirror, or a person who recreated the topic with another count, may not. Two
+signs: the destination has fewer partitions than there are stored offsets; or an anchor is not in its own partition
+while a partition without any stored offset holds records older than all anchors, which the job would have read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.question import Question
+from reconciler.core.verdicts import Finding, Verdict
+from reconciler.ports import LogReader, ReadRequest, TopicPartition
+
+IN_ITS_PLACE = frozenset({Verdict.MATCH, Verdict.MOVED})
+
+
+def times_of(stored: Sequence[StoredOffset | None]) -> list[int] | None:
+    """The anchors' times of all partitions that were read from; None if one of them has none, or there is none."""
+    read = [item for item in stored if item is not None and not item.is_sentinel]
+    times = [item.anchor.timestamp_ms for item in read if item.anchor is not None]
+    known = [time for time in times if time is not None]
+    return known if known and len(known) == len(read) else None
+
+
+def looks_repartitioned(
+    findings: Mapping[TopicPartition, Finding], questions: Mapping[TopicPartition, Question], reader: LogReader
+) -> bool:
+    """True if records of one source partition seem to be spread over others. Reads one record a silent partition."""
+    silent = [tp for tp, question in questions.items() if question.stored is None]
+    read_from = [tp for tp, question in questions.items() if question.stored is not None]
+    times = times_of([question.stored for question in questions.values()])
+    if not silent or times is None or all(findings[tp].verdict in IN_ITS_PLACE for tp in read_from):
+        return False
+    starts = reader.log_starts(silent)
+    chunks = reader.read([ReadRequest(tp, starts[tp], 1) for tp in silent])
+    disorder = max(question.limits.max_disorder_ms for question in questions.values())
+    for tp, chunk in zip(silent, chunks, strict=True):
+        for record in chunk.records[:1]:
+            time = questions[tp].identity.timestamp_of(record)
+            if time is not None and time < min(times) - disorder:
+                return True
+    return False

@@ -1,0 +1,101 @@
+"""Put back what ``apply`` replaced, as long as nothing has been built on it since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.plan import Plan
+from reconciler.operations import sidecar
+from reconciler.operations.apply import confirm, put
+from reconciler.operations.check import Outside
+from reconciler.operations.config import Config, Job
+from reconciler.operations.selection import by_key
+from reconciler.ports import Change, Row, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """One row to put back; ``before`` None deletes the row that ``apply`` made."""
+
+    key: TopicPartition
+    now: Row | None
+    before: StoredOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobReturns:
+    """What rolling back means for one job."""
+
+    job: Job
+    returns: tuple[Return, ...]
+
+
+def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outside) -> list[JobReturns]:
+    """What is to be put back. Writes nothing.
+
+    Raises ``ConfigError`` if the plan was never applied, ``Changed`` if a row is neither as ``apply`` left it nor as it
+    was before: the job has gone on, and its progress would be thrown away.
+    """
+    path = sidecar.path_for(plan_path)
+    saved = sidecar.load(path, plan.to_json()["sha256"])
+    if not saved:
+        raise ConfigError(f"There is nothing to roll back: {path} does not exist.", hint="Was this plan applied here?")
+    jobs = []
+    for name in sorted({job for job, _ in saved}):
+        (job,) = config.chosen(name)
+        rows = {tp: row for (owner, tp), row in saved.items() if owner == name}
+        jobs.append(JobReturns(job, _returns(job, rows, outside)))
+    return jobs
+
+
+def _returns(job: Job, saved: Mapping[TopicPartition, sidecar.Replaced], outside: Outside) -> tuple[Return, ...]:
+    store = outside.open_store(job.store)
+    try:
+        rows = by_key(store.read(job.group, sorted({tp.topic for tp in saved})))
+    finally:
+        store.close()
+    returns = []
+    for tp, replaced in sorted(saved.items()):
+        now = rows.get(tp)
+        stored = now.stored if now else None
+        if _same(stored, replaced.before):
+            continue
+        if not _same(stored, replaced.after):
+            raise Changed(
+                f'{tp.topic}-{tp.partition} of job "{job.name}" is no longer as apply left it: the job has gone on.',
+                hint="Stop the job and make a new plan instead of rolling back.",
+            )
+        returns.append(Return(tp, now, replaced.before))
+    return tuple(returns)
+
+
+def _same(one: StoredOffset | None, other: StoredOffset | None) -> bool:
+    """The same offset and the same anchor's record; a store may round a time, or leave out an id too long for it."""
+    if one is None or other is None:
+        return one is other
+    return one.offset == other.offset and _names(one) == _names(other)
+
+
+def _names(stored: StoredOffset) -> tuple[int | None, str | None] | None:
+    return None if stored.anchor is None else (stored.anchor.offset, stored.anchor.cluster_id)
+
+
+def write_rollback(jobs: list[JobReturns], outside: Outside) -> None:
+    """Put the rows back by compare-and-set and read again."""
+    any_written = False
+    for change in jobs:
+        if not change.returns:
+            continue
+        store = outside.open_store(change.job.store)
+        try:
+            store.check_writable(change.job.group)
+            changes = [Change(item.key, item.now.version if item.now else None, item.before) for item in change.returns]
+            put(store, change.job, changes, "rollback", outside.now_ms(), any_written=any_written)
+            confirm(store, change.job, {item.key: item.before for item in change.returns})
+            any_written = True
+        finally:
+            store.close()

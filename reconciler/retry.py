@@ -1,0 +1,28 @@
+"""The one retry policy: random exponential pauses of 0.2 to 2 s, for errors that say a retry may help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from reconciler.core.errors import ReconcilerError
+
+T = TypeVar("T")
+
+
+def insist(call: Callable[[], T], *, give_up: Callable[[], bool]) -> T:
+    """Call until it succeeds, fails for good, or ``give_up`` says that it is enough; then the last error is raised.
+
+    Only for calls that may be repeated without harm.
+    """
+    # Imported only once something has failed: it costs 60 ms, which a start on a healthy cluster saves.
+    from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential  # noqa: PLC0415
+
+    def helps(error: BaseException) -> bool:
+        return isinstance(error, ReconcilerError) and error.retryable
+
+    def enough(_: RetryCallState) -> bool:
+        return give_up()
+
+    wait = wait_random_exponential(multiplier=0.2, max=2.0)
+    return Retrying(retry=retry_if_exception(helps), stop=enough, wait=wait, reraise=True)(call)
