@@ -2,12 +2,16 @@
 
 librdkafka would print its log to stderr and answer a refused login with a bare timeout. Here its log goes to this
 module's logger at debug level, and what its error callback said last becomes part of the sentence.
+
+librdkafka (2.16) has a fault in requests that go to a group's coordinator: where one times out because no broker
+can be reached, the process is aborted when brokers come back (``eonce->refcnt > 0``, librdkafka issue 4605), or the
+client never recovers. So each call first asks any broker for the cluster's description, which has no such fault,
+gives the coordinator its own full time, and a client that once got no answer is not used again.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
@@ -60,17 +64,24 @@ _FORBIDDEN = frozenset(
 _LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 
 
+class _NoBroker(KafkaException):  # type: ignore[misc]
+    """No broker could be asked at all; what was to be asked was not sent."""
+
+
 class Admin:
-    """An admin client of one cluster. It connects when first used, and may be used by many threads."""
+    """An admin client of one cluster, which may be used by many threads."""
 
     def __init__(self, client: Mapping[str, str], *, timeout_s: float) -> None:
         """``client`` holds librdkafka properties. Raises ConfigError for those it does not take."""
         self.servers = client.get("bootstrap.servers", "?")
         self.timeout_s = timeout_s
         self._heard: deque[KafkaError] = deque(maxlen=20)
-        settings = {"client.id": "reconciler", **client, "error_cb": self._heard.append}
+        self._settings = {"client.id": "reconciler", **client, "error_cb": self._heard.append}
+        self._client = self._connected()
+
+    def _connected(self) -> AdminClient:
         try:
-            self._client = AdminClient(settings, logger=_Demoted(_log.name))
+            return AdminClient(self._settings, logger=_Demoted(_log.name))
         except KafkaException as err:
             raise ConfigError(
                 f"The Kafka client does not take its settings: {err.args[0].str()}.",
@@ -80,13 +91,21 @@ class Admin:
     def call(self, doing: str, ask: Ask[T]) -> T:
         """The result of one admin request, asked again while the coordinator is moving.
 
-        ``ask`` gets the client and the seconds left, and may raise KafkaException. ``doing`` names the action in a
-        sentence. Raises Unreachable without an answer within ``timeout_s``, Refused when the cluster says no; their
-        cause is the client's own error.
+        ``ask`` gets the client and a timeout in seconds, and may raise KafkaException. ``doing`` names the action in
+        a sentence. Raises Unreachable where no broker answers within ``timeout_s``, or the right one does not within
+        as long again, Refused when the cluster says no; their cause is the client's own error.
         """
-        self._client.poll(0)
+        client = self._client
+        client.poll(0)
         self._heard.clear()  # what happened in earlier calls does not explain this one
-        until = time.monotonic() + self.timeout_s
+
+        def once() -> T:
+            try:
+                client.describe_cluster(request_timeout=self.timeout_s).result()
+            except KafkaException as err:
+                raise _NoBroker(*err.args) from err
+            return ask(client, self.timeout_s)
+
         retrying = Retrying(
             retry=retry_if_exception(_is_moving),
             stop=stop_after_delay(self.timeout_s),
@@ -94,12 +113,14 @@ class Admin:
             reraise=True,
         )
         try:
-            return retrying(lambda: ask(self._client, max(0.1, until - time.monotonic())))
+            return retrying(once)
         except KafkaException as err:
+            client.poll(0)  # lets the error callback speak
+            if code_of(err) in _UNANSWERED:
+                self._client = self._connected()
             raise self._explain(err.args[0], doing) from err
 
     def _explain(self, error: KafkaError, doing: str) -> ReconcilerError:
-        self._client.poll(0)  # lets the error callback speak
         code = error.code()
         login = next((heard for heard in (error, *self._heard) if heard.code() in _LOGIN), None)
         if code in _MOVING or (code in _UNANSWERED and login is None):
@@ -137,8 +158,8 @@ def code_of(err: BaseException | None) -> int | None:
 
 
 def may_have_happened(err: BaseException | None) -> bool:
-    """True where a request that was sent may or may not have been carried out."""
-    return code_of(err) in _UNANSWERED
+    """True where a request was sent, and may or may not have been carried out."""
+    return not isinstance(err, _NoBroker) and code_of(err) in _UNANSWERED
 
 
 def _is_moving(err: BaseException) -> bool:

@@ -98,6 +98,9 @@ class KafkaGroupStore:
         _log.info("committed %d offsets of group %r: %s", len(new), group, reason)
         return WriteResult(tuple(change.key for change in good), conflicts)
 
+    def create(self) -> None:
+        """Nothing to make: a group comes with its first commit."""
+
     def check_writable(self, group: str) -> None:
         """Raise Refused if the group has live members, or may not be looked at. Writes nothing."""
         common.check_name("group's name", group)

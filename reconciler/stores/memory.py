@@ -89,6 +89,9 @@ class MemoryStore:
         with self._shared.lock:
             return list(self._shared.history.get(group, ()))
 
+    def create(self) -> None:
+        """Memory is always there."""
+
     def check_writable(self, group: str) -> None:
         """Memory can always be written."""
         common.check_name("group's name", group)

@@ -1,7 +1,7 @@
 """Offset stores in a SQLite file, with compare-and-set, whole batches and a history. Standard library only.
 
 Every call opens its own connection: calls from threads, forked processes and other programs do not disturb each
-other, and nothing is held between calls. Reading never creates the file; the first write does.
+other, and nothing is held between calls. Reading never creates the file; ``create`` and the first write do.
 """
 
 from __future__ import annotations
@@ -68,17 +68,11 @@ class SqliteStore:
             found = common.conflicts(changes, {})
             if found or not changes:
                 return WriteResult(conflicts=found)  # no reason to create the file
-            self._check_parent()
-        with self._translated(), closing(self._connect("rwc")) as db:
-            self._prefer_wal(db)
-            # IMMEDIATE: what is read below is still so when it is written.
-            db.execute("BEGIN IMMEDIATE")
-            self._ensure_tables(db)
+        with self._writing() as db:
             found = self._conflicts(db, group, changes)
             if not found:
                 for change in changes:
                     self._put(db, group, change, reason, now_ms)
-            self._commit(db)
         return WriteResult(conflicts=found) if found else WriteResult(tuple(change.key for change in changes))
 
     def history(self, group: str) -> list[HistoryEntry]:
@@ -101,6 +95,11 @@ class SqliteStore:
             )
             for topic, partition, reason, at_ms, *values in found
         ]
+
+    def create(self) -> None:
+        """Make the file with its empty tables, unless it is there. Its directory must exist."""
+        with self._writing():
+            pass
 
     def check_writable(self, group: str) -> None:
         """Raise Refused if the file, or the place where it would be made, cannot be written. Writes nothing."""
@@ -128,6 +127,20 @@ class SqliteStore:
             if not self._is_ours(db) and empty_is_missing:
                 raise self._missing()
             yield db
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction on a file with tables, made if need be; committed at the end, undone by any exception."""
+        if not os.path.exists(self._path):
+            self._check_parent()
+        with self._translated(), closing(self._connect("rwc")) as db:
+            self._prefer_wal(db)
+            # IMMEDIATE: what is read in it is still so when it is written.
+            db.execute("BEGIN IMMEDIATE")
+            if not self._is_ours(db):
+                schema.create(db)
+            yield db
+            self._commit(db)
 
     def _connect(self, mode: str, more: str = "") -> sqlite3.Connection:
         uri = f"file:{quote(self._path)}?mode={mode}{more}"
@@ -187,10 +200,6 @@ class SqliteStore:
                 hint="Give the offset store a file of its own.",
             )
         return kind is schema.Kind.OURS
-
-    def _ensure_tables(self, db: sqlite3.Connection) -> None:
-        if not self._is_ours(db):
-            schema.create(db)
 
     def _missing(self) -> Refused:
         return Refused(

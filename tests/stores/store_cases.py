@@ -42,12 +42,22 @@ def memory_case() -> Case:
 
 
 def kafka_case(bootstrap: str) -> Case:
+    from confluent_kafka import TopicCollection
     from confluent_kafka.admin import AdminClient, NewTopic
+    from tenacity import retry, stop_after_delay, wait_fixed
 
     topics = (f"st-events-{uuid.uuid4().hex}", f"st-a.events-{uuid.uuid4().hex}")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for created in admin.create_topics([NewTopic(topic, 4, 1) for topic in topics]).values():
         created.result()
+
+    # The broker that answers next may not have heard of them yet.
+    @retry(stop=stop_after_delay(30), wait=wait_fixed(0.1))
+    def known() -> None:
+        for described in admin.describe_topics(TopicCollection(list(topics))).values():
+            described.result()
+
+    known()
     return Case(
         lambda: open_store("kafka-group:", kafka_client={"bootstrap.servers": bootstrap}),
         topics,

@@ -15,6 +15,7 @@ from reconciler.layouts import anchor_json
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores import kafka_group
 from reconciler.stores.kafka_group import KafkaGroupStore
+from reconciler.stores.kafka_rows import Committed
 from reconciler.stores.registry import open_store
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
@@ -308,6 +309,21 @@ def test_what_is_not_allowed_names_the_group(store, group, monkeypatch, code):
         with pytest.raises(Refused, match=f"group '{group}': .* does not allow it") as caught:
             attempt()
         assert "administrator" in caught.value.hint
+
+
+@system
+def test_a_commit_that_was_not_sent_was_not_made(store, case, group, monkeypatch):
+    from confluent_kafka import KafkaError, KafkaException
+
+    def unreachable(*_args, **_kwargs):
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    put(store, group, {case.key(): StoredOffset(1)})
+    requests = store._requests
+    monkeypatch.setattr(requests._admin._client, "describe_cluster", unreachable, raising=False)
+    with pytest.raises(Unreachable, match="Could not commit offsets"):
+        requests.commit(group, {case.key(): Committed(2, "")})
+    assert [row.stored.offset for row in store.read(group)] == [1], "and the next call has a new client"
 
 
 # ---------------------------------------------------------------- without a broker

@@ -92,6 +92,14 @@ def test_writes_that_change_nothing_do_not_create_the_file(path):
     assert os.listdir(path.parent) == []
 
 
+def test_a_created_file_is_an_empty_store(path):
+    store = SqliteStore(str(path))
+    store.create()
+    assert store.read("g") == []
+    assert store.history("g") == []
+    assert os.listdir(path.parent) == ["offsets.db"]
+
+
 def test_an_empty_file_becomes_a_store_at_the_first_write(path):
     path.touch()
     store = SqliteStore(str(path))
@@ -123,6 +131,7 @@ def every_call(store):
     yield lambda: store.read("g")
     yield lambda: store.history("g")
     yield lambda: store.check_writable("g")
+    yield lambda: store.create()
     yield lambda: store.write("g", ONE, reason="test", now_ms=NOW)
 
 

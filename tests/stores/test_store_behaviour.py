@@ -233,6 +233,16 @@ def test_deleting_what_is_not_there_is_nothing(store, case, group):
     assert store.read(group) == []
 
 
+def test_creating_what_is_there_changes_nothing(store, case, group):
+    put(store, group, {case.key(): StoredOffset(9, FULL)})
+    before = store.read(group)
+    store.create()
+    assert store.read(group) == before
+    fresh = case.open()
+    fresh.create()
+    assert fresh.read(group) == before
+
+
 def test_rows_survive_closing_and_opening(store, case, group):
     put(store, group, {case.key(): StoredOffset(9, FULL)})
     before = store.read(group)
