@@ -1,0 +1,170 @@
+"""MirrorMaker 2 between two lab clusters, one way, settled for a quick start and short intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Self
+
+from reconciler.core.errors import ConfigError
+from reconciler.lab.kafka import KafkaCluster, java_command
+from reconciler.lab.processes import Child
+
+Policy = Literal["default", "identity"]
+_IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+
+
+class MirrorMaker:
+    """Copies ``topics`` from ``source`` to ``target``, and syncs group offsets as MirrorMaker 2 does.
+
+    The clusters' names are the aliases: with the default policy, topic ``t`` of cluster ``a`` becomes ``a.t``.
+    ``properties`` override or add lines of the configuration file.
+    """
+
+    def __init__(
+        self,
+        source: KafkaCluster,
+        target: KafkaCluster,
+        topics: Sequence[str],
+        directory: Path,
+        jars: Path,
+        *,
+        policy: Policy = "default",
+        properties: Mapping[str, str] | None = None,
+        heap: str = "384m",
+        log_level: str = "warn",
+        detached: bool = False,
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.topics = tuple(topics)
+        self.directory = directory.absolute()
+        self.policy = policy
+        self._jars = jars
+        self._properties = dict(properties or {})
+        self._heap = heap
+        self._log_level = log_level
+        self._detached = detached
+        self._process: Child | None = None
+
+    def start(self) -> Self:
+        """Start it. It takes some seconds until the first record is there: see ``wait_until_mirrored``."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = self.directory / "mm2.properties"
+        settings.write_text("".join(f"{k} = {v}\n" for k, v in self._settings().items()), encoding="utf-8")
+        command = java_command(
+            *(self._jars, "org.apache.kafka.connect.mirror.MirrorMaker", str(settings)),
+            heap=self._heap,
+            log_level=self._log_level,
+        )
+        name = f"MirrorMaker {self.source.name}->{self.target.name}"
+        self._process = Child(name, command, self.log, cwd=self.directory, detached=self._detached)
+        return self
+
+    def stop(self) -> None:
+        """Orderly: it commits how far it is, and sends nothing twice when it is started again."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """The disaster: started again, it re-sends what it had not committed."""
+        if self._process is not None:
+            self._process.kill()
+
+    def pause(self) -> None:
+        self._running().pause()
+
+    def resume(self) -> None:
+        self._running().resume()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "mirror.log"
+
+    def target_topic(self, topic: str) -> str:
+        """The name a source topic has at the target."""
+        return topic if self.policy == "identity" else f"{self.source.name}.{topic}"
+
+    def wait_until_mirrored(
+        self,
+        topic: str,
+        target_topic: str | None = None,
+        ends: Mapping[int, int] | None = None,
+        *,
+        timeout: float = 120,
+    ) -> dict[int, int]:
+        """Wait until the target's partitions end at ``ends`` or later; the offsets they end at.
+
+        Without ``ends``: as many records a partition as the source holds now, which is right for a plain topic
+        (no compaction, no transactions) whose mirroring began with the records that are there.
+        """
+        there = target_topic or self.target_topic(topic)
+        if ends is None:
+            starts = self.source.start_offsets(topic)
+            ends = {number: end - starts[number] for number, end in self.source.end_offsets(topic).items()}
+        wanted = dict(ends)
+
+        def arrived() -> dict[int, int] | None:
+            now = self.target.end_offsets(there)
+            return now if all(now.get(number, -1) >= end for number, end in wanted.items()) else None
+
+        return self._running().wait_until(arrived, timeout, f"topic {there} at {self.target.name} to reach {wanted}")
+
+    def __enter__(self) -> Self:
+        return self if self.running else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if not self._detached:
+            self.stop()
+
+    def _running(self) -> Child:
+        if self._process is None:
+            raise ConfigError("MirrorMaker is not running.", hint="Start it first.")
+        return self._process
+
+    def _settings(self) -> dict[str, str]:
+        a, b = self.source.name, self.target.name
+        internal = ("checkpoints.topic", "heartbeats.topic", "offset-syncs.topic")
+        storage = ("config.storage", "offset.storage", "status.storage")
+        settings = {
+            "clusters": f"{a}, {b}",
+            f"{a}.bootstrap.servers": self.source.bootstrap,
+            f"{b}.bootstrap.servers": self.target.bootstrap,
+            f"{a}->{b}.enabled": "true",
+            f"{a}->{b}.topics": ", ".join(self.topics),
+            f"{a}->{b}.groups": ".*",
+            f"{b}->{a}.enabled": "false",
+            "replication.factor": "1",
+            **{f"{name}.replication.factor": "1" for name in internal + storage},
+            # Every partition of Connect's own topics is one more to create and to read through at the start.
+            "offset.storage.partitions": "1",
+            "status.storage.partitions": "1",
+            "tasks.max": "1",
+            # Heartbeats would start a second worker, for the way back.
+            "emit.heartbeats.enabled": "false",
+            "emit.checkpoints.enabled": "true",
+            "emit.checkpoints.interval.seconds": "1",
+            "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": "1",
+            "refresh.topics.interval.seconds": "2",
+            "refresh.groups.interval.seconds": "2",
+            "sync.topic.acls.enabled": "false",
+            # Settings of the Connect worker reach it under the target's alias only. Without these two lines
+            # each of two passes reads every class of the class path for plugins: most of the start.
+            "plugin.discovery": "service_load",
+            f"{b}.plugin.discovery": "service_load",
+            f"{b}.offset.flush.interval.ms": "1000",
+            f"{b}.scheduled.rebalance.max.delay.ms": "0",
+            "dedicated.mode.enable.internal.rest": "false",
+        }
+        if self.policy == "identity":
+            settings["replication.policy.class"] = _IDENTITY
+        return {**settings, **self._properties}

@@ -1,0 +1,194 @@
+"""Child processes that cannot outlive their purpose, and can be killed, frozen and waited for.
+
+Three nets catch a child. ``stop`` (or leaving its ``with`` block) is the ordinary one; ``atexit`` is for a parent
+that ends without it; and on Linux the kernel kills the child when its parent dies by SIGKILL. A detached child has
+none of the last two: it stays until somebody stops it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Self, TypeVar
+
+from reconciler.core.errors import Unreachable
+
+T = TypeVar("T")
+_POLL_SECONDS = 0.1
+
+# Runs between fork and the real program, as a program of its own: a preexec_fn is not safe in a process with
+# threads. PR_SET_PDEATHSIG is 1 and survives exec. A parent that died before the call can no longer be noticed by
+# the kernel, hence the look at getppid.
+_DIE_WITH_PARENT = (
+    "import ctypes,os,signal,sys\n"
+    "ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))\n"
+    "if os.getppid() != int(sys.argv[1]): os._exit(1)\n"
+    "os.execvp(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+class Child:
+    """A child process in a session of its own, its output in a log file."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, *, cwd: Path, detached: bool = False) -> None:
+        self.name = name
+        self.log = log
+        self._detached = detached
+        wrapped = list(command)
+        if sys.platform == "linux" and not detached:
+            wrapped = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *wrapped]
+        with log.open("ab") as output:
+            self._process = _spawner.spawn(
+                lambda: subprocess.Popen(
+                    wrapped,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        if not detached:
+            _living.add(self)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
+        """Poll ``condition`` until it answers with something true, and return that.
+
+        Fails at once when the process has died, and after ``timeout`` seconds; either way with the log's end.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            running = self.running  # asked before the condition: a last word before dying counts
+            if answer := condition():
+                return answer
+            if not running:
+                raise Unreachable(
+                    f"{self.name} ended with status {self._process.returncode} while waiting for {what}.",
+                    hint=f"Its log, {self.log}, ends: {self.log_tail()}",
+                )
+            if time.monotonic() > deadline:
+                raise Unreachable(
+                    f"{self.name} runs, and {what} did not come about within {timeout:.0f} s.",
+                    hint=f"Its log, {self.log}, ends: {self.log_tail()}",
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def wait(self, timeout: float) -> int:
+        """The exit status, once the process has ended by itself."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise Unreachable(
+                f"{self.name} did not end within {timeout:.0f} s.", hint=f"Its log is {self.log}."
+            ) from None
+        finally:
+            self._forget_if_ended()
+
+    def stop(self, patience: float = 15.0) -> None:
+        """Ask it to end (TERM); what has not ended by then is killed. Stopping twice is fine."""
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)  # a paused process cannot act on TERM
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        self.kill()
+
+    def kill(self) -> None:
+        """The disaster: no goodbye, nothing flushed."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._forget_if_ended()
+
+    def pause(self) -> None:
+        """Freeze it: it keeps its connections and answers nothing, as behind a broken network."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def log_tail(self, lines: int = 12) -> str:
+        """The last lines of its output."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, self.log.stat().st_size - 20_000))
+                said = log.read().decode(errors="replace").splitlines()
+        except OSError as error:
+            return f"(unreadable: {error.strerror})"
+        return "\n".join(["", *said[-lines:]]) if said else "(empty)"
+
+    def _signal(self, number: int) -> None:
+        if self.running:  # a child that was waited for has given its number back: it may be another's by now
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _forget_if_ended(self) -> None:
+        if not self.running:
+            _living.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._detached:
+            self.stop()
+
+
+class _Spawner:
+    """Forks all children in one thread that lives as long as this process.
+
+    The kernel ties PR_SET_PDEATHSIG to the *thread* that forked: a child started in a pool's thread would be
+    killed as soon as that pool is done. The thread is a daemon, so that it is still there for atexit.
+    """
+
+    def __init__(self) -> None:
+        self._orders: queue.SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
+        self._orders = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._owner = 0
+
+    def spawn(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        done: Future[subprocess.Popen[bytes]] = Future()
+        with self._lock:
+            if self._owner != os.getpid():  # first use, or in a forked copy of this process, which has no threads
+                self._orders = queue.SimpleQueue()
+                threading.Thread(target=self._work, name="lab-spawner", daemon=True).start()
+                self._owner = os.getpid()
+        self._orders.put((start, done))
+        return done.result()
+
+    def _work(self) -> None:
+        while True:
+            start, done = self._orders.get()
+            try:
+                done.set_result(start())
+            except OSError as error:
+                done.set_exception(error)
+
+
+_spawner = _Spawner()
+_living: set[Child] = set()
+
+
+def _kill_all() -> None:
+    for child in list(_living):
+        child.kill()
+
+
+atexit.register(_kill_all)

@@ -1,0 +1,192 @@
+"""The lab: real clusters that answer, outlive a disaster with their data, mirror faithfully, and leave nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from reconciler.core.errors import Unreachable
+from reconciler.lab import kafka
+from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.mirror import MirrorMaker
+from reconciler.lab.processes import Child
+
+pytestmark = pytest.mark.system
+BACK_DATED = 1_500_000_000_000  # 2017: any retention would have removed it
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def eventually(condition: Callable[[], bool], timeout: float = 20) -> bool:
+    deadline = time.monotonic() + timeout
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+def produce(cluster: KafkaCluster, topic: str, numbers: range, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for n in numbers:
+        key, headers = str(n).encode(), [("message-id", b"\x00id-%d" % n), ("empty", b""), ("absent", None)]
+        value = None if n % 10 == 9 else b"value %d" % n
+        producer.produce(topic, value, key, partition=partition, timestamp=BACK_DATED + n, headers=headers)
+    assert producer.flush(30) == 0
+
+
+def consume(cluster: KafkaCluster, topic: str, count: int, partition: int = 0) -> list[Message]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        consumer.assign([TopicPartition(topic, partition, cluster.start_offsets(topic)[partition])])
+        found: list[Message] = []
+        deadline = time.monotonic() + 30
+        while len(found) < count and time.monotonic() < deadline:
+            found += [m for m in consumer.consume(count - len(found), timeout=1) if m.error() is None]
+        return found
+    finally:
+        consumer.close()
+
+
+def test_a_started_cluster_answers_as_itself(clusters, topic_name: str) -> None:
+    described = clusters.source.admin().describe_cluster(request_timeout=10).result()
+    assert described.cluster_id == clusters.source.cluster_id
+    assert clusters.source.partitions(topic_name) == 0
+    assert clusters.source.end_offsets(topic_name) == {}
+    clusters.source.create_topic(topic_name, 3)
+    assert clusters.source.end_offsets(topic_name) == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_killed_cluster_keeps_its_data_and_its_address(tmp_path: Path, kafka_jars: Path, topic_name: str) -> None:
+    with KafkaCluster("mortal", tmp_path / "mortal", kafka_jars) as cluster:
+        cluster.create_topic(topic_name)
+        produce(cluster, topic_name, range(25))
+        before, was = cluster.bootstrap, cluster.pid
+        cluster.kill()
+        assert not alive(was)
+        cluster.restart()
+        assert cluster.bootstrap == before
+        assert [m.timestamp()[1] for m in consume(cluster, topic_name, 25)] == [BACK_DATED + n for n in range(25)]
+        now = cluster.pid
+    assert not alive(now)
+
+
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_the_mirror_carries_records_whole_to_other_offsets(
+    clusters, tmp_path: Path, kafka_jars: Path, topic_name: str, policy: str
+) -> None:
+    source, destination = clusters.source, clusters.destination
+    source.create_topic(topic_name, 2)
+    produce(source, topic_name, range(50))
+    produce(source, topic_name, range(100, 120), partition=1)
+    source.delete_records(topic_name, 0, before=30)
+    mirror = MirrorMaker(source, destination, [topic_name], tmp_path / "mirror", kafka_jars, policy=policy)
+    with mirror:
+        assert mirror.wait_until_mirrored(topic_name) == {0: 20, 1: 20}
+        pid = mirror.pid
+    assert not alive(pid)
+    there = topic_name if policy == "identity" else f"a.{topic_name}"
+    assert mirror.target_topic(topic_name) == there
+
+    def content(m: Message) -> tuple[object, ...]:
+        return m.key(), m.value(), m.timestamp(), m.headers()
+
+    here = consume(source, topic_name, 20)
+    copies = consume(destination, there, 20)
+    assert [m.offset() for m in here] == list(range(30, 50))
+    assert [m.offset() for m in copies] == list(range(20))
+    assert [content(m) for m in copies] == [content(m) for m in here]
+    others = consume(destination, there, 20, partition=1)
+    assert [m.key() for m in others] == [str(n).encode() for n in range(100, 120)]
+
+
+def test_a_port_taken_meanwhile_does_not_matter(
+    tmp_path: Path, kafka_jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as thief:
+        thief.bind(("127.0.0.1", 0))
+        thief.listen()
+        stolen = thief.getsockname()[1]
+        free = kafka._free_ports
+        offers = iter([(stolen, free()[1])])
+        monkeypatch.setattr(kafka, "_free_ports", lambda: next(offers, None) or free())
+        with KafkaCluster("robbed", tmp_path / "robbed", kafka_jars) as cluster:
+            assert cluster.bootstrap != f"127.0.0.1:{stolen}"
+            assert cluster.partitions("any") == 0
+
+
+PARENT = """
+import signal, sys
+from pathlib import Path
+from reconciler.lab.kafka import KafkaCluster
+cluster = KafkaCluster("orphan", Path(sys.argv[1]), Path(sys.argv[2])).start()
+print(cluster.pid, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+def test_nothing_stays_when_the_parent_is_killed(tmp_path: Path, kafka_jars: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "orphan"), str(kafka_jars)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        broker = int(parent.stdout.readline())
+        assert alive(broker)
+        os.kill(parent.pid, signal.SIGKILL)
+    assert eventually(lambda: not alive(broker))
+
+
+def sleeper(tmp_path: Path, code: str = "import time; time.sleep(600)", **options: bool) -> Child:
+    command = [sys.executable, "-c", code]
+    return Child("The sleeper", command, tmp_path / "log", cwd=tmp_path, **options)
+
+
+def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    children: list[Child] = []
+    thread = threading.Thread(target=lambda: children.append(sleeper(tmp_path)))
+    thread.start()
+    thread.join()
+    (child,) = children
+    with child:
+        assert not eventually(lambda: not child.running, timeout=1)
+    assert not alive(child.pid)
+
+
+def test_waiting_for_a_dead_process_ends_at_once_with_what_it_said(tmp_path: Path) -> None:
+    child = sleeper(tmp_path, "print('the disk is on fire'); raise SystemExit(3)")
+    started = time.monotonic()
+    with pytest.raises(Unreachable, match=r"(?s)ended with status 3 while waiting for a sign.*the disk is on fire"):
+        child.wait_until(lambda: None, 60, "a sign")
+    assert time.monotonic() - started < 30
+
+
+def test_a_paused_process_can_still_be_stopped(tmp_path: Path) -> None:
+    child = sleeper(tmp_path)
+    child.pause()
+    child.stop()
+    assert not alive(child.pid)
+    child.stop()
+
+
+def test_a_detached_process_stays_until_it_is_stopped(tmp_path: Path) -> None:
+    with sleeper(tmp_path, detached=True) as child:
+        pass
+    assert child.running
+    child.stop()
+    assert not alive(child.pid)
