@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 
-CLIENT_LOGGERS = ("reconciler.readers.kafka", "reconciler.stores")
+CLIENT_LOGGERS = ("reconciler.readers.kafka", "reconciler.stores", "reconciler.demo.traffic")
 """Where the Kafka client's own lines go; they repeat on every retry what the final error says once."""
 
 

@@ -1,0 +1,76 @@
+"""The demo's traffic: records whose offsets cannot be the same on both clusters.
+
+What makes them diverge: a prefix deleted from the source before it was mirrored; transaction markers, which take
+offsets at the source and are not mirrored. Equal timestamps (a burst in one millisecond) are there because a search
+by time alone cannot tell such records apart.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reconciler.lab.kafka import KafkaCluster
+
+log = logging.getLogger(__name__)
+
+ID_HEADER = "message-id"
+BURST = 25
+"""Records that share one millisecond."""
+TRANSACTION = 200
+"""Records a transaction; each takes one marker a partition it touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One record to produce. ``timestamp_ms`` is its create time."""
+
+    id: str
+    partition: int
+    timestamp_ms: int
+
+
+def events(prefix: str, count: int, partitions: int, begin_ms: int, seed: int) -> Iterator[Event]:
+    """``count`` events over ``partitions``, a burst a second."""
+    chance = random.Random(seed)
+    for number in range(count):
+        yield Event(f"{prefix}-{number:06d}", chance.randrange(partitions), begin_ms + 1000 * (number // BURST))
+
+
+def produce(cluster: KafkaCluster, topic: str, traffic: Iterator[Event], transactional_id: str) -> list[str]:
+    """Write events in transactions; the ids written."""
+    from confluent_kafka import Producer
+
+    settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": transactional_id, "linger.ms": 20}
+    producer = Producer(settings, logger=log)
+    producer.init_transactions(30)
+    ids: list[str] = []
+    in_transaction = 0
+    for event in traffic:
+        if in_transaction == 0:
+            producer.begin_transaction()
+        producer.produce(
+            topic,
+            partition=event.partition,
+            key=f"user-{event.partition}".encode(),
+            value=json.dumps({"id": event.id, "ts": event.timestamp_ms}).encode(),
+            headers=[(ID_HEADER, event.id.encode())],
+            timestamp=event.timestamp_ms,
+        )
+        ids.append(event.id)
+        in_transaction += 1
+        if in_transaction == TRANSACTION:
+            producer.commit_transaction(30)
+            in_transaction = 0
+    if in_transaction:
+        producer.commit_transaction(30)
+    return ids
+
+
+def delete_all(cluster: KafkaCluster, topic: str) -> None:
+    """Delete what the topic holds now; its numbering goes on."""
+    for partition, end in cluster.end_offsets(topic).items():
+        cluster.delete_records(topic, partition, end)
