@@ -207,8 +207,8 @@ class KafkaCluster:
     def _launch_broker(self) -> None:
         settings = str(self._write_settings())
         command = java_command(self._jars, "kafka.Kafka", settings, heap=self._heap, log_level=self._log_level)
-        log = self.directory / "broker.log"
-        self._broker = Child(f"Cluster {self.name}", command, log, cwd=self.directory, detached=self._detached)
+        self._admin = None  # a client that saw the last broker die waits longer and longer between its looks
+        self._broker = Child(f"Cluster {self.name}", command, self.log, cwd=self.directory, detached=self._detached)
 
     def _wait_ready(self) -> None:
         """Until it answers both as itself and with metadata. A port taken meanwhile means another pair of ports."""
@@ -231,7 +231,7 @@ class KafkaCluster:
     def _start_over(self) -> None:
         shutil.rmtree(self.directory / "data")
         self.log.unlink()
-        self._ports, self._admin = _free_ports(), None
+        self._ports = _free_ports()
         if (formatting := self._launch_format()) is not None:
             _finish_format(formatting)
         self._launch_broker()
