@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from reconciler.core.errors import ReconcilerError, Unreachable
-from reconciler.core.probes import Answer, Chunk, LogEnd, LogStart, Probe, Read, Round, Search, TimeLookup
+from reconciler.core.probes import Answer, Chunk, Edges, Probe, Range, Read, Round, Search, TimeLookup
 from reconciler.core.verdicts import Finding
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from reconciler.retry import insist
@@ -146,7 +146,7 @@ def run(
 
 def _ask(state: _Run, active: Sequence[_Task]) -> list[tuple[Answer, ...]]:
     """One round: gather probes by kind, one batched call a kind, hand the answers back in each task's order."""
-    places: dict[type[Probe], list[tuple[int, int]]] = {LogStart: [], LogEnd: [], TimeLookup: [], Read: []}
+    places: dict[type[Probe], list[tuple[int, int]]] = {Edges: [], TimeLookup: [], Read: []}
     for index, task in enumerate(active):
         for slot, probe in enumerate(task.asked):
             places[type(probe)].append((index, slot))
@@ -163,10 +163,11 @@ def _ask(state: _Run, active: Sequence[_Task]) -> list[tuple[Answer, ...]]:
 
 def _ask_kind(state: _Run, kind: type[Probe], asked: Sequence[tuple[TopicPartition, Probe]]) -> Sequence[Answer]:
     reader = state.reader
-    if kind is LogStart or kind is LogEnd:
+    if kind is Edges:
         partitions = [tp for tp, _ in asked]
-        edges = _insist(state, lambda: (reader.log_starts if kind is LogStart else reader.log_ends)(partitions))
-        return [edges[tp] for tp in partitions]
+        starts = _insist(state, lambda: reader.log_starts(partitions))
+        ends = _insist(state, lambda: reader.log_ends(partitions))
+        return [Range(starts[tp], ends[tp]) for tp in partitions]
     if kind is TimeLookup:
         times = [(tp, probe.timestamp_ms) for tp, probe in asked if isinstance(probe, TimeLookup)]
         return _insist(state, lambda: reader.offsets_for_times(times))

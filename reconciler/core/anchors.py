@@ -7,8 +7,10 @@ key then value, each as one byte 0 for null, or one byte 1, its length as 8 byte
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Protocol
 
@@ -160,9 +162,11 @@ RECORD_TIME_ONLY = Identity(timestamp_of=record_timestamp)
 """The identity of a job that names its records by timestamp and fingerprint alone."""
 
 
-def order_key(id_bytes: bytes) -> tuple[int, int, bytes]:
+_NUMBER = re.compile(rb"-?\d{1,40}(\.\d{1,40})?")
+
+
+def order_key(id_bytes: bytes) -> tuple[int, Decimal, bytes]:
     """How increasing ids compare: as numbers when they are decimal text, else as bytes; numbers come first."""
-    text = id_bytes.lstrip(b"-")
-    if text.isdigit() and len(text) <= 40 and id_bytes.count(b"-") <= 1:
-        return (0, int(id_bytes), b"")
-    return (1, 0, id_bytes)
+    if _NUMBER.fullmatch(id_bytes):
+        return (0, Decimal(id_bytes.decode()), b"")
+    return (1, Decimal(0), id_bytes)

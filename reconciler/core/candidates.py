@@ -15,7 +15,7 @@ from reconciler.core.anchors import Anchor, Record
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import Search, ask_read
 from reconciler.core.question import Question
-from reconciler.core.scan import FIRST_READ, LARGEST_READ, scan_for_anchor
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, Stretch, scan_for_anchor
 
 PEEK = 8
 """Records looked at per bisection step, so that a record without id or time does not end the search."""
@@ -25,12 +25,12 @@ def find_candidate(question: Question, anchor: Anchor, matcher: Matcher, lower: 
     """A record equal to the anchor in [``lower``, ``end``), or None."""
     for hint in question.hints:
         if lower <= hint < end:
-            found = yield from _scan(matcher, hint, end, FIRST_READ)
+            found = yield from _scan(question, matcher, hint, end, FIRST_READ)
             if found is not None:
                 return found
     if matcher.by_order:
         boundary = yield from _bisect(matcher.compare, lower, end)
-        return (yield from _scan(matcher, boundary, end, PEEK))
+        return (yield from _scan(question, matcher, boundary, end, PEEK))
     if anchor.timestamp_ms is None or question.identity.record_time:
         return None
     not_before = anchor.timestamp_ms - question.limits.max_disorder_ms
@@ -40,7 +40,7 @@ def find_candidate(question: Question, anchor: Anchor, matcher: Matcher, lower: 
         return None if time is None else (time > not_before) - (time < not_before)
 
     boundary = yield from _bisect(compare, lower, end)
-    return (yield from _scan(matcher, boundary, end, LARGEST_READ))
+    return (yield from _scan(question, matcher, boundary, end, LARGEST_READ))
 
 
 def _bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Search[int]:
@@ -68,6 +68,8 @@ def _bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Se
     return low
 
 
-def _scan(matcher: Matcher, lower: int, end: int, budget: int) -> Search[Record | None]:
-    scan = yield from scan_for_anchor(matcher, Processed(matcher, 0), lower, end, budget, min(budget, FIRST_READ), None)
+def _scan(question: Question, matcher: Matcher, begin: int, end: int, budget: int) -> Search[Record | None]:
+    forgets = Processed(matcher, question.identity, 0, anchor_is_done=True)
+    stretch = Stretch(begin, begin, end, budget, min(budget, FIRST_READ))
+    scan = yield from scan_for_anchor(matcher, forgets, stretch)
     return scan.found

@@ -65,13 +65,15 @@ class Matcher:
 
 
 class Seen(IntEnum):
-    """Whether a record behind the anchor's first copy was processed already."""
+    """Whether a record behind the anchor's copy was processed already."""
 
     UNPROCESSED = 0
     PROCESSED = 1
     POSSIBLY = 2
-    POSSIBLY_IF_EXPIRED = 3
-    """Processed only if its first copy has already been deleted from this log."""
+    POSSIBLY_IF_HIDDEN = 3
+    """Processed only if its first copy is no longer in the log."""
+    TWIN = 4
+    """Another record that is the anchor by all that is known: the real one may be this, and what lies between, done."""
 
 
 class Processed:
@@ -80,14 +82,17 @@ class Processed:
     Why it is enough to remember the window between the time bound L(t) and the first copy f: a processed record
     with a timestamp >= t that is still in the log in front of f cannot lie before L(t), because L(t) is the first
     offset with such a timestamp. So a record behind f with timestamp >= t whose content is not in the window is new,
-    unless retention has removed its first copy; and then its time is at most t plus the disorder margin.
+    unless its first copy is gone from the log; and then its time is at most the anchor's plus the disorder margin.
     """
 
-    def __init__(self, matcher: Matcher, max_disorder_ms: int) -> None:
+    def __init__(self, matcher: Matcher, identity: Identity, max_disorder_ms: int, *, anchor_is_done: bool) -> None:
         self._matcher = matcher
+        self._identity = identity
         self._disorder = max_disorder_ms
+        self._anchor_is_done = anchor_is_done
         self._window: dict[int, set[str]] = {}
-        self._time: int | None = None
+        self._stamp: int | None = None
+        self._latest: int | None = None
 
     def remember(self, record: Record, not_before_ms: int | None) -> None:
         """Note a record of the window, read before the anchor was found."""
@@ -99,19 +104,30 @@ class Processed:
 
     def found(self, record: Record) -> None:
         """Note the anchor's first copy; its own Kafka timestamp is the t of the argument above."""
-        self._time = None if record.append_time else record.timestamp_ms
-        self.remember(record, None)
+        self._stamp = None if record.append_time else record.timestamp_ms
+        time = self._identity.timestamp_of(record)
+        self._latest = None if time is None else time + self._disorder
+        if self._anchor_is_done:
+            self.remember(record, None)
 
     def judge(self, record: Record) -> Seen:
         """What a record behind the first copy is."""
         if self._matcher.by_order:
             order = self._matcher.compare(record)
-            if order is not None:
-                return Seen.UNPROCESSED if order > 0 else Seen.PROCESSED
-            return Seen.POSSIBLY
+            if order is None:
+                return Seen.POSSIBLY
+            done = order < 0 or (order == 0 and self._anchor_is_done)
+            return Seen.PROCESSED if done else Seen.UNPROCESSED
         stamp = record.timestamp_ms
-        if stamp is None or self._time is None or record.append_time or stamp < self._time:
+        if stamp is None or self._stamp is None or record.append_time or stamp < self._stamp:
             return Seen.POSSIBLY
+        if stamp == self._stamp and self._matcher.is_anchor(record):
+            return Seen.TWIN if self._anchor_is_done else Seen.UNPROCESSED
         if stamp in self._window and fingerprint(record.key, record.value) in self._window[stamp]:
             return Seen.POSSIBLY
-        return Seen.POSSIBLY_IF_EXPIRED if stamp <= self._time + self._disorder else Seen.UNPROCESSED
+        return Seen.UNPROCESSED if self.is_later(record) else Seen.POSSIBLY_IF_HIDDEN
+
+    def is_later(self, record: Record) -> bool:
+        """True if its time says that it stands behind the anchor in the source."""
+        time = self._identity.timestamp_of(record)
+        return time is not None and self._latest is not None and time > self._latest

@@ -14,13 +14,16 @@ from reconciler.core.anchors import Record
 
 
 @dataclass(frozen=True, slots=True)
-class LogStart:
-    """The first offset that can be read. Answer: int."""
+class Edges:
+    """Where the log begins and ends now. Answer: Range."""
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
-    """The offset after the last visible record (high watermark). Answer: int."""
+class Range:
+    """``start`` is the first offset that can be read, ``end`` the one after the last record (the high watermark)."""
+
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ class Chunk:
     out_of_range: bool = False
 
 
-Probe = LogStart | LogEnd | TimeLookup | Read
-Answer = int | None | Chunk
+Probe = Edges | TimeLookup | Read
+Answer = Range | int | None | Chunk
 Round = tuple[Probe, ...]
 
 T = TypeVar("T")
@@ -71,10 +74,10 @@ Search = Generator[Round, tuple[Answer, ...], T]
 """A search that ends in a T."""
 
 
-def ask_number(probe: LogStart | LogEnd) -> Search[int]:
-    """One probe whose answer is an offset, in a round of its own."""
-    (answer,) = yield (probe,)
-    return as_int(answer)
+def ask_edges() -> Search[Range]:
+    """The log's range, in a round of its own."""
+    (answer,) = yield (Edges(),)
+    return as_range(answer)
 
 
 def ask_lookup(timestamp_ms: int) -> Search[int | None]:
@@ -91,13 +94,15 @@ def ask_read(offset: int, max_records: int) -> Search[Chunk]:
     return answer
 
 
-def as_int(answer: Answer) -> int:
-    """An answer that must be an offset."""
-    if not isinstance(answer, int):
-        raise TypeError(f"an offset was asked for, the answer is {answer!r}")
+def as_range(answer: Answer) -> Range:
+    """An answer that must be a range."""
+    if not isinstance(answer, Range):
+        raise TypeError(f"the log's edges were asked for, the answer is {answer!r}")
     return answer
 
 
 def as_lookup(answer: Answer) -> int | None:
     """An answer that must be an offset or "none"."""
-    return None if answer is None else as_int(answer)
+    if answer is not None and not isinstance(answer, int):
+        raise TypeError(f"a time was looked up, the answer is {answer!r}")
+    return answer

@@ -47,6 +47,8 @@ class Question:
 
     ``anchor_lag``: offsets between the anchor's record and the stored offset (a tracker that ran a while ago); all of
     them may be records that were processed. ``hints``: offsets that may hold the anchor; tried, never trusted.
+    ``compacted``: whether the destination topic is compacted, which can remove a first copy and leave a later one; None
+    if unknown: then a gap in the numbering is taken for one.
     """
 
     stored: StoredOffset | None
@@ -58,3 +60,4 @@ class Question:
     by_row_time: bool = False
     anchor_lag: int = 0
     hints: tuple[int, ...] = ()
+    compacted: bool | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.matching import Matcher
-from reconciler.core.probes import LogEnd, LogStart, Search, as_int, ask_lookup, ask_number, ask_read
+from reconciler.core.probes import Search, ask_edges, ask_lookup, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import last_before
 from reconciler.core.search import search
-from reconciler.core.timebound import judge_by_time, resume_by_time
+from reconciler.core.timebound import Known, judge_by_time, resume_by_time
 from reconciler.core.verdicts import Finding, Verdict
 
 
@@ -30,10 +30,10 @@ def reconcile(question: Question) -> Search[Finding]:
 def _start_new(question: Question) -> Search[Finding]:
     place = question.new.place
     if place == "earliest":
-        start = yield from ask_number(LogStart())
+        start = (yield from ask_edges()).start
         return Finding(Verdict.NEW, start, 0, 0, detail="no stored offset: starts at the earliest record")
-    start = yield from ask_number(LogStart())
-    end = yield from ask_number(LogEnd())
+    edges = yield from ask_edges()
+    start, end = edges.start, edges.end
     offset, word = end, "the end: records there now are skipped, as the policy says"
     if question.new.timestamp_ms is not None:
         lookup = yield from ask_lookup(question.new.timestamp_ms)
@@ -60,8 +60,9 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
         return Finding(Verdict.UNRESOLVED, None, detail="stored without an anchor, and the row's own time is not known")
     time = stored.written_at_ms
     judge = judge_by_time(question, time, time)
-    why = "no anchor: by the time the row was written, less max_disorder; "
-    return (yield from resume_by_time(question, time, judge, absent=True, why=why))
+    why = "no anchor: by the time the row was written, which is right if the job lagged less than max_disorder; "
+    known = Known(absent=True, times_are_sure=False, why=why)
+    return (yield from resume_by_time(question, time, judge, known))
 
 
 def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Search[Finding]:
@@ -70,8 +71,8 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
     A record that retention or compaction has removed leaves the numbering as it was; another record in its place
     does not (a truncated log, a restored backup): then the search decides.
     """
-    answers = yield (LogStart(), LogEnd())
-    start, end = as_int(answers[0]), as_int(answers[1])
+    edges = yield from ask_edges()
+    start, end = edges.start, edges.end
     if stored.offset < start:
         detail = "retention has deleted unprocessed records: the stored offset is before the oldest record"
         return Finding(Verdict.LOST, start, 0, 0, detail=detail)
@@ -104,8 +105,8 @@ def place(question: Question, offset: int) -> Search[Finding]:
 
     The verdict is ``unresolved`` when the offset is outside of the log; else the caller puts what was found.
     """
-    answers = yield (LogStart(), LogEnd())
-    start, end = as_int(answers[0]), as_int(answers[1])
+    edges = yield from ask_edges()
+    start, end = edges.start, edges.end
     if not start <= offset <= end:
         return Finding(Verdict.UNRESOLVED, None, detail=f"offset {offset} is outside of the log [{start}, {end}]")
     previous = yield from last_before(offset, start)

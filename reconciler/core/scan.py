@@ -6,33 +6,41 @@ Invariants of every loop here: the position only grows (or the window only widen
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reconciler.core.anchors import Record
+from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.matching import Matcher, Processed, Seen
-from reconciler.core.probes import Chunk, LogStart, Search, ask_number, ask_read
+from reconciler.core.probes import Chunk, Search, ask_read
 
 FIRST_READ = 64
 """Records asked for beyond the expected position: a tie or a marker or two never costs a second round."""
+PEEK_BACK = 8
+"""Offsets in front of the bound that the first read takes along: what stands there tells whether the log is whole."""
 LARGEST_READ = 8_192
+
+Judge = Callable[[Record], bool | None]
+"""True: surely processed. False: surely not. None: it may have been."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
     """How a forward scan ended.
 
-    ``found`` is the anchor's first copy at or after the scan's start, ``rest`` the records of the same chunk behind
-    it, ``position`` where reading would go on, ``complete`` True if everything up to the end was read.
-    ``same_id`` is the first record with the anchor's id but other content or time.
+    ``found`` is the first record equal to the anchor, ``rest`` the records of the same chunk behind it, ``position``
+    where reading would go on, ``complete`` True if everything up to the end was read. ``before`` is the last record
+    read in front of the bound. ``gap`` says that offsets were missing on the way, ``append_time`` that the broker
+    stamps records on arrival. ``same_id`` is the first record with the anchor's id but other content or time.
     """
 
     found: Record | None
     rest: Sequence[Record]
     position: int
     complete: bool
-    same_id: int | None = None
+    before: Record | None
+    gap: bool
+    append_time: bool
+    same_id: int | None
 
 
 def advance(chunk: Chunk, position: int, end: int) -> int:
@@ -44,61 +52,63 @@ def advance(chunk: Chunk, position: int, end: int) -> int:
     return min(chunk.next_offset, end)
 
 
-def scan_for_anchor(
-    matcher: Matcher,
-    processed: Processed,
-    lower: int,
-    end: int,
-    budget: int,
-    first_read: int,
-    not_before_ms: int | None,
-) -> Search[Scan]:
-    """Read from ``lower`` until the anchor, the end, or ``budget`` records."""
-    position, read, size, same_id = lower, 0, first_read, None
-    while position < end and read < budget:
-        chunk = yield from ask_read(position, min(size, budget - read))
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What to scan: from ``begin``, where ``lower`` is the proven bound, to ``end``; how many records; how to begin.
+
+    ``not_before_ms`` is the Kafka timestamp from which on records are worth remembering.
+    """
+
+    begin: int
+    lower: int
+    end: int
+    budget: int
+    first_read: int
+    not_before_ms: int | None = None
+
+
+def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) -> Search[Scan]:
+    """Read from ``begin`` until the anchor, the end, or ``budget`` records."""
+    position, read, size, end = stretch.begin, 0, stretch.first_read, stretch.end
+    expected = stretch.begin
+    before, gap, append_time, same_id = None, False, False, None
+    while position < end and read < stretch.budget:
+        chunk = yield from ask_read(position, min(size, stretch.budget - read))
         for index, record in enumerate(chunk.records):
             if record.offset >= end:
                 break
+            gap = gap or record.offset > expected
+            expected = record.offset + 1
+            append_time = append_time or record.append_time
             if matcher.is_anchor(record):
                 processed.found(record)
-                return Scan(record, chunk.records[index + 1 :], advance(chunk, position, end), False, same_id)
-            processed.remember(record, not_before_ms)
+                rest = chunk.records[index + 1 :]
+                place = advance(chunk, position, end)
+                return Scan(record, rest, place, False, before, gap, append_time, same_id)
+            processed.remember(record, stretch.not_before_ms)
+            if record.offset < stretch.lower:
+                before = record
             if same_id is None and matcher.shares_id(record):
                 same_id = record.offset
         read += len(chunk.records)
         position = advance(chunk, position, end)
         size = min(size * 4, LARGEST_READ)
-    return Scan(None, (), position, position >= end, same_id)
+    return Scan(None, (), position, position >= end, before, gap, append_time, same_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Records behind a resume point that were processed already: a bound, and whether it is exact."""
-
-    at_most: int
-    is_exact: bool
-
-    @property
-    def exact(self) -> int | None:
-        return self.at_most if self.is_exact else None
-
-
-def count_replay(processed: Processed, scan: Scan, end: int, budget: int) -> Search[Replay]:
-    """Judge the records behind the anchor's first copy, up to ``budget`` of them; the unread rest counts in full."""
-    counts: Counter[Seen] = Counter()
-    position, rest, read = scan.position, scan.rest, 0
-    while True:
-        counts.update(processed.judge(record) for record in rest if record.offset < end)
-        read += len(rest)
-        if position >= end or read >= budget:
-            break
-        chunk = yield from ask_read(position, min(max(FIRST_READ, read), budget - read, LARGEST_READ))
-        rest, position = chunk.records, advance(chunk, position, end)
-    at_most = counts[Seen.PROCESSED] + counts[Seen.POSSIBLY] + (end - position)
-    if counts[Seen.POSSIBLY_IF_EXPIRED] and (yield from ask_number(LogStart())) > 0:
-        at_most += counts[Seen.POSSIBLY_IF_EXPIRED]
-    return Replay(at_most, is_exact=position >= end and at_most == counts[Seen.PROCESSED])
+def first_unproven(judge: Judge, begin: int, end: int) -> Search[int]:
+    """The first record in [``begin``, ``end``) that is not surely processed; ``end`` if there is none."""
+    position, size = begin, FIRST_READ
+    while position < end:
+        chunk = yield from ask_read(position, min(size, max(1, end - position)))
+        for record in chunk.records:
+            if record.offset >= end:
+                break
+            if judge(record) is not True:
+                return record.offset
+        position = advance(chunk, position, end)
+        size = min(size * 4, LARGEST_READ)
+    return end
 
 
 def last_before(offset: int, start: int) -> Search[Record | None]:
@@ -120,3 +130,72 @@ def last_before(offset: int, start: int) -> Search[Record | None]:
             return last
         width *= 4
     return None
+
+
+# ---------------------------------------------------------------- counting what is read again
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Records behind a resume point that were processed already: a bound, and whether it is exact."""
+
+    at_most: int
+    is_exact: bool
+
+    @property
+    def exact(self) -> int | None:
+        return self.at_most if self.is_exact else None
+
+
+class _Tally:
+    """Adds up what the records behind the anchor's copy are. ``lag`` records behind it were processed as well."""
+
+    def __init__(self, processed: Processed, lag: int) -> None:
+        self._processed = processed
+        self._lag = lag
+        self._seen: set[tuple[int | None, str]] = set()
+        self._not_later = 0
+        self.done = 0
+        self.possibly = 0
+        self.if_hidden = 0
+        self.read = 0
+
+    def add(self, record: Record) -> None:
+        self.read += 1
+        judged = self._processed.judge(record)
+        if self._lag and judged is Seen.UNPROCESSED:
+            # Any of the records that lag may come again: the first time they are within the lag itself.
+            mark = (record.timestamp_ms, fingerprint(record.key, record.value))
+            self.possibly += mark in self._seen
+            self._seen.add(mark)
+            return
+        if judged is not Seen.UNPROCESSED and not self._processed.is_later(record):
+            self._not_later += 1
+        if judged is Seen.TWIN:
+            # What stands in front of the twin was processed if the twin is the anchor; later times say it was not.
+            self.possibly, self.if_hidden = max(self.possibly + self.if_hidden + 1, self._not_later), 0
+        self.done += judged is Seen.PROCESSED
+        self.possibly += judged is Seen.POSSIBLY
+        self.if_hidden += judged is Seen.POSSIBLY_IF_HIDDEN
+
+
+def count_replay(
+    processed: Processed, scan: Scan, end: int, budget: int, *, lag: int, may_be_hidden: bool
+) -> Search[Replay]:
+    """Judge the records behind the anchor's first copy, up to ``budget`` of them; the unread rest counts in full.
+
+    ``may_be_hidden``: first copies of processed records may be gone from the log.
+    """
+    tally, position, rest = _Tally(processed, lag), scan.position, scan.rest
+    while True:
+        for record in rest:
+            if record.offset < end:
+                tally.add(record)
+        if position >= end or tally.read >= budget:
+            break
+        chunk = yield from ask_read(position, min(max(FIRST_READ, tally.read), budget - tally.read, LARGEST_READ))
+        rest, position = chunk.records, advance(chunk, position, end)
+    at_most = tally.done + tally.possibly + lag + (end - position)
+    if may_be_hidden:
+        at_most += tally.if_hidden
+    return Replay(at_most, is_exact=position >= end and at_most == tally.done)

@@ -3,34 +3,89 @@
 Theory of operation
 -------------------
 A destination partition is made of runs: each a stretch of the source partition in source order, perhaps with records
-missing; a run that re-sends starts at or before the end of what was sent. From that:
+missing; a run that re-sends starts at or before the end of the run before it. From that:
 
 F   First copy. Everything before the first copy of the anchor's record was processed, so resuming right after it skips
     nothing. Resuming after a later copy could: a re-send cut off half way leaves unprocessed records only
     between the copies. This search always resumes after the first copy.
 T   Time bound. L(t), the first offset with a timestamp >= t, is at or before every record with timestamp t. With
     t the anchor's own Kafka timestamp, which the mirror preserves, no copy lies before L(t), whatever the disorder.
+W   Whole log. F needs the first copy to be there still. It is if nothing was deleted in front (start 0), or if a record
+    older than t less the disorder survives: what follows that one, up to the next copy of the anchor, was processed
+    too, because every run starts at or before the end of the one before. Compaction can remove a first copy and keep
+    a later one: then a gap in the numbering is a doubt. In doubt, the first record that is not surely processed is
+    the resume point, and the verdict is ``bounded``.
 
-So the record found by reading forward from L(t) is the first copy, and nothing else needs to be proven. Where t is
-not a Kafka timestamp (it comes from the payload, or is unknown), a copy found anywhere supplies the Kafka timestamp c
-of all its copies, and L(c) takes the place of L(t). Bisection only finds candidates; it never proves a lower bound.
+So the record found by reading forward from L(t) is the first copy. Where t is not a Kafka timestamp (it comes from the
+payload, or is unknown), a copy found anywhere supplies the Kafka timestamp c of all its copies, and L(c) takes the
+place of L(t). Bisection only finds candidates; it never proves a lower bound.
 
-If the record is not found although all of [L(t), end) was read, it is absent, and time decides (``timebound``).
-If the budget ends first, L(t - d) is still safe; the verdict is ``bounded`` and says so.
+If the record is not found although the whole log from the bound was read, it is absent, and time decides
+(``timebound``). If the budget ends first, the time bound is still safe; the verdict is ``bounded`` and says so.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from reconciler.core.anchors import Anchor, Names
+from reconciler.core.anchors import Anchor, Names, Record
 from reconciler.core.candidates import find_candidate
 from reconciler.core.matching import Matcher, Processed
-from reconciler.core.probes import LogEnd, LogStart, Search, TimeLookup, as_int, as_lookup, ask_lookup
+from reconciler.core.probes import (
+    Edges,
+    Round,
+    Search,
+    TimeLookup,
+    as_lookup,
+    as_range,
+    ask_edges,
+    ask_lookup,
+)
 from reconciler.core.question import Question
-from reconciler.core.scan import FIRST_READ, LARGEST_READ, Replay, Scan, count_replay, last_before, scan_for_anchor
-from reconciler.core.timebound import Judge, judge_by_order, judge_by_time, resume_by_time
+from reconciler.core.scan import (
+    FIRST_READ,
+    LARGEST_READ,
+    PEEK_BACK,
+    Judge,
+    Replay,
+    Scan,
+    Stretch,
+    count_replay,
+    first_unproven,
+    last_before,
+    scan_for_anchor,
+)
+from reconciler.core.timebound import Known, judge_by_order, judge_by_time, lookup_margin, resume_by_time, trusted_time
 from reconciler.core.verdicts import Finding, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The log's range and two bounds: no copy of the anchor before ``lower``, no unprocessed record before ``safe``."""
+
+    start: int
+    end: int
+    safe: int
+    lower: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One search's fixed parts."""
+
+    question: Question
+    anchor: Anchor
+    matcher: Matcher
+    judge: Judge
+    why: str
+
+    @property
+    def anchor_is_done(self) -> bool:
+        return self.anchor.names is not Names.NEXT
+
+    def processed(self) -> Processed:
+        disorder = self.question.limits.max_disorder_ms
+        return Processed(self.matcher, self.question.identity, disorder, anchor_is_done=self.anchor_is_done)
 
 
 def search(question: Question, anchor: Anchor, why: str = "") -> Search[Finding]:
@@ -38,45 +93,91 @@ def search(question: Question, anchor: Anchor, why: str = "") -> Search[Finding]
     matcher = Matcher(anchor, question.identity)
     if anchor.names is Names.MAX_TIME or not matcher.pins:
         return (yield from _by_time_alone(question, anchor, why))
-    lower, end = yield from _lower_bound(question, anchor)
-    if not (anchor.timestamp_ms is not None and question.identity.record_time) and end - lower > LARGEST_READ:
-        lower = yield from _tighten(question, anchor, matcher, lower, end)
-
-    processed, scan = yield from _first_copy(question, anchor, matcher, lower, end)
-    earlier = yield from _earlier_bound(question, anchor, scan, lower)
-    if earlier < lower:
-        lower = earlier
-        processed, scan = yield from _first_copy(question, anchor, matcher, lower, end)
+    judge = judge_by_time(question, anchor.timestamp_ms, anchor.timestamp_ms)
+    if matcher.by_order:
+        judge = judge_by_order(matcher, judge, anchor_is_done=anchor.names is not Names.NEXT)
+    case = _Case(question, anchor, matcher, judge, why)
+    if anchor.timestamp_ms is None:
+        return (yield from _without_time(case))
+    bounds = yield from _bounds(case)
+    if not question.identity.record_time and bounds.end - bounds.lower > LARGEST_READ:
+        bounds = yield from _tighten(case, bounds)
+    processed, scan = yield from _scan(case, bounds)
+    retry = yield from _better_bounds(case, bounds, scan)
+    if retry is not None:
+        bounds = retry
+        processed, scan = yield from _scan(case, bounds)
     if scan.found is not None:
-        replay = yield from count_replay(processed, scan, end, question.limits.tail_records)
-        return (yield from _conclude_found(question, anchor, matcher, scan, replay, why))
-    return (yield from _conclude_not_found(question, anchor, matcher, scan, lower, end, why))
+        return (yield from _conclude_found(case, bounds, processed, scan, scan.found))
+    return (yield from _conclude_not_found(case, bounds, scan))
 
 
-def _first_copy(
-    question: Question, anchor: Anchor, matcher: Matcher, lower: int, end: int
-) -> Search[tuple[Processed, Scan]]:
-    limits = question.limits
-    processed = Processed(matcher, limits.max_disorder_ms)
-    not_before = anchor.timestamp_ms if question.identity.record_time else None
-    first_read = min(max(end - lower, 1), FIRST_READ + limits.tail_records, LARGEST_READ)
-    scan = yield from scan_for_anchor(matcher, processed, lower, end, limits.scan_records, first_read, not_before)
-    return processed, scan
+# ---------------------------------------------------------------- bounds
 
 
-def _earlier_bound(question: Question, anchor: Anchor, scan: Scan, lower: int) -> Search[int]:
-    """L(c) of a found copy whose stamp is older than its payload's time allows; else ``lower``.
+def _bounds(case: _Case) -> Search[Bounds]:
+    question, time = case.question, case.anchor.timestamp_ms or 0
+    disorder = question.limits.max_disorder_ms
+    # A payload's time may be later than the record's stamp by the stated disorder; a Kafka timestamp is exact.
+    exact, safe = time - (0 if question.identity.record_time else disorder), time - lookup_margin(question)
+    asked: Round = (Edges(), TimeLookup(max(0, exact)))
+    if safe != exact:
+        asked = (*asked, TimeLookup(max(0, safe)))
+    answers = yield asked
+    edges = as_range(answers[0])
 
-    Only then may a copy lie before a bound that was made from the payload's time.
+    def place(lookup: int | None) -> int:
+        return edges.end if lookup is None else min(max(lookup, edges.start), edges.end)
+
+    lower = place(as_lookup(answers[1]))
+    return Bounds(edges.start, edges.end, place(as_lookup(answers[2])) if len(answers) > 2 else lower, lower)
+
+
+def _tighten(case: _Case, bounds: Bounds) -> Search[Bounds]:
+    """A better lower bound, by the Kafka timestamp of any copy: L(c) is at or before every copy."""
+    found = yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
+    if found is None or found.append_time or found.timestamp_ms is None:
+        return bounds
+    lookup = yield from ask_lookup(found.timestamp_ms)
+    return bounds if lookup is None else replace(bounds, lower=max(bounds.lower, min(lookup, found.offset)))
+
+
+def _better_bounds(case: _Case, bounds: Bounds, scan: Scan) -> Search[Bounds | None]:
+    """Bounds to scan from again, where what was read shows that ``lower`` was not proven; else None.
+
+    A lookup goes by the stamps of the log. Where those are the broker's own, or the anchor's time is the payload's, the
+    bound rests on clocks, and a copy may lie before it.
     """
-    found, time = scan.found, anchor.timestamp_ms
-    if question.identity.record_time or time is None or found is None:
-        return lower
+    found, time = scan.found, case.anchor.timestamp_ms
+    if bounds.lower <= bounds.start or time is None:
+        return None
+    if found is None:
+        appended = scan.append_time
+        if not appended and scan.before is None:
+            previous = yield from last_before(bounds.lower, bounds.start)
+            appended = previous is not None and previous.append_time
+        return replace(bounds, lower=bounds.start) if appended or not case.question.identity.record_time else None
     stamp = found.timestamp_ms
-    if found.append_time or stamp is None or stamp >= time - question.limits.max_disorder_ms:
-        return lower
+    if case.question.identity.record_time or found.append_time or stamp is None:
+        return None
+    if stamp >= time - case.question.limits.max_disorder_ms:
+        return None
     lookup = yield from ask_lookup(stamp)
-    return lower if lookup is None else min(lower, lookup)
+    return None if lookup is None or lookup >= bounds.lower else replace(bounds, lower=max(lookup, bounds.start))
+
+
+def _scan(case: _Case, bounds: Bounds) -> Search[tuple[Processed, Scan]]:
+    limits, processed = case.question.limits, case.processed()
+    begin = max(bounds.start, bounds.lower - PEEK_BACK)
+    expected = bounds.end - begin if bounds.lower < bounds.end else PEEK_BACK
+    first_read = max(1, min(expected, FIRST_READ + PEEK_BACK + limits.tail_records, LARGEST_READ))
+    not_before = case.anchor.timestamp_ms if case.question.identity.record_time else None
+    budget = limits.scan_records + bounds.lower - begin
+    stretch = Stretch(begin, bounds.lower, bounds.end, budget, first_read, not_before)
+    return processed, (yield from scan_for_anchor(case.matcher, processed, stretch))
+
+
+# ---------------------------------------------------------------- conclusions
 
 
 def _by_time_alone(question: Question, anchor: Anchor, why: str) -> Search[Finding]:
@@ -86,103 +187,94 @@ def _by_time_alone(question: Question, anchor: Anchor, why: str) -> Search[Findi
     if anchor.names is Names.MAX_TIME:
         latest -= question.limits.max_disorder_ms  # nothing processed is newer than the largest time: no margin
     judge = judge_by_time(question, anchor.timestamp_ms, latest)
-    return (yield from resume_by_time(question, anchor.timestamp_ms, judge, absent=False, why=why))
+    return (yield from resume_by_time(question, anchor.timestamp_ms, judge, Known(ties_count=True, why=why)))
 
 
-def _lower_bound(question: Question, anchor: Anchor) -> Search[tuple[int, int]]:
-    """(lower, end): no copy of the anchor's record lies before ``lower``."""
-    if anchor.timestamp_ms is None:
-        answers = yield (LogStart(), LogEnd())
-        return as_int(answers[0]), as_int(answers[1])
-    # A payload's time may be later than the record's stamp by the stated disorder; a Kafka timestamp is exact.
-    margin = 0 if question.identity.record_time else question.limits.max_disorder_ms
-    answers = yield (LogEnd(), TimeLookup(max(0, anchor.timestamp_ms - margin)))
-    end, lookup = as_int(answers[0]), as_lookup(answers[1])
-    return (end if lookup is None else min(lookup, end)), end
+def _without_time(case: _Case) -> Search[Finding]:
+    """Find any copy; it knows its time, and with that the search proper can be made."""
+    edges = yield from ask_edges()
+    found: Record | None = None
+    complete = False
+    if edges.end - edges.start > LARGEST_READ or case.matcher.by_order:
+        found = yield from find_candidate(case.question, case.anchor, case.matcher, edges.start, edges.end)
+    if found is None:
+        stretch = Stretch(edges.start, edges.start, edges.end, case.question.limits.scan_records, FIRST_READ)
+        scan = yield from scan_for_anchor(case.matcher, case.processed(), stretch)
+        found, complete = scan.found, scan.complete
+    time = None if found is None else trusted_time(case.question, found)
+    if found is not None and time is not None:
+        return (yield from search(case.question, replace(case.anchor, timestamp_ms=time), case.why))
+    if case.matcher.by_order:
+        return (yield from resume_by_time(case.question, None, case.judge, Known(absent=complete, why=case.why)))
+    if edges.start == edges.end == 0:
+        detail = "the destination partition is empty: the mirror has not delivered yet"
+        return Finding(Verdict.BEHIND, 0, 0, 0, detail=case.why + detail)
+    note = "its record is not in the destination" if complete else "its record was not found within the budget"
+    detail = f"{case.why}the anchor has no time, and {note}: only the log's start is safe"
+    verdict = Verdict.LOST if complete and edges.start > 0 else Verdict.BOUNDED
+    return Finding(verdict, edges.start, edges.end - edges.start, None, detail=detail)
 
 
-def _tighten(question: Question, anchor: Anchor, matcher: Matcher, lower: int, end: int) -> Search[int]:
-    """A better lower bound, by the Kafka timestamp of any copy: L(c) is at or before every copy."""
-    candidate = yield from find_candidate(question, anchor, matcher, lower, end)
-    if candidate is None or candidate.append_time or candidate.timestamp_ms is None:
-        return lower
-    lookup = yield from ask_lookup(candidate.timestamp_ms)
-    return lower if lookup is None else max(lower, min(lookup, candidate.offset))
+def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Scan, copy: Record) -> Search[Finding]:
+    question, lag = case.question, max(0, case.question.anchor_lag)
+    settled = bounds.start == 0 or (yield from _older_survives(bounds, scan))
+    doubtful = not settled or question.compacted is True or (question.compacted is None and scan.gap)
+    budget = question.limits.tail_records
+    replay = yield from count_replay(processed, scan, bounds.end, budget, lag=lag, may_be_hidden=doubtful)
+    if doubtful:
+        resume = yield from first_unproven(case.judge, max(bounds.start, min(bounds.safe, bounds.lower)), copy.offset)
+        if resume < copy.offset:
+            return (yield from _land_early(case, bounds, replay, resume, copy))
+    if case.anchor_is_done:
+        return _found(case, replay, copy, copy.offset + 1, copy.offset)
+    previous = yield from last_before(copy.offset, bounds.start)
+    return _found(case, replay, copy, copy.offset, previous.offset if previous else None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Resume:
-    offset: int
-    record_offset: int | None
+def _older_survives(bounds: Bounds, scan: Scan) -> Search[bool]:
+    """True if a record in front of the safe bound is still there (W)."""
+    if scan.before is not None and scan.before.offset < bounds.safe:
+        return True
+    previous = yield from last_before(bounds.safe, bounds.start)
+    return previous is not None
 
 
-def _conclude_found(
-    question: Question, anchor: Anchor, matcher: Matcher, scan: Scan, replay: Replay, why: str
-) -> Search[Finding]:
-    if scan.found is None or question.stored is None:
-        raise ValueError("nothing was found, so there is nothing to conclude from it")
-    first_copy = scan.found.offset
-    if anchor.names is Names.NEXT:
-        resume = yield from _resume_at(first_copy)
-    else:
-        resume = _Resume(first_copy + 1, first_copy)
-    at_most, exact, lag = replay.at_most, replay.exact, question.anchor_lag
-    if lag > 0:
-        detail = f"{why}the anchor is {lag} offsets older than the stored offset: up to {lag} records in between repeat"
-        return Finding(
-            Verdict.BOUNDED, resume.offset, at_most + lag, None, matcher.matched_by, resume.record_offset, detail
-        )
-    here = first_copy == anchor.offset and resume.offset == question.stored.offset
-    detail = "the anchor is at its own offset" if here else f"the anchor is at offset {first_copy} here"
-    if exact is None:
-        detail += f"; up to {at_most} of the records behind it may be processed ones that were sent again"
-    return Finding(
-        Verdict.MATCH if here else Verdict.MOVED,
-        resume.offset,
-        at_most,
-        exact,
-        matcher.matched_by,
-        resume.record_offset,
-        why + detail,
+def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: Record) -> Search[Finding]:
+    previous = yield from last_before(resume, bounds.start)
+    at_most = min(bounds.end - resume, replay.at_most + copy.offset + 1 - resume)
+    detail = (
+        f"a copy of the anchor is at offset {copy.offset}, but an earlier one may have been deleted: "
+        "resuming at the first record that may not have been processed"
     )
+    record_offset = previous.offset if previous else None
+    return Finding(Verdict.BOUNDED, resume, at_most, None, case.matcher.matched_by, record_offset, case.why + detail)
 
 
-def _resume_at(offset: int) -> Search[_Resume]:
-    answers = yield (LogStart(),)
-    previous = yield from last_before(offset, as_int(answers[0]))
-    return _Resume(offset, previous.offset if previous else None)
+def _found(case: _Case, replay: Replay, copy: Record, resume: int, record_offset: int | None) -> Finding:
+    lag, at_most, exact = case.question.anchor_lag, replay.at_most, replay.exact
+    stored = case.question.stored
+    here = copy.offset == case.anchor.offset and stored is not None and resume == stored.offset
+    verdict = Verdict.MATCH if here else Verdict.MOVED
+    detail = "the anchor is at its own offset" if here else f"the anchor is at offset {copy.offset} here"
+    if lag > 0:
+        verdict, exact = Verdict.BOUNDED, None
+        detail = f"the anchor is {lag} offsets older than the stored offset: up to {lag} records in between repeat"
+    elif exact is None:
+        detail += f"; up to {at_most} of the records behind it may be processed ones that were sent again"
+    return Finding(verdict, resume, at_most, exact, case.matcher.matched_by, record_offset, case.why + detail)
 
 
-def _conclude_not_found(
-    question: Question, anchor: Anchor, matcher: Matcher, scan: Scan, lower: int, end: int, why: str
-) -> Search[Finding]:
-    judge: Judge = judge_by_time(question, anchor.timestamp_ms, anchor.timestamp_ms)
-    if matcher.by_order:
-        judge = judge_by_order(matcher, judge)
+def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Finding]:
+    time = case.anchor.timestamp_ms
     if scan.complete:
         note = "the anchor's record is not in the destination; "
         if scan.same_id is not None:
             note = f"offset {scan.same_id} has the anchor's id but other content or time, so it is not trusted; "
-        if anchor.timestamp_ms is None and not matcher.by_order:
-            return (yield from _absent_without_time(why))
-        return (yield from resume_by_time(question, anchor.timestamp_ms, judge, absent=True, why=why + note))
-    candidate = yield from find_candidate(question, anchor, matcher, lower, end)
-    note = f"the anchor was not found within {question.limits.scan_records} records of offset {lower}; "
+        return (yield from resume_by_time(case.question, time, case.judge, Known(absent=True, why=case.why + note)))
+    candidate = yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
+    scanned = case.question.limits.scan_records
+    note = f"the anchor was not found within {scanned} records of offset {bounds.lower}; "
     if candidate is not None:
-        need = candidate.offset - lower + 1
+        need = candidate.offset - bounds.lower + 1
         note += f"a copy is at {candidate.offset}: [search] scan_records = {need} would prove it; "
-    if anchor.timestamp_ms is None and not matcher.by_order:
-        detail = f"{why}{note}without a time, only the log's start is safe"
-        return Finding(Verdict.BOUNDED, lower, end - lower, None, detail=detail)
-    return (yield from resume_by_time(question, anchor.timestamp_ms, judge, absent=True, why=why + note))
-
-
-def _absent_without_time(why: str) -> Search[Finding]:
-    answers = yield (LogStart(), LogEnd())
-    start, end = as_int(answers[0]), as_int(answers[1])
-    if start == end == 0:
-        detail = "the destination partition is empty: the mirror has not delivered yet"
-        return Finding(Verdict.BEHIND, 0, 0, 0, detail=why + detail)
-    return Finding(
-        Verdict.UNRESOLVED, None, detail=f"{why}the anchor's record is not in the destination and its time is not known"
-    )
+    return (yield from resume_by_time(case.question, time, case.judge, Known(why=case.why + note)))

@@ -2,24 +2,21 @@
 
 Argument. Let t be the anchor's time and d the stated disorder. Every unprocessed record stands behind the anchor in
 the source, so its time is at least t - d. All records before L(t - d) are older than that, hence processed: resuming at
-L(t - d) skips nothing. Where times come from the payload, the lookup still goes by Kafka timestamps, and the argument
-needs that a record is not stamped earlier than its event, give or take d. With LogAppendTime the same holds for clocks.
+L(t - d) skips nothing. Where times come from the payload, the lookup still goes by Kafka timestamps: a record must not
+be stamped earlier than its event less d, so that L(t - 2d) is the bound. With LogAppendTime the same holds for the
+broker's clock against the producers'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from reconciler.core.anchors import Record
 from reconciler.core.matching import Matcher
-from reconciler.core.probes import LogEnd, LogStart, Search, TimeLookup, as_int, as_lookup, ask_read
+from reconciler.core.probes import Edges, Search, TimeLookup, as_lookup, as_range, ask_read
 from reconciler.core.question import Question
-from reconciler.core.scan import FIRST_READ, LARGEST_READ, advance, last_before
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, Judge, advance, last_before
 from reconciler.core.verdicts import Finding, Verdict
-
-Judge = Callable[[Record], bool | None]
-"""True: surely processed. False: surely not. None: it may have been."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +43,12 @@ def trusted_time(question: Question, record: Record) -> int | None:
     return question.identity.timestamp_of(record)
 
 
+def lookup_margin(question: Question) -> int:
+    """How much earlier than t the Kafka timestamp of an unprocessed record may be, in ms."""
+    disorder = question.limits.max_disorder_ms
+    return disorder if question.identity.record_time else 2 * disorder
+
+
 def judge_by_time(question: Question, earliest_ms: int | None, latest_ms: int | None) -> Judge:
     """Older than ``earliest_ms`` less the disorder is processed; newer than ``latest_ms`` plus the disorder is not."""
     disorder = question.limits.max_disorder_ms
@@ -61,33 +64,34 @@ def judge_by_time(question: Question, earliest_ms: int | None, latest_ms: int | 
     return judge
 
 
-def judge_by_order(matcher: Matcher, otherwise: Judge) -> Judge:
+def judge_by_order(matcher: Matcher, otherwise: Judge, *, anchor_is_done: bool) -> Judge:
     """Where ids increase along the source, they say it exactly."""
 
     def judge(record: Record) -> bool | None:
         order = matcher.compare(record)
-        return otherwise(record) if order is None else order <= 0
+        return otherwise(record) if order is None else order < 0 or (order == 0 and anchor_is_done)
 
     return judge
 
 
-def look_around(question: Question, time_ms: int | None, judge: Judge) -> Search[Surroundings]:
+def look_around(question: Question, time_ms: int | None, judge: Judge, *, absent: bool) -> Search[Surroundings]:
     """Find the time bound (the log's start without a time), step over what is surely processed, count what may be.
 
-    Invariant: every record before ``lower`` is surely processed.
+    Invariant: every record before ``lower`` is surely processed. Unless the anchor is known to be ``absent``, a record
+    that may be it makes all in front of it count, and so do unread ones, whatever their times say.
     """
     limits = question.limits
     budget = limits.scan_records + limits.tail_records
     if time_ms is None:
-        answers = yield (LogStart(), LogEnd())
-        start, end = as_int(answers[0]), as_int(answers[1])
+        (answer,) = yield (Edges(),)
+        start, end = as_range(answer).start, as_range(answer).end
         lower = start
     else:
-        answers = yield (LogStart(), LogEnd(), TimeLookup(max(0, time_ms - question.limits.max_disorder_ms)))
-        start, end, lookup = as_int(answers[0]), as_int(answers[1]), as_lookup(answers[2])
+        answers = yield (Edges(), TimeLookup(max(0, time_ms - lookup_margin(question))))
+        start, end, lookup = as_range(answers[0]).start, as_range(answers[0]).end, as_lookup(answers[1])
         lower = end if lookup is None else min(max(lookup, start), end)
 
-    position, read, tied, possibly, stepping, any_record = lower, 0, 0, 0, True, False
+    position, read, tied, possibly, behind, stepping, any_record = lower, 0, 0, 0, 0, True, False
     while position < end and read < budget:
         chunk = yield from ask_read(position, min(max(FIRST_READ, read), budget - read, LARGEST_READ))
         for record in chunk.records:
@@ -100,35 +104,55 @@ def look_around(question: Question, time_ms: int | None, judge: Judge) -> Search
                 lower = record.offset + 1
                 continue
             budget = min(budget, read + limits.tail_records)
+            behind += 1
             tied += time_ms is not None and trusted_time(question, record) == time_ms
-            possibly += processed is not False
+            possibly = behind if processed is None and not absent else possibly + (processed is not False)
         read += len(chunk.records)
         position = advance(chunk, position, end)
     previous = yield from last_before(lower, start)
     unread = end - position
+    possibly = behind + unread if unread and not absent else possibly + unread
     has_records = any_record or unread > 0 or previous is not None
-    return Surroundings(start, end, lower, previous, tied, possibly + unread, has_records)
+    return Surroundings(start, end, lower, previous, tied, possibly, has_records)
 
 
-def resume_by_time(
-    question: Question, time_ms: int | None, judge: Judge, *, absent: bool, why: str = ""
-) -> Search[Finding]:
-    """Decide by time (or by order alone, without one). ``absent``: the anchor's record is known not to be there."""
-    around = yield from look_around(question, time_ms, judge)
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known when time has to decide.
+
+    ``absent``: the anchor's record is not in the log. ``ties_count``: a record of the anchor's time stands for it.
+    ``times_are_sure`` is False where the time itself is a guess (a row's own): then nothing is exact, nor ``behind``.
+    ``why`` opens the detail.
+    """
+
+    absent: bool = False
+    ties_count: bool = False
+    times_are_sure: bool = True
+    why: str = ""
+
+
+def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known: Known) -> Search[Finding]:
+    """Decide by time (or by order alone, without one)."""
+    around = yield from look_around(question, time_ms, judge, absent=known.absent)
     record_offset = around.previous.offset if around.previous else None
+    lag = max(0, question.anchor_lag)
+    at_most = around.end - around.lower if lag or not known.times_are_sure else around.possibly
 
     def finding(verdict: Verdict, detail: str, by: str | None = None) -> Finding:
-        exact = 0 if around.possibly == 0 else None
-        return Finding(verdict, around.lower, around.possibly, exact, by, record_offset, why + detail)
+        exact = 0 if at_most == 0 and known.times_are_sure else None
+        return Finding(verdict, around.lower, at_most, exact, by, record_offset, known.why + detail)
 
     if not around.has_records:
         if around.start == 0:
             return finding(Verdict.BEHIND, "the destination partition is empty: the mirror has not delivered yet")
         return finding(Verdict.LOST, "every record of the destination partition has been deleted")
-    if around.previous is not None and around.possibly == 0:
+    older = around.previous is not None and judge(around.previous) is True
+    by_lookup = around.previous is not None and around.previous.append_time
+    may_be_behind = known.absent or known.ties_count
+    if may_be_behind and (older or by_lookup) and around.possibly == 0 and known.times_are_sure:
         rest = "no newer record is there" if around.lower == around.end else "the first newer record follows"
         return finding(Verdict.BEHIND, f"the destination stops before the anchor; {rest}")
-    if around.tied and not absent:
+    if around.tied and known.ties_count:
         word = "record has" if around.tied == 1 else "records have"
         detail = f"only the anchor's time is known and {around.tied} {word} it: resuming at the first"
         return finding(Verdict.TIED, detail, "timestamp")
@@ -144,7 +168,7 @@ def remap(question: Question, earliest_ms: int, latest_ms: int) -> Search[Findin
     a processed one has a time <= the latest anchor's plus the disorder.
     """
     judge = judge_by_time(question, earliest_ms, latest_ms)
-    around = yield from look_around(question, earliest_ms, judge)
+    around = yield from look_around(question, earliest_ms, judge, absent=False)
     gone = around.previous is None and around.start > 0
     detail = "partition counts differ: resuming by the earliest anchor's time over all partitions"
     return Finding(
