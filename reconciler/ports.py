@@ -23,11 +23,15 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the cluster describes it: its id (KIP-516; None on old brokers) and its partitions' numbers."""
+    """A topic as the cluster describes it: its id (KIP-516; None on old brokers) and its partitions' numbers.
+
+    ``compacted``: whether log compaction may remove records; None where the cluster does not let us know.
+    """
 
     name: str
     topic_id: str | None
     partitions: tuple[int, ...]
+    compacted: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Read the first records at or after ``offset``: at least one unless the log ends, about ``max_records`` at most."""
+    """Read the first records at or after ``offset``: at least one unless the log ends, ``max_records`` at most."""
 
     partition: TopicPartition
     offset: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, fingerprint, order_key
@@ -109,6 +110,17 @@ class Processed:
         self._latest = None if time is None else time + self._disorder
         if self._anchor_is_done:
             self.remember(record, None)
+
+    def undecided(self, records: Sequence[Record]) -> Sequence[Record]:
+        """The records that ``judge`` has to look at; the others are new by their timestamp alone. Made to be quick."""
+        if self._matcher.by_order or self._stamp is None or self._latest is None or not self._identity.record_time:
+            return records
+        latest, window = self._latest, self._window
+        return [
+            record
+            for record in records
+            if (stamp := record.timestamp_ms) is None or stamp <= latest or stamp in window or record.append_time
+        ]
 
     def judge(self, record: Record) -> Seen:
         """What a record behind the first copy is."""

@@ -160,8 +160,13 @@ class _Tally:
         self.if_hidden = 0
         self.read = 0
 
-    def add(self, record: Record) -> None:
-        self.read += 1
+    def add_all(self, records: Sequence[Record]) -> None:
+        """Judge records in log order. With a lag, every one of them must be remembered."""
+        self.read += len(records)
+        for record in records if self._lag else self._processed.undecided(records):
+            self._add(record)
+
+    def _add(self, record: Record) -> None:
         judged = self._processed.judge(record)
         if self._lag and judged is Seen.UNPROCESSED:
             # Any of the records that lag may come again: the first time they are within the lag itself.
@@ -188,9 +193,7 @@ def count_replay(
     """
     tally, position, rest = _Tally(processed, lag), scan.position, scan.rest
     while True:
-        for record in rest:
-            if record.offset < end:
-                tally.add(record)
+        tally.add_all(rest if not rest or rest[-1].offset < end else [r for r in rest if r.offset < end])
         if position >= end or tally.read >= budget:
             break
         chunk = yield from ask_read(position, min(max(FIRST_READ, tally.read), budget - tally.read, LARGEST_READ))

@@ -24,6 +24,7 @@ class Place:
     topic_id: str | None
     exists: bool
     selected: Selected
+    compacted: bool | None = None
 
     @property
     def key(self) -> tuple[str, TopicPartition]:
@@ -79,7 +80,8 @@ def _places(job: Job, topic: str, name: str, rows: Mapping[TopicPartition, Row],
     for number in sorted(existing | stored):
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
         selected = select(rows, source, destination, cluster.cluster_id)
-        places.append(Place(job, source, destination, info.topic_id if info else None, number in existing, selected))
+        topic_id, compacted = (info.topic_id, info.compacted) if info else (None, None)
+        places.append(Place(job, source, destination, topic_id, number in existing, selected, compacted))
     return places
 
 
@@ -117,4 +119,5 @@ def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -
         by_row_time=config.policy.no_anchor == "row-time",
         anchor_lag=anchor_lag(row, place.source, cluster_id) if row else 0,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
+        compacted=place.compacted,
     )

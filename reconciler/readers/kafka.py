@@ -23,7 +23,6 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from reconciler.core.errors import ReconcilerError
 from reconciler.core.probes import Chunk
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.readers.kafka_errors import ErrorLog, explain
@@ -59,16 +58,25 @@ POINT_READS = {
 
 
 class KafkaRecord:
-    """One consumed message as a ``core.anchors.Record``; key, value and headers are taken out when asked for."""
+    """One consumed message as a ``core.anchors.Record``. Everything is taken out when asked for, most never is."""
 
-    __slots__ = ("_message", "append_time", "offset", "timestamp_ms")
+    __slots__ = ("_message",)
 
     def __init__(self, message: Any) -> None:
-        kind, stamp = message.timestamp()
         self._message = message
-        self.offset: int = message.offset()
-        self.timestamp_ms: int | None = None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
-        self.append_time: bool = kind == TIMESTAMP_LOG_APPEND_TIME
+
+    @property
+    def offset(self) -> int:
+        return self._message.offset()  # type: ignore[no-any-return]
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        kind, stamp = self._message.timestamp()
+        return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
+
+    @property
+    def append_time(self) -> bool:
+        return self._message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME  # type: ignore[no-any-return]
 
     @property
     def key(self) -> bytes | None:
@@ -97,27 +105,40 @@ class KafkaLogReader:
     def describe(self, topics: Iterable[str]) -> ClusterInfo:
         """Cluster id, and ids and partitions of those of ``topics`` that exist."""
         from confluent_kafka import TopicCollection
-        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.admin import AdminClient, ConfigResource
 
-        admin = AdminClient({**self._client, "error_cb": self._errors}, logger=log)
         names = sorted(set(topics))
         try:
-            cluster = admin.describe_cluster(request_timeout=self._timeout_s)
-            described = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s) if names else {}
+            admin = AdminClient({**self._client, "error_cb": self._errors}, logger=log)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise explain(error, "configuring the Kafka client") from error
+        # All three are under way at once; each is waited for below.
+        cluster = admin.describe_cluster(request_timeout=self._timeout_s)
+        described, configs = {}, {}
+        if names:
+            described = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+            resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+            asked = admin.describe_configs(resources, request_timeout=self._timeout_s)
+            configs = {resource.name: future for resource, future in asked.items()}
+        try:
             cluster_id = cluster.result().cluster_id
         except KafkaException as error:
             raise self._errors.explain(error, "describing the cluster") from error
         found: dict[str, TopicInfo] = {}
         for name, future in described.items():
-            try:
-                info = future.result()
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                raise self._errors.explain(error, f"describing topic {name}") from error
-            numbers = tuple(sorted(partition.id for partition in info.partitions))
-            found[name] = TopicInfo(name, str(info.topic_id), numbers)
+            info = self._topic(name, future)
+            if info is not None:
+                numbers = tuple(sorted(partition.id for partition in info.partitions))
+                found[name] = TopicInfo(name, str(info.topic_id), numbers, _is_compacted(configs[name]))
         return ClusterInfo(cluster_id, found)
+
+    def _topic(self, name: str, future: Any) -> Any:
+        try:
+            return future.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise self._errors.explain(error, f"describing topic {name}") from error
 
     # ------------------------------------------------------------ offsets
 
@@ -182,7 +203,7 @@ class KafkaLogReader:
         gathering = _Gathering(requests)
         last_news = monotonic()
         while not gathering.complete:
-            messages = consumer.consume(BATCH, POLL_S if gathering.hungry else POLL_S / 5)
+            messages = consumer.consume(BATCH, POLL_S)
             if gathering.take(messages, self._errors):
                 last_news = monotonic()
             elif not messages and not gathering.hungry:
@@ -203,7 +224,7 @@ class KafkaLogReader:
             try:
                 self._consumers[fetch_bytes] = Consumer(settings, logger=log)
             except (KafkaException, TypeError, ValueError) as error:
-                raise explain_settings(error) from error
+                raise explain(error, "configuring the Kafka client") from error
         return self._consumers[fetch_bytes]
 
     def close(self) -> None:
@@ -212,19 +233,24 @@ class KafkaLogReader:
         self._consumers.clear()
 
 
-def explain_settings(error: Exception) -> ReconcilerError:
-    """The client refused its settings: the configuration's fault."""
-    return explain(error, "configuring the Kafka client")
+def _is_compacted(future: Any) -> bool | None:
+    """Whether the topic's cleanup.policy compacts; None where this user may not read it."""
+    try:
+        return "compact" in str(future.result()["cleanup.policy"].value)
+    except KafkaException as error:
+        log.debug("cleanup.policy is not known: %s", error)
+        return None
 
 
 class _Place:
     """What has come for one request."""
 
-    __slots__ = ("ended_at", "gone", "open", "records", "request")
+    __slots__ = ("ended_at", "gone", "open", "records", "request", "wanted")
 
     def __init__(self, request: ReadRequest) -> None:
         self.request = request
         self.records: list[KafkaRecord] = []
+        self.wanted = request.max_records
         self.open = True
         self.ended_at: int | None = None
         self.gone = False
@@ -244,7 +270,6 @@ class _Gathering:
     def __init__(self, requests: Sequence[ReadRequest]) -> None:
         self._places = {(r.partition.topic, r.partition.partition): _Place(r) for r in requests}
         self._open = len(self._places)
-        self._empty = len(self._places)
 
     @property
     def complete(self) -> bool:
@@ -253,24 +278,23 @@ class _Gathering:
     @property
     def hungry(self) -> bool:
         """True while some partition has neither a record nor an end."""
-        return self._empty > 0
+        return any(place.open and not place.records for place in self._places.values())
 
     def take(self, messages: Sequence[Any], errors: ErrorLog) -> bool:
         """Sort messages in; True if any was news. Runs once a message: kept flat on purpose."""
-        news = False
+        news, places = False, self._places
         for message in messages:
-            place = self._places.get((message.topic(), message.partition()))
+            place = places.get((message.topic(), message.partition()))
             if place is None or not place.open:
                 continue
             if message.error() is not None:
                 news = self._take_error(place, message, errors) or news
                 continue
-            news = True
-            if not place.records:
-                self._empty -= 1
             place.records.append(KafkaRecord(message))
-            if len(place.records) >= place.request.max_records:
+            place.wanted -= 1
+            if place.wanted == 0:
                 self._shut(place)
+            news = True
         return news
 
     def _take_error(self, place: _Place, message: Any, errors: ErrorLog) -> bool:
@@ -283,8 +307,6 @@ class _Gathering:
             return False  # the client goes on by itself; the stall or the deadline decides
         else:
             raise errors.explain(KafkaException(message.error()), f"reading {message.topic()}-{message.partition()}")
-        if not place.records:
-            self._empty -= 1
         self._shut(place)
         return True
 

@@ -34,6 +34,7 @@ class MemoryPartition:
     markers: list[tuple[int, int]] = field(default_factory=list)
     start: int = 0
     end: int = 0
+    compacted: bool = False
 
     def append(
         self,
@@ -64,6 +65,7 @@ class MemoryPartition:
     def compact(self, offsets: Iterable[int]) -> None:
         """Remove the records at these offsets; the numbering keeps the gaps."""
         gone = set(offsets)
+        self.compacted = True
         self.records = [record for record in self.records if record.offset not in gone]
 
     def lookup(self, timestamp_ms: int) -> int | None:
@@ -106,8 +108,8 @@ class MemoryLog:
         return ClusterInfo(self.cluster_id, known)
 
     def _info(self, name: str) -> TopicInfo:
-        numbers = tuple(sorted(tp.partition for tp in self.partitions if tp.topic == name))
-        return TopicInfo(name, self.topic_ids[name], numbers)
+        own = {tp.partition: log for tp, log in self.partitions.items() if tp.topic == name}
+        return TopicInfo(name, self.topic_ids[name], tuple(sorted(own)), any(log.compacted for log in own.values()))
 
     def log_starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: self.partitions[tp].start for tp in partitions}
