@@ -87,6 +87,8 @@ class Capabilities:
     keeps_history: bool = False
     atomic_batches: bool = False
     """All changes of one ``write`` happen, or none."""
+    translated_by_mirror: bool = False
+    """Rows with another cluster's anchor came through MirrorMaker, which has translated their offset."""
 
 
 @dataclass(frozen=True, slots=True)

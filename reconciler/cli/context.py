@@ -42,8 +42,8 @@ def add_by_hand(parser: argparse.ArgumentParser) -> None:
         metavar="VERDICT",
         action="append",
         default=[],
-        choices=[verdict.value for verdict in Verdict],
-        help="let partitions with this verdict start where they can (repeatable)",
+        choices=[verdict.value for verdict in Verdict if verdict is not Verdict.UNRESOLVED],
+        help="let partitions with this verdict start where they can (repeatable; unresolved ones need --set)",
     )
 
 

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         result: Result = play(Stage(folder.absolute(), _say, _reconciler, detached=options.keep))
         _report(result)
         if options.keep:
-            _look_around(folder)
+            _look_around(folder, result.destination, result.destination_pid)
         return ExitCode.OK if result.by_ids.is_clean else ExitCode.BUG
     finally:
         if not options.keep and options.folder is None:
@@ -75,16 +75,13 @@ def _report(result: object) -> None:
         print(f"NOT CLEAN: lost {found.lost[:5]}, doubled {found.doubled[:5]}", file=sys.stderr)
 
 
-def _look_around(folder: Path) -> None:
-    import re
-
+def _look_around(folder: Path, bootstrap: str, pid: int) -> None:
     config = folder / "reconciler.toml"
-    bootstrap = re.search(r'bootstrap_servers = "(.*)"', config.read_text())
     _say(
         f"""
-Left running: the destination at {bootstrap[1] if bootstrap else "?"}, everything in {folder}.
+Left running: the destination at {bootstrap}; everything is in {folder}.
    reconciler check -c {config}
    reconciler show {folder / "failover.plan.json"}
    reconciler rollback {folder / "failover.plan.json"} -c {config}
-To end it: pkill -f {folder}"""
+To end it: kill {pid}; rm -r {folder}"""
     )

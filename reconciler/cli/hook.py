@@ -17,15 +17,17 @@ from reconciler.cli.check import stops
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
-from reconciler.core.plan import Plan, StartPolicy, starting_offsets_json
+from reconciler.core.plan import Plan, StartPolicy
 from reconciler.core.verdicts import Verdict
 from reconciler.operations import sidecar
 from reconciler.operations.apply import prepare, write
 from reconciler.operations.check import ByHand, Checked, Outside, check
 from reconciler.operations.config import Config, Job
+from reconciler.spark.handoff import starting_offsets_json
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 KEPT_PLANS = 20
+MOST_ROWS = 20
 WAIT_BETWEEN_S = 2.0
 
 log = logging.getLogger("reconciler.hook")
@@ -62,7 +64,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         checked = _check_or_wait(config, job, outside, by_hand, options.wait, time.sleep)
         files = _keep(folder, job.name, checked.plan, outside.now_ms())
         if stops(checked.plan, config.policy.start):
-            print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
+            _show(checked.plan, config.policy.start)
             raise NeedsPerson(
                 f'Job "{job.name}" must not start: a partition needs a person.', hint=f"Plan: {files.plan}"
             )
@@ -131,7 +133,8 @@ def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
     name = f"{safe}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}-{os.getpid()}"
     files = _Files(folder / f"{name}.plan.json", folder / f"{name}.starting-offsets.json")
     sidecar.write_whole(files.plan, plan.to_text())
-    plans = sorted(folder.glob(f"{safe}-*.plan.json"))
+    # The whole pattern, since another job's name may begin with this one's.
+    plans = sorted(folder.glob(f"{safe}-{'[0-9]' * 8}T{'[0-9]' * 6}-{'[0-9]' * 3}-*.plan.json"))
     for old in plans[:-KEPT_PLANS]:
         if not sidecar.path_for(old).exists():
             old.unlink(missing_ok=True)
@@ -140,13 +143,13 @@ def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
 
 
 def _apply(config: Config, checked: Checked, files: _Files, outside: Outside) -> None:
-    sidecar.write_whole(files.starting_offsets, starting_offsets_json(checked.plan.jobs[0].partitions) + "\n")
+    sidecar.write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
     count = len(checked.to_write)
     if not count:
         log.info("every offset is right: %s will be read again", replay_total(checked.plan))
         return
     policy: StartPolicy = config.policy.start
-    print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=KEPT_PLANS))
+    _show(checked.plan, policy)
     write(prepare(checked.plan, config, outside), checked.plan, files.plan, outside)
     log.info(
         "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s",
@@ -154,6 +157,11 @@ def _apply(config: Config, checked: Checked, files: _Files, outside: Outside) ->
         replay_total(checked.plan),
         files.plan,
     )
+
+
+def _show(plan: Plan, policy: StartPolicy) -> None:
+    """The table goes to stderr: stdout belongs to the command, or to the two names it would be given."""
+    print(plan_text(plan, policy, columns=width(), colour=wants_colour(sys.stderr), most=MOST_ROWS), file=sys.stderr)
 
 
 def _become(command: list[str], program: str | None, files: _Files) -> ExitCode:

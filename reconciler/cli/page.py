@@ -18,9 +18,9 @@ th{position:sticky;top:0;background:Canvas}td.n,th.n{text-align:right;white-spac
 """
 
 
-def page(plan: Plan) -> str:
+def page(plan: Plan, policy: StartPolicy) -> str:
     """The whole page. Every name and sentence is escaped."""
-    jobs = "".join(_job(job) for job in plan.jobs)
+    jobs = "".join(_job(job, policy) for job in plan.jobs)
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         f"<title>{escape(plan.verdict.value)} · reconciler plan</title>"
@@ -32,9 +32,9 @@ def page(plan: Plan) -> str:
     )
 
 
-def _job(job: JobPlan) -> str:
+def _job(job: JobPlan, policy: StartPolicy) -> str:
     heads = "<th>partition<th>verdict<th class=n>stored<th class=n>resume<th class=n>replay<th>what was found"
-    rows = "".join(_row(row) for row in job.partitions)
+    rows = "".join(_row(row, policy) for row in job.partitions)
     return (
         f"<h2>{escape(job.name)}</h2>"
         f"<p>group <code>{escape(job.group)}</code>, store <code>{escape(job.store)}</code></p>"
@@ -42,8 +42,8 @@ def _job(job: JobPlan) -> str:
     )
 
 
-def _row(row: PartitionPlan) -> str:
-    stopped = why_stopped(row, StartPolicy())
+def _row(row: PartitionPlan, policy: StartPolicy) -> str:
+    stopped = why_stopped(row, policy)
     tone = "bad" if stopped else ("good" if row.replay_exact == 0 else "warn")
     detail = row.detail + (f". {stopped}" if stopped else "")
     stored = "-" if row.stored_offset is None else f"{row.stored_offset:,}"

@@ -9,7 +9,7 @@ from reconciler.cli import context
 from reconciler.cli.report import plan_text
 from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ExitCode
-from reconciler.core.plan import StartPolicy, starting_offsets_json
+from reconciler.core.plan import StartPolicy
 from reconciler.operations.sidecar import write_whole
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
@@ -18,22 +18,25 @@ EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
     context.add_job(parser)
+    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="judge by this configuration's [policy]")
     parser.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one self-contained page")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
     plan = context.read_plan(options.plan)
+    policy = context.read_config(options).policy.start if options.config else StartPolicy()
     if options.starting_offsets:
-        print(starting_offsets_json(plan.job(options.job).partitions))
+        from reconciler.spark.handoff import starting_offsets_json
+
+        print(starting_offsets_json(plan, options.job))
         return ExitCode.OK
     if options.html:
         from reconciler.cli.page import page
 
-        write_whole(options.html, page(plan))
+        write_whole(options.html, page(plan, policy))
         print(f"Written to {options.html}")
         return ExitCode.OK
     print(f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}")
-    # The policy that decides is the one in force when the plan is applied; a table shows the defaults.
-    print(plan_text(plan, StartPolicy(), columns=width(), colour=wants_colour()))
+    print(plan_text(plan, policy, columns=width(), colour=wants_colour()))
     return ExitCode.OK

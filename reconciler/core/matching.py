@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from enum import IntEnum
+from typing import Protocol, runtime_checkable
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, fingerprint, order_key
 
@@ -65,6 +66,14 @@ class Matcher:
         return self._identity.id_of(record) if self._identity.id_of else None
 
 
+@runtime_checkable
+class Screened(Protocol):
+    """Records that can be screened by time at once: a reader may offer it where a record at a time is slow."""
+
+    def not_created_after(self, latest_ms: int, stamps: Container[int]) -> Sequence[Record]:
+        """Those not known to be created after ``latest_ms``, and those created at one of ``stamps``; in order."""
+
+
 class Seen(IntEnum):
     """Whether a record behind the anchor's copy was processed already."""
 
@@ -116,6 +125,8 @@ class Processed:
         if self._matcher.by_order or self._stamp is None or self._latest is None or not self._identity.record_time:
             return records
         latest, window = self._latest, self._window
+        if isinstance(records, Screened):
+            return records.not_created_after(latest, window)
         return [
             record
             for record in records

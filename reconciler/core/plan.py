@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -293,26 +293,3 @@ _ADVICE = {
     Verdict.MISSING: "the destination has no such partition: check [topics] and the mirror, then --accept missing",
     Verdict.UNRESOLVED: "nothing could be proven: choose an offset with --set TOPIC:PARTITION=OFFSET",
 }
-
-
-def starting_offsets(rows: Iterable[PartitionPlan]) -> dict[str, dict[str, int]]:
-    """Spark's ``startingOffsets``: every destination partition of the rows' topics with its resume offset.
-
-    Raises ``NeedsPerson`` if a row has none: an incomplete map makes Spark start that partition at the earliest.
-    """
-    found: dict[str, dict[str, int]] = {}
-    for row in sorted(rows, key=lambda row: (row.topic, row.partition)):
-        if row.verdict is Verdict.MISSING and row.set_by_hand:
-            continue  # accepted: the destination has no such partition, so Spark must not be told of it
-        if row.resume_offset is None:
-            raise NeedsPerson(
-                f"{row.topic}-{row.partition} has no offset to start at ({row.verdict.value}).",
-                hint="Choose one with --set TOPIC:PARTITION=OFFSET and plan again.",
-            )
-        found.setdefault(row.topic, {})[str(row.partition)] = row.resume_offset
-    return found
-
-
-def starting_offsets_json(rows: Iterable[PartitionPlan]) -> str:
-    """``starting_offsets`` as the compact text that Spark's option takes."""
-    return json.dumps(starting_offsets(rows), separators=(",", ":"))

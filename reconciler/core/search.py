@@ -158,7 +158,9 @@ def _better_bounds(case: _Case, bounds: Bounds, scan: Scan) -> Search[Bounds | N
             appended = previous is not None and previous.append_time
         return replace(bounds, lower=bounds.start) if appended or not case.question.identity.record_time else None
     stamp = found.timestamp_ms
-    if case.question.identity.record_time or found.append_time or stamp is None:
+    if found.append_time:
+        return replace(bounds, lower=bounds.safe) if bounds.safe < bounds.lower else None
+    if case.question.identity.record_time or stamp is None:
         return None
     if stamp >= time - case.question.limits.max_disorder_ms:
         return None

@@ -154,7 +154,10 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
         return finding(Verdict.BEHIND, f"the destination stops before the anchor; {rest}")
     if around.tied and known.ties_count:
         word = "record has" if around.tied == 1 else "records have"
-        detail = f"only the anchor's time is known and {around.tied} {word} it: resuming at the first"
+        margin = " less max_disorder" if question.limits.max_disorder_ms else ""
+        detail = (
+            f"only the anchor's time is known and {around.tied} {word} it: resuming at the first of that time{margin}"
+        )
         return finding(Verdict.TIED, detail, "timestamp")
     if around.previous is None:
         return finding(Verdict.LOST, "the oldest record is newer than the anchor: records may be gone")

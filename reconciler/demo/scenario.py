@@ -63,6 +63,8 @@ class Result:
     unchanged: proof.OtherWay
     mirror_maker: proof.OtherWay
     seconds: float
+    destination: str
+    destination_pid: int
 
 
 def play(stage: Stage) -> Result:
@@ -95,18 +97,28 @@ def play(stage: Stage) -> Result:
             proof.other_way(job, stored, ends),
             proof.other_way(job, synced, ends),
             time.monotonic() - began,
+            b.bootstrap,
+            b.pid,
         )
+    except BaseException:
+        if stage.detached:
+            _stop(mirror, a, b)
+        raise
     finally:
         if not stage.detached:
-            mirror.kill()
-            for cluster in (a, b):
-                cluster.stop()
+            _stop(mirror, a, b)
+
+
+def _stop(mirror: MirrorMaker, *clusters: KafkaCluster) -> None:
+    mirror.kill()
+    for cluster in clusters:
+        cluster.stop()
 
 
 def _produce(stage: Stage, a: KafkaCluster) -> list[str]:
     stage.say(
-        f"2  {DELETED + PRODUCED:,} records in transactions ({traffic.BURST} a millisecond); the oldest {DELETED:,} are "
-        "deleted before anything is mirrored"
+        f"2  {DELETED + PRODUCED:,} records in transactions ({traffic.BURST} a millisecond); "
+        f"the oldest {DELETED:,} are deleted before anything is mirrored"
     )
     a.create_topic(TOPIC, PARTITIONS)
     begin = time.time_ns() // 1_000_000 - ONE_HOUR_MS

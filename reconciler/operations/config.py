@@ -45,6 +45,8 @@ class TopicNames:
             return self.names[topic]
         if self.policy == "identity":
             return topic
+        if self.alias is None:
+            raise ConfigError(f'[topics.names] has no name for "{topic}".', hint="Add it, or give [source] an alias.")
         return f"{self.alias}{self.separator}{topic}"
 
 
@@ -213,6 +215,9 @@ def _config(root: _Table) -> Config:
     search = _search(root.table("search") or _Table({}, "search"))
     policy = _policy(root.table("policy") or _Table({}, "policy"))
     jobs = _jobs(root.take("jobs", list, []))
+    for job in jobs:
+        for topic in job.topics:
+            topics.destination_of(topic)  # raises for a topic without a name
     root.done()
     if destination is None:
         raise ConfigError("[destination] bootstrap_servers is missing.")

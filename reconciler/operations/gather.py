@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.core.errors import ConfigError
 from reconciler.core.question import Limits, Question
@@ -25,6 +25,7 @@ class Place:
     exists: bool
     selected: Selected
     compacted: bool | None = None
+    translated: bool = False
 
     @property
     def key(self) -> tuple[str, TopicPartition]:
@@ -50,7 +51,7 @@ def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpen
     store = open_store(job.store)
     try:
         rows = by_key(store.read(job.group, job_topics(config, job)))
-        address = store.address
+        address, translated = store.address, store.capabilities.translated_by_mirror
     finally:
         store.close()
     places: list[Place] = []
@@ -59,7 +60,7 @@ def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpen
         if name != topic:
             _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
         places.extend(_places(job, topic, name, rows, cluster))
-    return GatheredJob(job, address, tuple(places))
+    return GatheredJob(job, address, tuple(replace(at, translated=translated) for at in places))
 
 
 def job_topics(config: Config, job: Job) -> list[str]:
@@ -117,7 +118,7 @@ def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -
         limits=limits,
         new=config.policy.new,
         by_row_time=config.policy.no_anchor == "row-time",
-        anchor_lag=anchor_lag(row, place.source, cluster_id) if row else 0,
+        anchor_lag=anchor_lag(row, place.source, cluster_id, translated=place.translated) if row else 0,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,
     )

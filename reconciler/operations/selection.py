@@ -48,15 +48,16 @@ def _written(row: Row) -> int:
     return -1 if row.stored.written_at_ms is None else row.stored.written_at_ms
 
 
-def anchor_lag(row: Row, source: TopicPartition, cluster_id: str) -> int:
+def anchor_lag(row: Row, source: TopicPartition, cluster_id: str, *, translated: bool) -> int:
     """Offsets between the anchor's record and the stored offset, where both are in one numbering; else 0.
 
-    A row of the destination's name with the source's anchor is one whose offset MirrorMaker translated.
+    A row of the destination's name with the source's anchor is one whose offset MirrorMaker translated; in a store
+    that MirrorMaker writes (``translated``), so is every row with the source's anchor.
     """
     anchor = row.stored.anchor
     if anchor is None or anchor.offset is None or anchor.names is not Names.LAST:
         return 0
-    same_numbering = row.key == source or anchor.cluster_id == cluster_id
+    same_numbering = (row.key == source and not translated) or anchor.cluster_id == cluster_id
     return row.stored.offset - anchor.offset - 1 if same_numbering else 0
 
 

@@ -16,11 +16,18 @@ How it stays fast and safe (figures: docs/decisions, measured with librdkafka 2.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, overload
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from reconciler.core.probes import Chunk
@@ -89,6 +96,36 @@ class KafkaRecord:
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
         return self._message.headers() or ()
+
+
+class KafkaRecords(Sequence[KafkaRecord]):
+    """Consumed messages as records, wrapped one by one when they are looked at."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: list[Any]) -> None:
+        self.messages = messages
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> KafkaRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> KafkaRecords: ...
+    def __getitem__(self, index: int | slice) -> KafkaRecord | KafkaRecords:
+        return KafkaRecords(self.messages[index]) if isinstance(index, slice) else KafkaRecord(self.messages[index])
+
+    def __iter__(self) -> Iterator[KafkaRecord]:
+        return map(KafkaRecord, self.messages)
+
+    def not_created_after(self, latest_ms: int, stamps: Container[int]) -> Sequence[KafkaRecord]:
+        """See ``core.matching.Screened``. One client call a message: this runs over every record behind an anchor."""
+        return [
+            KafkaRecord(message)
+            for message in self.messages
+            if (stamp := message.timestamp())[0] != TIMESTAMP_CREATE_TIME or stamp[1] <= latest_ms or stamp[1] in stamps
+        ]
 
 
 class KafkaLogReader:
@@ -245,11 +282,11 @@ def _is_compacted(future: Any) -> bool | None:
 class _Place:
     """What has come for one request."""
 
-    __slots__ = ("ended_at", "gone", "open", "records", "request", "wanted")
+    __slots__ = ("ended_at", "gone", "messages", "open", "request", "wanted")
 
     def __init__(self, request: ReadRequest) -> None:
         self.request = request
-        self.records: list[KafkaRecord] = []
+        self.messages: list[Any] = []
         self.wanted = request.max_records
         self.open = True
         self.ended_at: int | None = None
@@ -259,9 +296,10 @@ class _Place:
         """The answer, or None if nothing has come."""
         if self.gone:
             return Chunk((), self.request.offset, out_of_range=True)
+        records = KafkaRecords(self.messages)
         if self.ended_at is not None:
-            return Chunk(self.records, max(self.ended_at, self.request.offset))
-        return Chunk(self.records, self.records[-1].offset + 1) if self.records else None
+            return Chunk(records, max(self.ended_at, self.request.offset))
+        return Chunk(records, records[-1].offset + 1) if records else None
 
 
 class _Gathering:
@@ -270,6 +308,9 @@ class _Gathering:
     def __init__(self, requests: Sequence[ReadRequest]) -> None:
         self._places = {(r.partition.topic, r.partition.partition): _Place(r) for r in requests}
         self._open = len(self._places)
+        topics = {topic for topic, _ in self._places}
+        # One topic at a time is the rule, and then the partition's number is name enough.
+        self._by_number = {number: place for (_, number), place in self._places.items()} if len(topics) == 1 else None
 
     @property
     def complete(self) -> bool:
@@ -278,19 +319,22 @@ class _Gathering:
     @property
     def hungry(self) -> bool:
         """True while some partition has neither a record nor an end."""
-        return any(place.open and not place.records for place in self._places.values())
+        return any(place.open and not place.messages for place in self._places.values())
 
     def take(self, messages: Sequence[Any], errors: ErrorLog) -> bool:
         """Sort messages in; True if any was news. Runs once a message: kept flat on purpose."""
-        news, places = False, self._places
+        news, places, by_number = False, self._places, self._by_number
         for message in messages:
-            place = places.get((message.topic(), message.partition()))
+            if by_number is not None:
+                place = by_number.get(message.partition())
+            else:
+                place = places.get((message.topic(), message.partition()))
             if place is None or not place.open:
                 continue
             if message.error() is not None:
                 news = self._take_error(place, message, errors) or news
                 continue
-            place.records.append(KafkaRecord(message))
+            place.messages.append(message)
             place.wanted -= 1
             if place.wanted == 0:
                 self._shut(place)

@@ -198,7 +198,7 @@ def _require_startable(job: JobPlan) -> None:
         raise ConfigError(
             f"Job {job.name} stopped within a batch: the plan has a start and an end for {', '.join(two_ended)}, which "
             "only a checkpoint can hold.",
-            hint="Continue it from a corrected checkpoint: `reconciler checkpoint clone PATH NEW_PATH --plan PLAN`.",
+            hint="Continue it from a corrected copy of its checkpoint.",
         )
     undecided = [f"{_name(row)} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
     if undecided:

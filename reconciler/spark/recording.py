@@ -275,5 +275,5 @@ def moves(row: Row | None, new: StoredOffset) -> bool:
 def _not_over_connect() -> ConfigError:
     return ConfigError(
         "recording() does not work over Spark Connect, which runs foreachBatch functions in the server's process.",
-        hint="Run the job with a classic SparkSession, or keep anchors from outside with `reconciler track`.",
+        hint="Run the job with a classic SparkSession.",
     )

@@ -49,7 +49,7 @@ class KafkaGroupStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_history=False, atomic_batches=False)
+        return Capabilities(keeps_history=False, atomic_batches=False, translated_by_mirror=True)
 
     @property
     def address(self) -> str:
