@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from reconciler.core.errors import ReconcilerError, Unreachable
+from reconciler.core.errors import Unreachable
 from reconciler.core.probes import Answer, Chunk, Edges, Probe, Range, Read, Round, Search, TimeLookup
 from reconciler.core.verdicts import Finding
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
@@ -177,13 +177,4 @@ def _ask_kind(state: _Run, kind: type[Probe], asked: Sequence[tuple[TopicPartiti
 
 def _insist(state: _Run, call: Callable[[], T]) -> T:
     """Ask, and ask again while the cluster is away and the deadline has not passed. Reading twice harms nothing."""
-    try:
-        return call()
-    except ReconcilerError as error:
-        if not error.retryable:
-            raise
-
-    def gone_on_too_long() -> bool:
-        return state.clock() - state.began >= state.settings.deadline_s
-
-    return insist(call, give_up=gone_on_too_long)
+    return insist(call, give_up=lambda: state.clock() - state.began >= state.settings.deadline_s)

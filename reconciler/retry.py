@@ -10,16 +10,24 @@ from reconciler.core.errors import ReconcilerError
 T = TypeVar("T")
 
 
-def insist(call: Callable[[], T], *, give_up: Callable[[], bool]) -> T:
+def _says_so(error: BaseException) -> bool:
+    return isinstance(error, ReconcilerError) and error.retryable
+
+
+def insist(
+    call: Callable[[], T], *, give_up: Callable[[], bool], helps: Callable[[BaseException], bool] = _says_so
+) -> T:
     """Call until it succeeds, fails for good, or ``give_up`` says that it is enough; then the last error is raised.
 
-    Only for calls that may be repeated without harm.
+    ``helps`` says whether a retry may help after an error. Only for calls that may be repeated without harm.
     """
+    try:
+        return call()
+    except Exception as error:
+        if not helps(error) or give_up():
+            raise
     # Imported only once something has failed: it costs 60 ms, which a start on a healthy cluster saves.
     from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential  # noqa: PLC0415
-
-    def helps(error: BaseException) -> bool:
-        return isinstance(error, ReconcilerError) and error.retryable
 
     def enough(_: RetryCallState) -> bool:
         return give_up()

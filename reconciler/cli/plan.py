@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     policy = config.policy.start
     print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
     if stops(checked.plan, policy):
-        print(f"\nDo not start: a partition needs a person. {options.output} holds the plan; apply refuses its job.")
+        print(f"\nDo not start: a partition needs a person. Plan: {options.output} (apply refuses its job).")
         return ExitCode.NEEDS_PERSON
     print(
         f"\n{replay_total(checked.plan)} will be read again. Next: reconciler apply {options.output} -c {options.config}"

@@ -21,7 +21,7 @@ from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Found, Inquiry, Progress, run
 from reconciler.operations.config import Config, Job
 from reconciler.operations.gather import GatheredJob, Place, StoreOpener, gather, question_of, source_cluster
-from reconciler.operations.repartition import looks_repartitioned, times_of
+from reconciler.operations.repartition import all_in_place, old_in_silence, times_of
 from reconciler.operations.selection import is_written
 from reconciler.ports import LogReader, TopicPartition
 
@@ -137,7 +137,9 @@ def _ask_all(checking: _Check, gathered: Sequence[GatheredJob]) -> dict[Key, Fou
         [at.key for places in kept for at in places if at.exists], lambda question, _: reconcile(question)
     )
     spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
-    spread += [places for places in kept if _looks_spread(checking, places, found)]
+    for places in kept:
+        if _is_spread(checking, places, found):
+            spread.append(places)
     found.update(_ask_by_time(checking, spread))
     return found
 
@@ -147,11 +149,20 @@ def _has_fewer(places: Sequence[Place]) -> bool:
     return any(not at.exists and not at.is_new for at in places)
 
 
-def _looks_spread(checking: _Check, places: Sequence[Place], found: Mapping[Key, Found]) -> bool:
-    existing = [at for at in places if at.exists]
-    findings = {at.destination: found[at.key].finding for at in existing}
-    questions = {at.destination: checking.questions[at.key] for at in existing}
-    return looks_repartitioned(findings, questions, checking.outside.reader)
+def _is_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found]) -> bool:
+    """True if the topic must be remapped. Where partitions merely look old, their replay bound is loosened instead."""
+    existing = {at.destination: at.key for at in places if at.exists}
+    questions = {tp: checking.questions[key] for tp, key in existing.items()}
+    old = old_in_silence(questions, checking.outside.reader)
+    if old and not all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions):
+        return True
+    for tp, (start, end) in old.items():
+        asked = found[existing[tp]]
+        if asked.finding.resume_offset == start:
+            detail = f"{asked.finding.detail}; it holds records older than the job's other anchors"
+            finding = replace(asked.finding, replay_at_most=end - start, replay_exact=None, detail=detail)
+            found[existing[tp]] = replace(asked, finding=finding)
+    return False
 
 
 def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:

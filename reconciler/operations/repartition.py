@@ -25,21 +25,31 @@ def times_of(stored: Sequence[StoredOffset | None]) -> list[int] | None:
     return known if known and len(known) == len(read) else None
 
 
-def looks_repartitioned(
-    findings: Mapping[TopicPartition, Finding], questions: Mapping[TopicPartition, Question], reader: LogReader
-) -> bool:
-    """True if records of one source partition seem to be spread over others. Reads one record a silent partition."""
-    silent = [tp for tp, question in questions.items() if question.stored is None]
+def all_in_place(findings: Mapping[TopicPartition, Finding], questions: Mapping[TopicPartition, Question]) -> bool:
+    """True if every stored anchor was found in the partition of its own number."""
     read_from = [tp for tp, question in questions.items() if question.stored is not None]
+    return all(findings[tp].verdict in IN_ITS_PLACE for tp in read_from)
+
+
+def old_in_silence(
+    questions: Mapping[TopicPartition, Question], reader: LogReader
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Partitions without a stored offset that begin with a record older than every anchor, with their [start, end).
+
+    A job that read the topic would have read them, unless it began at the latest, or they were numbered otherwise.
+    Reads one record a silent partition.
+    """
+    silent = [tp for tp, question in questions.items() if question.stored is None]
     times = times_of([question.stored for question in questions.values()])
-    if not silent or times is None or all(findings[tp].verdict in IN_ITS_PLACE for tp in read_from):
-        return False
-    starts = reader.log_starts(silent)
+    if not silent or times is None:
+        return {}
+    starts, ends = reader.log_starts(silent), reader.log_ends(silent)
     chunks = reader.read([ReadRequest(tp, starts[tp], 1) for tp in silent])
     disorder = max(question.limits.max_disorder_ms for question in questions.values())
+    found = {}
     for tp, chunk in zip(silent, chunks, strict=True):
         for record in chunk.records[:1]:
             time = questions[tp].identity.timestamp_of(record)
             if time is not None and time < min(times) - disorder:
-                return True
-    return False
+                found[tp] = (starts[tp], ends[tp])
+    return found

@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.retry import insist
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[AdminClient, float], T]
@@ -106,14 +107,9 @@ class Admin:
                 raise _NoBroker(*err.args) from err
             return ask(client, self.timeout_s)
 
-        retrying = Retrying(
-            retry=retry_if_exception(_is_moving),
-            stop=stop_after_delay(self.timeout_s),
-            wait=wait_random_exponential(multiplier=0.1, max=1),
-            reraise=True,
-        )
+        began = monotonic()
         try:
-            return retrying(once)
+            return insist(once, give_up=lambda: monotonic() - began >= self.timeout_s, helps=_is_moving)
         except KafkaException as err:
             client.poll(0)  # lets the error callback speak
             if code_of(err) in _UNANSWERED:

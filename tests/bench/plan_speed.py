@@ -1,0 +1,131 @@
+"""How long a plan takes, beside Kafka's own tool, which resets by time and verifies nothing.
+
+    python tests/bench/plan_speed.py [--partitions 2000] [--records 200] [--runs 7]
+
+Starts a broker, writes the records, stores moved offsets, then runs both programs in turn, start included, and prints
+every run's wall seconds with the medians; likewise the hook on a job that is already right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from reconciler.artifacts import kafka_jars
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.lab.kafka import KafkaCluster, java_command
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.registry import open_store
+
+BEGIN_MS = 1_780_000_000_000
+TOPIC = "events"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partitions", type=int, default=2000)
+    parser.add_argument("--records", type=int, default=200, help="records a partition, of about 90 bytes")
+    parser.add_argument("--runs", type=int, default=7)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        jars = kafka_jars(print)
+        with KafkaCluster("b", place / "b", jars, heap="1g") as cluster:
+            fill(cluster, options.partitions, options.records)
+            middle = options.records // 2
+            config = write_config(place, cluster.bootstrap)
+            store_moved(place, options.partitions, middle)
+            moved = [sys.executable, "-m", "reconciler", "plan", "-c", str(config), "--job", "moved", "-o"]
+            stamp = datetime.fromtimestamp(BEGIN_MS / 1000 + middle, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
+            tool = java_command(
+                *(jars, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
+                *("--bootstrap-server", cluster.bootstrap, "--group", "g", "--topic", TOPIC),
+                *("--reset-offsets", "--to-datetime", stamp, "--dry-run"),
+                heap="512m",
+            )
+            compare("reconciler plan", [*moved, str(place / "plan.json")], "kafka-consumer-groups", tool, options.runs)
+            right = [sys.executable, "-m", "reconciler", "hook", "-c", str(config), "--job", "right"]
+            true = [sys.executable, "-c", "pass"]
+            compare(
+                "reconciler hook", [*right, "--plans", str(place), "--", "true"], "python -c pass", true, options.runs
+            )
+
+
+def compare(one: str, first: Sequence[str], other: str, second: Sequence[str], runs: int) -> None:
+    """Run both in turn after a warm-up; print each run and the medians."""
+    taken: dict[str, list[float]] = {one: [], other: []}
+    for number in range(runs + 1):
+        for name, command in ((one, first), (other, second)):
+            began = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True)
+            if number:
+                taken[name].append(time.perf_counter() - began)
+    for name, seconds in taken.items():
+        runs_text = " ".join(f"{value:.2f}" for value in seconds)
+        print(f"{name:22} median {statistics.median(seconds):.2f} s   runs {runs_text}")
+
+
+def value(partition: int, number: int) -> bytes:
+    return b"x" * 80 + f"{partition}-{number}".encode()
+
+
+def fill(cluster: KafkaCluster, partitions: int, records: int) -> None:
+    """``records`` a partition, a second apart."""
+    cluster.create_topic(TOPIC, partitions)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50})
+    for number in range(records):
+        for partition in range(partitions):
+            produce(producer, partition, number)
+        producer.flush()
+    cluster.create_topic("few", 4)
+
+
+def produce(producer: Producer, partition: int, number: int) -> None:
+    while True:
+        try:
+            producer.produce(
+                TOPIC,
+                value(partition, number),
+                b"k%d" % number,
+                partition=partition,
+                timestamp=BEGIN_MS + number * 1000,
+            )
+            return
+        except BufferError:
+            producer.poll(0.1)
+
+
+def write_config(place: Path, bootstrap: str) -> Path:
+    jobs = [("moved", TOPIC), ("right", "few")]
+    tables = "".join(
+        f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["{topic}"]\nstore = "sqlite:///{place}/offsets.db"\n'
+        for name, topic in jobs
+    )
+    path = place / "reconciler.toml"
+    path.write_text(f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n{tables}')
+    return path
+
+
+def store_moved(place: Path, partitions: int, number: int) -> None:
+    """Offsets of another cluster whose anchors are in the middle of the partitions."""
+    changes = []
+    for partition in range(partitions):
+        print_of = fingerprint(b"k%d" % number, value(partition, number))
+        anchor = Anchor(9_000, BEGIN_MS + number * 1000, None, print_of, "another-cluster", "another-topic")
+        changes.append(Change(TopicPartition(TOPIC, partition), None, StoredOffset(9_001, anchor)))
+    store = open_store(f"sqlite:///{place}/offsets.db")
+    store.write("moved", changes, reason="benchmark", now_ms=0)
+    store.close()
+
+
+if __name__ == "__main__":
+    main()
