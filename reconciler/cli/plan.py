@@ -40,7 +40,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     if stops(checked.plan, policy):
         print(f"\nDo not start: a partition needs a person. Plan: {options.output} (apply refuses its job).")
         return ExitCode.NEEDS_PERSON
-    print(
-        f"\n{replay_total(checked.plan)} will be read again. Next: reconciler apply {options.output} -c {options.config}"
-    )
+    next_step = f"reconciler apply {options.output} -c {options.config}"
+    print(f"\n{replay_total(checked.plan)} will be read again. Next: {next_step}")
     return ExitCode.OK
