@@ -108,18 +108,25 @@ def _connector_set(version: str) -> JarSet:
         *("at.yawk.lz4:*", "org.lz4:*", "org.xerial.snappy:*", "com.github.luben:*"),
         *("com.google.code.findbugs:*", "org.apache.spark:spark-tags_2.13"),
     )
-    wanted = (f"org.apache.spark:{connector}:{version}",)
-    plain = (Request(wanted, in_the_wheel),)
-    # Some registries lack newer token providers. 4.0.0's passes for the later connectors: they ask it for
-    # delegation tokens only. The two are apart because Ivy's exclusions also strike what was asked for.
-    with_old_token = (
-        Request(wanted, (*in_the_wheel, f"org.apache.spark:{token}")),
-        Request((f"org.apache.spark:{token}:4.0.0",), (*in_the_wheel, "org.apache.kafka:*")),
-    )
+
+    def recipes(release: str) -> tuple[Recipe, Recipe]:
+        wanted = (f"org.apache.spark:{connector}:{release}",)
+        plain = (Request(wanted, in_the_wheel),)
+        # Some registries lack newer token providers. 4.0.0's passes for the later connectors: they ask it for
+        # delegation tokens only. The two are apart because Ivy's exclusions also strike what was asked for.
+        with_old_token = (
+            Request(wanted, (*in_the_wheel, f"org.apache.spark:{token}")),
+            Request((f"org.apache.spark:{token}:4.0.0",), (*in_the_wheel, "org.apache.kafka:*")),
+        )
+        return plain, with_old_token
+
+    # A connector of another minor version loads and then fails; another patch release of the same one fits.
+    first = ".".join(version.split(".")[:2]) + ".0"
+    releases = dict.fromkeys((version, first))
     return JarSet(
         name=f"spark-kafka-{version}",
         title=f"Spark's Kafka connector {version} (10 MB)",
-        recipes=(plain, with_old_token),
+        recipes=tuple(recipe for release in releases for recipe in recipes(release)),
         keep=(connector, token, "kafka-clients", "commons-pool2"),
     )
 
@@ -214,7 +221,8 @@ def _fetch(jars: JarSet, scratch: Path, progress: Progress, way: Way, java: Path
     for name, resolve in _ways(way):
         for number, recipe in enumerate(jars.recipes):
             work = Path(tempfile.mkdtemp(dir=scratch))
-            progress(f"fetching {jars.title} with {name}" + (", with an older token provider" if number else ""))
+            main = recipe[0].coordinates[0].rsplit(":", 1)[-1]
+            progress(f"fetching {jars.title} with {name}" + (f", try {number + 1} ({main})" if number else ""))
             try:
                 fetched = resolve(recipe, _Tool(work, progress, java))
                 return _select(jars, recipe, fetched, work / "ready"), name
