@@ -56,7 +56,7 @@ def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Nam
 
 
 def changes_text(changes: Sequence[JobChanges]) -> str:
-    """Prior and new offset side by side, and why a job is refused."""
+    """What was stored, the row that is replaced, and the new offset side by side; or why a job is refused."""
     lines = []
     for change in changes:
         for row, why in change.refused:
@@ -64,13 +64,14 @@ def changes_text(changes: Sequence[JobChanges]) -> str:
         rows = [
             (
                 Cell(f"{item.key.topic}-{item.key.partition}"),
-                Cell(f"{item.now.stored.offset:,}" if item.now else "-"),
+                Cell("-" if item.row.stored_offset is None else f"{item.row.stored_offset:,}"),
+                Cell(f"{item.now.stored.offset:,}" if item.now else "(no row)", "dim"),
                 Cell(f"{item.new.offset:,}", "good"),
                 Cell(change.job.name),
             )
             for item in change.intended
         ]
         if rows:
-            heads = ("PARTITION", "PRIOR", "NEW", "JOB")
-            lines.append(render(heads, rows, right=frozenset({1, 2}), columns=width(), colour=wants_colour()))
+            heads = ("PARTITION", "STORED", "PRIOR", "NEW", "JOB")
+            lines.append(render(heads, rows, right=frozenset({1, 2, 3}), columns=width(), colour=wants_colour()))
     return "\n".join(lines)
