@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cache
 from math import ceil, log2
 from statistics import median
 
 import pytest
-from stories import BY_CONTENT, BY_EVENT_TIME, BY_ID, BY_INCREASING_ID, Rec, anchor_of, ask_with_cost, event, log_of
+from probe_counts import increasing, measure, of_events, places_of
+from stories import BY_CONTENT, BY_EVENT_TIME, BY_ID, BY_INCREASING_ID, Rec, anchor_of, ask_with_cost, log_of
 
 from reconciler.core.anchors import Identity
 from reconciler.core.question import Limits
@@ -27,11 +28,6 @@ def mirrored(ties: int = 1) -> list[Rec]:
 @cache
 def mirrored_log(ties: int = 1) -> MemoryLog:
     return log_of(*mirrored(ties))
-
-
-@cache
-def log_of_events() -> MemoryLog:
-    return log_of(*(event(f"r{i}", 10**6 + 7 * i, 10**6 + 7 * i + 3) for i in range(COUNT)))
 
 
 @pytest.mark.parametrize("identity", [BY_ID, BY_INCREASING_ID, BY_CONTENT], ids=["id", "increasing id", "fingerprint"])
@@ -53,22 +49,19 @@ def test_the_median_search_takes_three_probes_after_retention_too() -> None:
     assert median(costs) <= 3
 
 
-@pytest.mark.parametrize("place", [0, 1, 9_999, 15_000, COUNT - 1])
-def test_an_increasing_id_without_time_costs_a_logarithm_beside_the_final_scan(place: int) -> None:
-    names = mirrored()
-    anchor = replace(anchor_of(names[place]), timestamp_ms=None)
-    cost = ask_with_cost(mirrored_log(), anchor, BY_INCREASING_ID)
-    assert cost.finding.resume_offset == place + 1
-    final_scan = ceil((COUNT - place) / LARGEST_READ)
-    assert cost.probes <= 2 * log2(COUNT) + 4 + final_scan
-
-
-@pytest.mark.parametrize("place", [0, 9_999, COUNT - 1])
-def test_event_time_costs_a_logarithm_beside_the_final_scan(place: int) -> None:
-    anchor = anchor_of(event(f"r{place}", 10**6 + 7 * place, 10**6 + 7 * place + 3), BY_EVENT_TIME)
-    cost = ask_with_cost(log_of_events(), anchor, BY_EVENT_TIME)
-    assert cost.finding.resume_offset == place + 1
-    assert cost.probes <= 2 * log2(COUNT) + 4 + ceil((COUNT - place) / LARGEST_READ)
+@pytest.mark.parametrize(
+    ("make", "identity"), [(increasing, BY_INCREASING_ID), (of_events, BY_EVENT_TIME)], ids=["id", "event time"]
+)
+@pytest.mark.parametrize("count", [2, 10, 300, COUNT])
+def test_bisection_costs_a_logarithm_beside_the_final_scan(
+    count: int, make: Callable[[int], list[Rec]], identity: Identity
+) -> None:
+    """An increasing id without any time; a time from the payload."""
+    places = places_of(count, 12)
+    costs = measure(make(count), identity, places)
+    assert [cost.finding.resume_offset for cost in costs] == [place + 1 for place in places]
+    assert max(cost.before for cost in costs) <= 2 * log2(count) + 4
+    assert max(cost.final_scan for cost in costs) <= ceil(count / LARGEST_READ) + 3
 
 
 def test_a_budget_that_ends_costs_the_scan_and_a_logarithm() -> None:
