@@ -124,7 +124,12 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _epoch_ms(value: object, unit: str) -> int | None:
-    """A number, decimal text or ISO 8601 text with an offset, as epoch ms rounded down."""
+    """A number, decimal text or ISO 8601 text with an offset, as epoch ms rounded down; None beyond 64 bits."""
+    found = _any_epoch_ms(value, unit)
+    return found if found is not None and -(2**63) <= found < 2**63 else None
+
+
+def _any_epoch_ms(value: object, unit: str) -> int | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
@@ -135,7 +140,7 @@ def _epoch_ms(value: object, unit: str) -> int | None:
             return _iso_ms(text)
     if isinstance(value, int):
         return value * 1000 if unit == "s" else value // int(UNITS_PER_MS[unit])
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, float) and math.isfinite(value / UNITS_PER_MS[unit]):
         return math.floor(value / UNITS_PER_MS[unit])
     return None
 
@@ -171,9 +176,9 @@ def _guarded(function: Callable[[Record], object]) -> Callable[[Record], bytes |
     def id_of(record: Record) -> bytes | None:
         try:
             value = function(record)
+            return value if isinstance(value, bytes) else json_text(value)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             log.warning("the id function raised %s at offset %d: treated as no id", type(error).__name__, record.offset)
             return None
-        return value if isinstance(value, bytes) else json_text(value)
 
     return id_of

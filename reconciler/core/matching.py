@@ -145,7 +145,7 @@ class Processed:
         if stamp is None or self._stamp is None or record.append_time or stamp < self._stamp:
             return Seen.POSSIBLY
         if stamp == self._stamp and self._matcher.is_anchor(record):
-            return Seen.TWIN if self._anchor_is_done else Seen.UNPROCESSED
+            return Seen.TWIN
         if stamp in self._window and fingerprint(record.key, record.value) in self._window[stamp]:
             return Seen.POSSIBLY
         return Seen.UNPROCESSED if self.is_later(record) else Seen.POSSIBLY_IF_HIDDEN

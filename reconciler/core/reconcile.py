@@ -82,11 +82,15 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
 
     if stored.offset > end:
         why = f"the log ends at {end}, before the stored offset: it was cut or replaced; "
-        return (yield from search(question, anchor, why))
+        return (yield from search(question, anchor, why, mirrored=False))
     if anchor.offset is None or anchor.is_bare or anchor.names is Names.MAX_TIME or anchor.offset < start:
         return match("the numbering is this topic's own; no record is left to compare")
     if anchor.offset >= end:
-        return (yield from search(question, anchor, f"the log ends at {end}, before the anchor: it was cut; "))
+        return (
+            yield from search(
+                question, anchor, f"the log ends at {end}, before the anchor: it was cut; ", mirrored=False
+            )
+        )
     chunk = yield from ask_read(anchor.offset, 1)
     record = chunk.records[0] if chunk.records else None
     matcher = Matcher(anchor, question.identity)
@@ -94,10 +98,16 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
         if matcher.is_anchor(record):
             checked = anchor.offset if anchor.offset < stored.offset else None
             return match("the anchor is at its own offset", matcher.matched_by, checked)
-        return (yield from search(question, anchor, f"another record is at the anchor's offset {anchor.offset}; "))
+        return (
+            yield from search(
+                question, anchor, f"another record is at the anchor's offset {anchor.offset}; ", mirrored=False
+            )
+        )
     if anchor.topic_id is not None and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
-    return (yield from search(question, anchor, f"no record is at the anchor's offset {anchor.offset}; "))
+    return (
+        yield from search(question, anchor, f"no record is at the anchor's offset {anchor.offset}; ", mirrored=False)
+    )
 
 
 def place(question: Question, offset: int) -> Search[Finding]:

@@ -96,19 +96,38 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
     return Scan(None, (), position, position >= end, before, gap, append_time, same_id)
 
 
-def first_unproven(judge: Judge, begin: int, end: int) -> Search[int]:
-    """The first record in [``begin``, ``end``) that is not surely processed; ``end`` if there is none."""
-    position, size = begin, FIRST_READ
+def first_unproven(judge: Judge, begin: int, end: int, *, only_after_gap: bool = False) -> Search[int]:
+    """The first record in [``begin``, ``end``) that is not surely processed; ``end`` if there is none.
+
+    ``only_after_gap``: of those with no record right in front of them; the record at ``begin`` itself is not asked.
+    """
+    position, size, expected = begin, FIRST_READ, begin
     while position < end:
         chunk = yield from ask_read(position, min(size, max(1, end - position)))
         for record in chunk.records:
             if record.offset >= end:
                 break
-            if judge(record) is not True:
+            if (record.offset > expected or not only_after_gap) and judge(record) is not True:
                 return record.offset
+            expected = record.offset + 1
         position = advance(chunk, position, end)
         size = min(size * 4, LARGEST_READ)
     return end
+
+
+def has_gap(begin: int, end: int) -> Search[bool]:
+    """True if an offset in [``begin``, ``end``) holds no record."""
+    position, size = begin, FIRST_READ
+    while position < end:
+        chunk = yield from ask_read(position, min(size, end - position))
+        for record in chunk.records:
+            if record.offset != position:
+                return position < end
+            position += 1
+        if not chunk.records:
+            return True
+        size = min(size * 4, LARGEST_READ)
+    return False
 
 
 def last_before(offset: int, start: int) -> Search[Record | None]:
@@ -155,6 +174,7 @@ class _Tally:
         self._lag = lag
         self._seen: set[tuple[int | None, str]] = set()
         self._not_later = 0
+        self._twin = False
         self.done = 0
         self.possibly = 0
         self.if_hidden = 0
@@ -168,15 +188,18 @@ class _Tally:
 
     def _add(self, record: Record) -> None:
         judged = self._processed.judge(record)
-        if self._lag and judged is Seen.UNPROCESSED:
+        if self._lag and judged in (Seen.UNPROCESSED, Seen.POSSIBLY_IF_HIDDEN):
             # Any of the records that lag may come again: the first time they are within the lag itself.
-            mark = (record.timestamp_ms, fingerprint(record.key, record.value))
-            self.possibly += mark in self._seen
+            mark = (None if record.append_time else record.timestamp_ms, fingerprint(record.key, record.value))
+            if mark in self._seen:
+                judged = Seen.POSSIBLY
             self._seen.add(mark)
-            return
         if judged is not Seen.UNPROCESSED and not self._processed.is_later(record):
             self._not_later += 1
+        if judged is Seen.POSSIBLY_IF_HIDDEN and self._twin:
+            judged = Seen.POSSIBLY  # its first copy may be the one between the twins
         if judged is Seen.TWIN:
+            self._twin = True
             # What stands in front of the twin was processed if the twin is the anchor; later times say it was not.
             self.possibly, self.if_hidden = max(self.possibly + self.if_hidden + 1, self._not_later), 0
         self.done += judged is Seen.PROCESSED

@@ -40,6 +40,7 @@ from reconciler.core.probes import (
     as_range,
     ask_edges,
     ask_lookup,
+    ask_read,
 )
 from reconciler.core.question import Question
 from reconciler.core.scan import (
@@ -52,6 +53,7 @@ from reconciler.core.scan import (
     Stretch,
     count_replay,
     first_unproven,
+    has_gap,
     last_before,
     scan_for_anchor,
 )
@@ -78,6 +80,7 @@ class _Case:
     matcher: Matcher
     judge: Judge
     why: str
+    mirrored: bool = True
 
     @property
     def anchor_is_done(self) -> bool:
@@ -88,15 +91,18 @@ class _Case:
         return Processed(self.matcher, self.question.identity, disorder, anchor_is_done=self.anchor_is_done)
 
 
-def search(question: Question, anchor: Anchor, why: str = "") -> Search[Finding]:
-    """Find where the job continues. ``why`` opens the finding's detail with what led here."""
+def search(question: Question, anchor: Anchor, why: str = "", *, mirrored: bool = True) -> Search[Finding]:
+    """Find where the job continues. ``why`` opens the finding's detail with what led here.
+
+    ``mirrored`` False: the log was cut and written again, so F does not hold, and only order and time tell.
+    """
     matcher = Matcher(anchor, question.identity)
     if anchor.names is Names.MAX_TIME or not matcher.pins:
         return (yield from _by_time_alone(question, anchor, why))
     judge = judge_by_time(question, anchor.timestamp_ms, anchor.timestamp_ms)
     if matcher.by_order:
         judge = judge_by_order(matcher, judge, anchor_is_done=anchor.names is not Names.NEXT)
-    case = _Case(question, anchor, matcher, judge, why)
+    case = _Case(question, anchor, matcher, judge, why, mirrored)
     if anchor.timestamp_ms is None:
         return (yield from _without_time(case))
     bounds = yield from _bounds(case)
@@ -159,6 +165,8 @@ def _better_bounds(case: _Case, bounds: Bounds, scan: Scan) -> Search[Bounds | N
         return replace(bounds, lower=bounds.start) if appended or not case.question.identity.record_time else None
     stamp = found.timestamp_ms
     if found.append_time:
+        if found.offset < bounds.lower:  # a copy in front of the bound: the clocks differ by more than was stated
+            return replace(bounds, lower=bounds.start)
         return replace(bounds, lower=bounds.safe) if bounds.safe < bounds.lower else None
     if case.question.identity.record_time or stamp is None:
         return None
@@ -193,19 +201,43 @@ def _by_time_alone(question: Question, anchor: Anchor, why: str) -> Search[Findi
 
 
 def _without_time(case: _Case) -> Search[Finding]:
-    """Find any copy; it knows its time, and with that the search proper can be made."""
+    """Find a copy; it knows its time, and with that the search proper can be made.
+
+    An increasing id names one record, and any copy will do. Other anchors may have equals of another time, and only the
+    first in the whole log is sure not to lie behind the real one.
+    """
     edges = yield from ask_edges()
     found: Record | None = None
     complete = False
-    if edges.end - edges.start > LARGEST_READ or case.matcher.by_order:
+    if case.matcher.by_order:
         found = yield from find_candidate(case.question, case.anchor, case.matcher, edges.start, edges.end)
-    if found is None:
+    if found is None or trusted_time(case.question, found) is None:
         stretch = Stretch(edges.start, edges.start, edges.end, case.question.limits.scan_records, FIRST_READ)
-        scan = yield from scan_for_anchor(case.matcher, case.processed(), stretch)
+        processed = case.processed()
+        scan = yield from scan_for_anchor(case.matcher, processed, stretch)
         found, complete = scan.found, scan.complete
+        if found is not None and trusted_time(case.question, found) is None:
+            bounds = Bounds(edges.start, edges.end, edges.start, edges.start)
+            return (yield from _conclude_found(case, bounds, processed, scan, found))
     time = None if found is None else trusted_time(case.question, found)
     if found is not None and time is not None:
-        return (yield from search(case.question, replace(case.anchor, timestamp_ms=time), case.why))
+        timed = replace(case.anchor, timestamp_ms=time)
+        finding = yield from search(case.question, timed, case.why, mirrored=case.mirrored)
+        if case.matcher.matched_by == "id" or finding.resume_offset is None:
+            return finding
+        # Content alone: an equal record of another time may be the real one, and all in front of it processed.
+        last = yield from _last_equal(case, finding.resume_offset, edges.end)
+        if last is None:
+            return finding
+        at_most = edges.end - finding.resume_offset
+        detail = finding.detail + f"; offset {last - 1} holds an equal record, and only the content is known"
+        return replace(
+            finding,
+            verdict=max(finding.verdict, Verdict.BOUNDED),
+            replay_at_most=at_most,
+            replay_exact=None,
+            detail=detail,
+        )
     if case.matcher.by_order:
         return (yield from resume_by_time(case.question, None, case.judge, Known(absent=complete, why=case.why)))
     if edges.start == edges.end == 0:
@@ -217,14 +249,34 @@ def _without_time(case: _Case) -> Search[Finding]:
     return Finding(verdict, edges.start, edges.end - edges.start, None, detail=detail)
 
 
+def _last_equal(case: _Case, begin: int, end: int) -> Search[int | None]:
+    """The offset after the last record equal to the anchor in [``begin``, ``end``); ``end`` if the budget runs out."""
+    position, last, budget = begin, None, case.question.limits.tail_records
+    while position < end:
+        stretch = Stretch(position, position, end, max(1, budget - (position - begin)), FIRST_READ)
+        scan = yield from scan_for_anchor(case.matcher, case.processed(), stretch)
+        if scan.found is None:
+            return last if scan.complete else end
+        position = last = scan.found.offset + 1
+    return last
+
+
 def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Scan, copy: Record) -> Search[Finding]:
     question, lag = case.question, max(0, case.question.anchor_lag)
-    settled = bounds.start == 0 or (yield from _older_survives(bounds, scan))
-    doubtful = not settled or question.compacted is True or (question.compacted is None and scan.gap)
+    settled = case.mirrored and (bounds.start == 0 or (yield from _older_survives(case, bounds, scan)))
+    doubtful = not settled
+    if settled and question.compacted is not False:
+        front = max(bounds.start, bounds.safe - 1)
+        begun = max(bounds.start, bounds.lower - PEEK_BACK)
+        doubtful = scan.gap or (begun > front and (yield from has_gap(front, begun)))
+    # A payload's time does not tell by the Kafka timestamp whether a record's first copy lay in front of the log.
+    hidden = doubtful or (bounds.start > 0 and not question.identity.record_time)
     budget = question.limits.tail_records
-    replay = yield from count_replay(processed, scan, bounds.end, budget, lag=lag, may_be_hidden=doubtful)
+    replay = yield from count_replay(processed, scan, bounds.end, budget, lag=lag, may_be_hidden=hidden)
     if doubtful:
-        resume = yield from first_unproven(case.judge, max(bounds.start, min(bounds.safe, bounds.lower)), copy.offset)
+        # A copy that was removed left a gap right in front of the first record that followed it and is still there.
+        begin = max(bounds.start, min(bounds.safe, bounds.lower) - settled)
+        resume = yield from first_unproven(case.judge, begin, copy.offset, only_after_gap=settled)
         if resume < copy.offset:
             return (yield from _land_early(case, bounds, replay, resume, copy))
     if case.anchor_is_done:
@@ -233,12 +285,15 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
     return _found(case, replay, copy, copy.offset, previous.offset if previous else None)
 
 
-def _older_survives(bounds: Bounds, scan: Scan) -> Search[bool]:
-    """True if a record in front of the safe bound is still there (W)."""
+def _older_survives(case: _Case, bounds: Bounds, scan: Scan) -> Search[bool]:
+    """True if a record that was surely processed is still there in front of all that may not have been (W)."""
     if scan.before is not None and scan.before.offset < bounds.safe:
         return True
     previous = yield from last_before(bounds.safe, bounds.start)
-    return previous is not None
+    if previous is not None:
+        return True
+    chunk = yield from ask_read(bounds.start, 1)
+    return bool(chunk.records) and case.judge(chunk.records[0]) is True
 
 
 def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: Record) -> Search[Finding]:
@@ -279,4 +334,7 @@ def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Findi
     if candidate is not None:
         need = candidate.offset - bounds.lower + 1
         note += f"a copy is at {candidate.offset}: [search] scan_records = {need} would prove it; "
+        if candidate.timestamp_ms is not None and not case.question.identity.record_time:
+            time_here = candidate.timestamp_ms + lookup_margin(case.question)
+            time = time_here if time is None else min(time, time_here)
     return (yield from resume_by_time(case.question, time, case.judge, Known(why=case.why + note)))

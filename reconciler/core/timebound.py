@@ -173,12 +173,14 @@ def remap(question: Question, earliest_ms: int, latest_ms: int) -> Search[Findin
     judge = judge_by_time(question, earliest_ms, latest_ms)
     around = yield from look_around(question, earliest_ms, judge, absent=False)
     gone = around.previous is None and around.start > 0
+    # A record that lags behind its anchor may be in any partition.
+    at_most = around.end - around.lower if question.anchor_lag else around.possibly
     detail = "partition counts differ: resuming by the earliest anchor's time over all partitions"
     return Finding(
         Verdict.LOST if gone else Verdict.REMAPPED,
         around.lower,
-        around.possibly,
-        0 if around.possibly == 0 else None,
+        at_most,
+        0 if at_most == 0 else None,
         None,
         around.previous.offset if around.previous else None,
         f"{detail}; older records have been deleted and some may be unprocessed" if gone else detail,

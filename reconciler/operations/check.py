@@ -145,8 +145,14 @@ def _ask_all(checking: _Check, gathered: Sequence[GatheredJob]) -> dict[Key, Fou
 
 
 def _has_fewer(places: Sequence[Place]) -> bool:
-    """True if the destination lacks a partition that the job has read from."""
-    return any(not at.exists and not at.is_new for at in places)
+    """True if the destination lacks a partition that the job has read from, and has not been handed over since."""
+    return any(not at.exists and not at.is_new for at in places) and not _is_handed_over(places)
+
+
+def _is_handed_over(places: Sequence[Place]) -> bool:
+    """True if every partition has a row in the destination's numbering: other rows are what is left of the source."""
+    existing = [at for at in places if at.exists]
+    return bool(existing) and all(at.own for at in existing)
 
 
 def _is_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found]) -> bool:
@@ -167,17 +173,23 @@ def _is_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found
 
 def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:
     """Remap topics whose partitions do not correspond to the stored ones."""
-    spans: dict[Key, tuple[int, int]] = {}
+    spans: dict[Key, tuple[int, int, int]] = {}
     found: dict[Key, Found] = {}
     for places in topics:
         times = times_of([at.selected.stored for at in places])
         keys = [at.key for at in places if at.exists]
         if times is None:
-            detail = "partition counts differ, and some anchors have no time to go by"
+            detail = "partition counts differ, and some stored offsets have no time to go by"
             found.update(dict.fromkeys(keys, Found(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)))
         else:
-            spans.update(dict.fromkeys(keys, (min(times), max(times))))
-    found.update(checking.ask(list(spans), lambda question, key: remap(question, *spans[key])))
+            lag = max(checking.questions[key].anchor_lag for key in keys)
+            spans.update(dict.fromkeys(keys, (min(times), max(times), lag)))
+
+    def start(question: Question, key: Key) -> Search[Finding]:
+        earliest, latest, lag = spans[key]
+        return remap(replace(question, anchor_lag=lag), earliest, latest)
+
+    found.update(checking.ask(list(spans), start))
     return found
 
 
@@ -211,7 +223,14 @@ def _refuse_unknown(by_hand: ByHand, places: Sequence[Place]) -> None:
 def _job_plan(
     gathered: GatheredJob, found: Mapping[Key, Found], by_person: Mapping[Key, Found], accepted: frozenset[Verdict]
 ) -> JobPlan:
-    folded = {at.source.topic for at in gathered.places if at.key in found and _was_remapped(found[at.key])}
+    by_topic: dict[str, list[Place]] = {}
+    for at in gathered.places:
+        by_topic.setdefault(at.source.topic, []).append(at)
+    folded = {
+        topic
+        for topic, places in by_topic.items()
+        if _is_handed_over(places) or any(at.key in found and _was_remapped(found[at.key]) for at in places)
+    }
     rows = []
     for at in gathered.places:
         if at.key in found:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from reconciler.core.errors import ConfigError
 from reconciler.core.question import Limits, Question
 from reconciler.operations.config import Config, Job
-from reconciler.operations.selection import Selected, anchor_lag, by_key, select
+from reconciler.operations.selection import Selected, anchor_lag, by_key, is_own, select
 from reconciler.ports import ClusterInfo, OffsetStore, Row, TopicPartition
 
 StoreOpener = Callable[[str], OffsetStore]
@@ -26,6 +26,8 @@ class Place:
     selected: Selected
     compacted: bool | None = None
     translated: bool = False
+    own: bool = False
+    """The row that speaks is in the destination's own numbering: the job has been handed over."""
 
     @property
     def key(self) -> tuple[str, TopicPartition]:
@@ -82,7 +84,8 @@ def _places(job: Job, topic: str, name: str, rows: Mapping[TopicPartition, Row],
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
         selected = select(rows, source, destination, cluster.cluster_id)
         topic_id, compacted = (info.topic_id, info.compacted) if info else (None, None)
-        places.append(Place(job, source, destination, topic_id, number in existing, selected, compacted))
+        own = selected.row is not None and is_own(selected.row, cluster.cluster_id)
+        places.append(Place(job, source, destination, topic_id, number in existing, selected, compacted, own=own))
     return places
 
 

@@ -18,8 +18,11 @@ IN_ITS_PLACE = frozenset({Verdict.MATCH, Verdict.MOVED})
 
 
 def times_of(stored: Sequence[StoredOffset | None]) -> list[int] | None:
-    """The anchors' times of all partitions that were read from; None if one of them has none, or there is none."""
-    read = [item for item in stored if item is not None and not item.is_sentinel]
+    """The anchors' times of all partitions; None if one of them has none, or there is none.
+
+    A sentinel says that nothing of its partition was read: no time bounds what may be unprocessed then.
+    """
+    read = [item for item in stored if item is not None]
     times = [item.anchor.timestamp_ms for item in read if item.anchor is not None]
     known = [time for time in times if time is not None]
     return known if known and len(known) == len(read) else None

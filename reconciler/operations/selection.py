@@ -34,13 +34,14 @@ def select(
     ours, theirs = rows.get(destination), rows.get(source)
     if source == destination or theirs is None or ours is None:
         return Selected(ours or theirs, ours)
-    if _is_own(ours, cluster_id):
+    if is_own(ours, cluster_id):
         later = _written(theirs) > _written(ours) and theirs.stored.anchor is not None
         return Selected(theirs if later else ours, ours)
     return Selected(theirs if theirs.stored.anchor or not ours.stored.anchor else ours, ours)
 
 
-def _is_own(row: Row, cluster_id: str) -> bool:
+def is_own(row: Row, cluster_id: str) -> bool:
+    """True if the row's offset is in this cluster's numbering, by its anchor."""
     return row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster_id
 
 
