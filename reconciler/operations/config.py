@@ -216,8 +216,13 @@ def _config(root: _Table) -> Config:
     policy = _policy(root.table("policy") or _Table({}, "policy"))
     jobs = _jobs(root.take("jobs", list, []))
     for job in jobs:
-        for topic in job.topics:
-            topics.destination_of(topic)  # raises for a topic without a name
+        names = [topics.destination_of(topic) for topic in job.topics]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(
+                    f'Two topics of job "{job.name}" have the name "{name}" at the destination.',
+                    hint="Correct [topics.names]: each needs a name of its own.",
+                )
     root.done()
     if destination is None:
         raise ConfigError("[destination] bootstrap_servers is missing.")
@@ -226,6 +231,8 @@ def _config(root: _Table) -> Config:
 
 def _source(table: _Table) -> tuple[str | None, Cluster | None]:
     alias = table.text("alias")
+    if alias == "":
+        raise ConfigError("[source] alias is empty.", hint="Give the name MirrorMaker gives the source.")
     return alias, _cluster(table, required=False)
 
 
