@@ -248,8 +248,8 @@ def environment(**more: str) -> dict[str, str]:
 def outside(*arguments: object, options: tuple[str, ...] = (), **more: str) -> Ended:
     """Run ``python -m reconciler`` as a process of its own."""
     command = [sys.executable, *options, "-m", "reconciler", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(**more), check=False)
-    return Ended(done.returncode, done.stdout, done.stderr)
+    done = subprocess.run(command, capture_output=True, timeout=120, env=environment(**more), check=False)
+    return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
 def free_port() -> int:
