@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (the contract's)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     # A run makes a few hundred thousand short-lived records and no cycles; the collector only walks them.
-    gc.set_threshold(200_000, 50, 50)
+    gc.set_threshold(1_000_000, 50, 50)
     options = _parser(arguments).parse_args(arguments)
     set_up_logging(options.log_format, debug=options.debug)
     try:

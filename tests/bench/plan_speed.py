@@ -20,13 +20,15 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from reconciler.artifacts import kafka_jars
+from reconciler.artifacts import java_executable, kafka_jars
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.lab.kafka import KafkaCluster, java_command
+from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 
 BEGIN_MS = 1_780_000_000_000
+STOCK_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
+"""What Kafka's own kafka-run-class.sh starts its tools with, as far as it matters here."""
 TOPIC = "events"
 
 
@@ -46,12 +48,12 @@ def main() -> None:
             store_moved(place, options.partitions, middle)
             moved = [sys.executable, "-m", "reconciler", "plan", "-c", str(config), "--job", "moved", "-o"]
             stamp = datetime.fromtimestamp(BEGIN_MS / 1000 + middle, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
-            tool = java_command(
-                *(jars, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
+            tool = [
+                *(str(java_executable()), *STOCK_JVM, "-cp", f"{jars}/*"),
+                "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
                 *("--bootstrap-server", cluster.bootstrap, "--group", "g", "--topic", TOPIC),
                 *("--reset-offsets", "--to-datetime", stamp, "--dry-run"),
-                heap="512m",
-            )
+            ]
             compare("reconciler plan", [*moved, str(place / "plan.json")], "kafka-consumer-groups", tool, options.runs)
             right = [sys.executable, "-m", "reconciler", "hook", "-c", str(config), "--job", "right"]
             true = [sys.executable, "-c", "pass"]
