@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from reconciler.cli import context
@@ -22,11 +23,15 @@ EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jso
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("direction", choices=("export", "import"), help="out of the stores, or into them")
-    context.add_config(parser)
-    context.add_job(parser)
-    parser.add_argument("--replace", action="store_true", help="import: overwrite rows that differ (default: refuse)")
-    parser.add_argument("path", metavar="PATH", nargs="?", help="a file (default: stdout or stdin)")
+    # A parser for each: argparse gives a PATH behind options away when another positional stands in front of them.
+    ways = parser.add_subparsers(dest="direction", metavar="export|import", required=True)
+    for name, summary in (("export", "out of the stores"), ("import", "into the stores")):
+        way = ways.add_parser(name, help=summary, description=summary)
+        context.add_config(way)
+        context.add_job(way)
+        if name == "import":
+            way.add_argument("--replace", action="store_true", help="overwrite rows that differ (default: refuse)")
+        way.add_argument("path", metavar="PATH", nargs="?", help="a file (default: stdout or stdin)")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -64,9 +69,18 @@ def _import(config: Config, jobs: Sequence[Job], options: argparse.Namespace) ->
     for line in lines:
         wanted[_job_of(config, jobs, line).name].append(line)
     total = 0
-    for job in jobs:
-        if wanted[job.name] or len(jobs) == 1:
-            total += _import_job(config, job, wanted[job.name], replace=options.replace)
+    concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
+    with ExitStack() as closing:
+        work = []
+        for job in concerned:
+            store = _open(config, job)
+            closing.callback(store.close)
+            work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
+        for job, store, changes in work:  # every job has been looked at before the first is written
+            if changes:
+                put(store, job, changes, "import", time.time_ns() // 1_000_000, any_written=total > 0)
+                confirm(store, job, {change.key: change.new for change in changes})
+                total += len(changes)
     print(f"{total:,} rows written, {len(lines) - total:,} were there already.", file=sys.stderr)
     return ExitCode.OK
 
@@ -92,28 +106,24 @@ def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
     return fitting[0]
 
 
-def _import_job(config: Config, job: Job, lines: Sequence[AnchorLine], *, replace: bool) -> int:
-    """Write one job's lines by compare-and-set. Makes the store if it is not there; no lines do only that."""
-    store = _open(config, job)
-    try:
-        store.create()
-        rows = by_key(store.read(job.group, job_topics(config, job)))
-        changes = []
-        for line in lines:
-            key = TopicPartition(line.topic, line.partition)
-            there = rows.get(key)
-            if there and (there.stored.offset, there.stored.anchor) == (line.stored.offset, line.stored.anchor):
-                continue
-            if there and not replace:
-                raise Changed(
-                    f"{key.topic}-{key.partition} is stored already, with offset {there.stored.offset}.",
-                    hint="Nothing was written. Add --replace to overwrite it.",
-                )
-            changes.append(Change(key, there.version if there else None, line.stored))
-        if changes:
-            store.check_writable(job.group)
-            put(store, job, changes, "import", time.time_ns() // 1_000_000, any_written=False)
-            confirm(store, job, {change.key: change.new for change in changes})
-        return len(changes)
-    finally:
-        store.close()
+def _changes(
+    config: Config, job: Job, store: OffsetStore, lines: Sequence[AnchorLine], *, replace: bool
+) -> list[Change]:
+    """What one job's lines change. Makes the store if it is not there, and writes no row."""
+    store.create()
+    rows = by_key(store.read(job.group, job_topics(config, job)))
+    changes = []
+    for line in lines:
+        key = TopicPartition(line.topic, line.partition)
+        there = rows.get(key)
+        if there and (there.stored.offset, there.stored.anchor) == (line.stored.offset, line.stored.anchor):
+            continue
+        if there and not replace:
+            raise Changed(
+                f"{key.topic}-{key.partition} is stored already, with offset {there.stored.offset}.",
+                hint="Nothing was written. Add --replace to overwrite it.",
+            )
+        changes.append(Change(key, there.version if there else None, line.stored))
+    if changes:
+        store.check_writable(job.group)
+    return changes

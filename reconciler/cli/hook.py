@@ -64,10 +64,12 @@ def run(options: argparse.Namespace) -> ExitCode:
         checked = _check_or_wait(config, job, outside, by_hand, options.wait, time.sleep)
         files = _keep(folder, job.name, checked.plan, outside.now_ms())
         if stops(checked.plan, config.policy.start):
-            _show(checked.plan, config.policy.start)
+            _show(checked.plan, config.policy.start, options)
             raise NeedsPerson(
                 f'Job "{job.name}" must not start: a partition needs a person.', hint=f"Plan: {files.plan}"
             )
+        if checked.to_write:
+            _show(checked.plan, config.policy.start, options)
         _apply(config, checked, files, outside)
     return _become(options.command, program, files)
 
@@ -148,8 +150,6 @@ def _apply(config: Config, checked: Checked, files: _Files, outside: Outside) ->
     if not count:
         log.info("every offset is right: %s will be read again", replay_total(checked.plan))
         return
-    policy: StartPolicy = config.policy.start
-    _show(checked.plan, policy)
     write(prepare(checked.plan, config, outside), checked.plan, files.plan, outside)
     log.info(
         "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s",
@@ -159,8 +159,10 @@ def _apply(config: Config, checked: Checked, files: _Files, outside: Outside) ->
     )
 
 
-def _show(plan: Plan, policy: StartPolicy) -> None:
+def _show(plan: Plan, policy: StartPolicy, options: argparse.Namespace) -> None:
     """The table goes to stderr: stdout belongs to the command, or to the two names it would be given."""
+    if options.log_format == "json":
+        return  # whoever reads lines of JSON finds all of it in the plan
     print(plan_text(plan, policy, columns=width(), colour=wants_colour(sys.stderr), most=MOST_ROWS), file=sys.stderr)
 
 

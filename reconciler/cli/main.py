@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import io
 import logging
 import os
 import sys
@@ -31,8 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     # A run makes a few hundred thousand short-lived records and no cycles; the collector only walks them.
     gc.set_threshold(1_000_000, 50, 50)
-    options = _parser(arguments).parse_args(arguments)
+    try:
+        options = _parser(arguments).parse_args(arguments)
+    except KeyboardInterrupt:
+        return _interrupted()
     set_up_logging(options.log_format, debug=options.debug)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode gets the result all the same
     try:
         code = int(options.run(options))
         sys.stdout.flush()
@@ -41,8 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(error, debug=options.debug)
         return int(error.exit_code)
     except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        return 130
+        return _interrupted()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output has seen enough
         return int(ExitCode.OK)
@@ -55,6 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             error,
         )
         return int(ExitCode.BUG)
+
+
+def _interrupted() -> int:
+    print("Interrupted.", file=sys.stderr)
+    return 130
 
 
 def _say(error: ReconcilerError, *, debug: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from reconciler.cli import context
@@ -31,6 +32,8 @@ def run(options: argparse.Namespace) -> ExitCode:
 
         print(starting_offsets_json(plan, options.job))
         return ExitCode.OK
+    if options.job is not None:
+        plan = replace(plan, jobs=(plan.job(options.job),))
     if options.html:
         from reconciler.cli.page import page
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler.core.anchors import Anchor, Record, StoredOffset
-from reconciler.core.errors import Changed, OutcomeUnknown
+from reconciler.core.errors import Changed, OutcomeUnknown, Unreachable
 from reconciler.core.matching import Matcher
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.core.verdicts import Verdict
@@ -244,7 +244,14 @@ def put(
     store: OffsetStore, job: Job, changes: Sequence[Change], reason: str, now_ms: int, *, any_written: bool
 ) -> WriteResult:
     """Compare-and-set a batch; a conflict is an error that says whether anything was written."""
-    result = store.write(job.group, changes, reason=reason, now_ms=now_ms)
+    try:
+        result = store.write(job.group, changes, reason=reason, now_ms=now_ms)
+    except (Unreachable, Changed) as error:
+        if not any_written:
+            raise
+        raise OutcomeUnknown(
+            f'Other jobs were written, job "{job.name}" was not: {error.message}', hint="Run this again."
+        ) from error
     if not result.conflicts:
         return result
     tp = result.conflicts[0]
@@ -258,7 +265,12 @@ def put(
 
 def confirm(store: OffsetStore, job: Job, expected: Mapping[TopicPartition, StoredOffset | None]) -> None:
     """Read back what was written. Raises ``OutcomeUnknown`` if it is not all there."""
-    rows = by_key(store.read(job.group, sorted({tp.topic for tp in expected})))
+    try:
+        rows = by_key(store.read(job.group, sorted({tp.topic for tp in expected})))
+    except Unreachable as error:
+        raise OutcomeUnknown(
+            f'Job "{job.name}" was written, and could not be read back: {error.message}', hint="Run this again."
+        ) from error
     for tp, wanted in expected.items():
         found = rows[tp].stored if tp in rows else None
         if (found is None) != (wanted is None) or (found and wanted and found.offset != wanted.offset):

@@ -280,6 +280,8 @@ def _policy(table: _Table) -> Policy:
         no_anchor=table.choice("no_anchor", ("stop", "row-time"), "stop"),
         plan_expires_ms=table.duration_ms("plan_expires", "1d"),
     )
+    if policy.plan_expires_ms < _UNITS["m"]:
+        raise ConfigError("[policy] plan_expires must be at least a minute.", hint="A plan takes time to look at.")
     table.done()
     return policy
 
@@ -327,10 +329,20 @@ def _jobs(tables: list[Any]) -> tuple[Job, ...]:
         )
         identity.done()
         table.done()
-        if any(other.name == job.name for other in jobs):
-            raise ConfigError(f'Two jobs are named "{job.name}".')
+        _refuse_twins(job, jobs)
         jobs.append(job)
     return tuple(jobs)
+
+
+def _refuse_twins(job: Job, others: list[Job]) -> None:
+    for other in others:
+        if other.name == job.name:
+            raise ConfigError(f'Two jobs are named "{job.name}".', hint="Rename one of them.")
+        if (other.store, other.group) == (job.store, job.group) and set(other.topics) & set(job.topics):
+            raise ConfigError(
+                f'Jobs "{other.name}" and "{job.name}" share the stored offsets of a topic: one store, one group.',
+                hint="Give one of them a group of its own, or make them one job.",
+            )
 
 
 def _filled(value: Any, environment: Mapping[str, str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,15 +88,16 @@ def _names(stored: StoredOffset) -> tuple[int | None, str | None] | None:
 def write_rollback(jobs: list[JobReturns], outside: Outside) -> None:
     """Put the rows back by compare-and-set and read again."""
     any_written = False
-    for change in jobs:
-        if not change.returns:
-            continue
-        store = outside.open_store(change.job.store)
-        try:
+    returning = [change for change in jobs if change.returns]
+    with ExitStack() as closing:
+        stores = []
+        for change in returning:
+            stores.append(outside.open_store(change.job.store))
+            closing.callback(stores[-1].close)
+        for change, store in zip(returning, stores, strict=True):
             store.check_writable(change.job.group)
+        for change, store in zip(returning, stores, strict=True):
             changes = [Change(item.key, item.now.version if item.now else None, item.before) for item in change.returns]
             put(store, change.job, changes, "rollback", outside.now_ms(), any_written=any_written)
             confirm(store, change.job, {item.key: item.before for item in change.returns})
             any_written = True
-        finally:
-            store.close()

@@ -142,13 +142,10 @@ class KafkaLogReader:
     def describe(self, topics: Iterable[str]) -> ClusterInfo:
         """Cluster id, and ids and partitions of those of ``topics`` that exist."""
         from confluent_kafka import TopicCollection
-        from confluent_kafka.admin import AdminClient, ConfigResource
+        from confluent_kafka.admin import ConfigResource
 
         names = sorted(set(topics))
-        try:
-            admin = AdminClient({**self._client, "error_cb": self._errors}, logger=log)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise explain(error, "configuring the Kafka client") from error
+        admin = self._admin()
         # All three are under way at once; each is waited for below.
         cluster = admin.describe_cluster(request_timeout=self._timeout_s)
         described, configs = {}, {}
@@ -191,7 +188,57 @@ class KafkaLogReader:
             found = self._list_offsets([asked[index] for index in turn])
             for index, offset in zip(turn, found, strict=True):
                 answers[index] = None if offset < 0 else offset
+            self._doubt([index for index in turn if answers[index] is None], asked, answers)
         return answers
+
+    def _doubt(
+        self, silent: Sequence[int], asked: Sequence[tuple[TopicPartition, int]], answers: list[int | None]
+    ) -> None:
+        """Put the log's start in place of a "none" that is not proven.
+
+        A broker answers from the first segment that ever held so new a record, even if all such records of it were
+        deleted (DeleteRecords; it keeps the segment for minutes), and then says "none" whatever the later segments
+        hold. The log's largest timestamp, deleted segments included, tells.
+        """
+        if not silent:
+            return
+        places = [asked[index][0] for index in silent]
+        starts, ends = self.log_starts(places), self.log_ends(places)
+        doubtful = [index for index in silent if 0 < starts[asked[index][0]] < ends[asked[index][0]]]
+        latest = self._latest_times([asked[index][0] for index in doubtful])
+        for index in doubtful:
+            tp, timestamp_ms = asked[index]
+            newest = latest[tp]
+            if newest is None or newest >= timestamp_ms:
+                answers[index] = starts[tp]
+
+    def _latest_times(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        """The largest timestamp a log has held (KIP-734); None where the broker is too old to say."""
+        from confluent_kafka.admin import OffsetSpec
+
+        if not partitions:
+            return {}
+        query = {KafkaPartition(tp.topic, tp.partition): OffsetSpec.max_timestamp() for tp in partitions}
+        admin = self._admin()  # held: answers do not come to a client that is gone
+        answers = admin.list_offsets(query, request_timeout=self._timeout_s)
+        found: dict[TopicPartition, int | None] = {}
+        for place, future in answers.items():
+            tp = TopicPartition(place.topic, place.partition)
+            try:
+                found[tp] = future.result().timestamp
+            except KafkaException as error:
+                if error.args[0].code() not in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
+                    raise self._errors.explain(error, f"looking up offsets of {tp.topic}-{tp.partition}") from error
+                found[tp] = None
+        return found
+
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            return AdminClient({**self._client, "error_cb": self._errors}, logger=log)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise explain(error, "configuring the Kafka client") from error
 
     def _edges(self, partitions: Sequence[TopicPartition], which: int) -> Mapping[TopicPartition, int]:
         return dict(zip(partitions, self._list_offsets([(tp, which) for tp in partitions]), strict=True))

@@ -41,10 +41,12 @@ def explain(error: Exception, doing: str, who: str = "Kafka", reason: KafkaError
             hint="Grant DESCRIBE and READ on the topics to this user; nothing else is needed to check.",
         )
     if code in TOPIC_GONE:
-        return Changed(
+        gone = Changed(
             f"A topic or partition disappeared from the {who} cluster while {doing}: {found.str()}.",
             hint="See whether it is being deleted or recreated, then run this again.",
         )
+        gone.retryable = True  # a broker that has just come back knows no partition for a moment
+        return gone
     return Unreachable(
         f"The {who} cluster did not answer while {doing}: {found.str()}{said}.",
         hint="See that its brokers are up and reachable from here, then run this again.",
