@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
@@ -151,7 +152,9 @@ def test_offsets_that_were_not_proven_are_not_handed_out(world: World) -> None:
 def test_a_plan_of_several_jobs_must_be_told_which(world: World) -> None:
     world.deliver(6)
     world.processed(3)
-    world.plan(world.config(world.job("one"), world.job("two")))
+    other = world.folder / "other.db"
+    shutil.copy(world.address.removeprefix("sqlite:///"), other)
+    world.plan(world.config(world.job("one"), world.job("two", store=f"sqlite:///{other}")))
     unsaid = world.run("show", world.plan_file, "--starting-offsets")
     assert (unsaid.code, unsaid.out) == (4, "")
     assert "Which job? The plan holds: one, two." in unsaid.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -201,8 +202,11 @@ def test_a_file_that_is_no_plan(planned: World, text: str, answer: str) -> None:
 def test_a_plan_that_has_expired(world: World) -> None:
     world.deliver(5)
     world.processed(2)
-    config = world.config(extra="[policy]\nplan_expires = '1ms'")
+    config = world.config(extra="[policy]\nplan_expires = '1s'")
     world.plan(config)
+    deadline = time.monotonic() + 30
+    while world.run("apply", world.plan_file, "-c", config, "--dry-run").code != 5:
+        assert time.monotonic() < deadline, "a plan good for a second was good for half a minute"
     refused_as_changed(world, "The plan expired at", "Make a new one", config=config)
 
 

@@ -257,3 +257,13 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
         load_config(path, {})
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path, {})
+
+
+def test_two_jobs_that_share_stored_offsets(complaint) -> None:
+    """Each would correct the other's rows."""
+    twin = LEAST[LEAST.index("[[jobs]]") :].replace('name = "clicks"', 'name = "views"')
+    assert "share the stored offsets" in complaint(LEAST + twin)
+
+
+def test_a_plan_that_would_expire_at_once(complaint) -> None:
+    assert "at least" in complaint(LEAST.replace("[[jobs]]", '[policy]\nplan_expires = "0s"\n[[jobs]]'))
