@@ -280,8 +280,8 @@ def _policy(table: _Table) -> Policy:
         no_anchor=table.choice("no_anchor", ("stop", "row-time"), "stop"),
         plan_expires_ms=table.duration_ms("plan_expires", "1d"),
     )
-    if policy.plan_expires_ms < _UNITS["m"]:
-        raise ConfigError("[policy] plan_expires must be at least a minute.", hint="A plan takes time to look at.")
+    if policy.plan_expires_ms < _UNITS["s"]:
+        raise ConfigError('[policy] plan_expires must be at least "1s".', hint="A plan takes time to look at.")
     table.done()
     return policy
 
