@@ -22,7 +22,9 @@ TOPIC_GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TO
 BAD_SETTINGS = frozenset({KafkaError._INVALID_ARG, KafkaError._UNKNOWN_PROTOCOL})
 
 
-def explain(error: Exception, doing: str, who: str = "Kafka", reason: KafkaError | None = None) -> ReconcilerError:
+def explain(
+    error: Exception, doing: str, who: str = "Kafka cluster", reason: KafkaError | None = None
+) -> ReconcilerError:
     """The product's error for a client's. ``reason`` is what the client said last about its connections."""
     found = error.args[0] if isinstance(error, KafkaException) and error.args else None
     if not isinstance(found, KafkaError) or found.code() in BAD_SETTINGS:
@@ -32,23 +34,23 @@ def explain(error: Exception, doing: str, who: str = "Kafka", reason: KafkaError
     said = f" ({reason.str()})" if reason is not None else ""
     if code in AUTHENTICATION or (reason is not None and reason.code() in AUTHENTICATION):
         return Refused(
-            f"The {who} cluster refused the login while {doing}{said or ': ' + found.str()}.",
+            f"The {who} refused the login while {doing}{said or ': ' + found.str()}.",
             hint="Check the sasl.* and ssl.* settings under [destination.client].",
         )
     if code in NOT_AUTHORIZED:
         return Refused(
-            f"The {who} cluster does not allow {doing}: {found.str()}.",
+            f"The {who} does not allow {doing}: {found.str()}.",
             hint="Grant DESCRIBE and READ on the topics to this user; nothing else is needed to check.",
         )
     if code in TOPIC_GONE:
         gone = Changed(
-            f"A topic or partition disappeared from the {who} cluster while {doing}: {found.str()}.",
+            f"A topic or partition disappeared from the {who} while {doing}: {found.str()}.",
             hint="See whether it is being deleted or recreated, then run this again.",
         )
         gone.retryable = True  # a broker that has just come back knows no partition for a moment
         return gone
     return Unreachable(
-        f"The {who} cluster did not answer while {doing}: {found.str()}{said}.",
+        f"The {who} did not answer while {doing}: {found.str()}{said}.",
         hint="See that its brokers are up and reachable from here, then run this again.",
     )
 
@@ -69,7 +71,7 @@ class ErrorLog:
 
     def explain(self, error: KafkaException, doing: str) -> ReconcilerError:
         """``explain`` with what is known about this cluster's connections."""
-        return explain(error, doing, f"{self._who} ({self._bootstrap})", self._last)
+        return explain(error, doing, f"{self._who} cluster ({self._bootstrap})", self._last)
 
     def unreachable(self, what: str) -> Unreachable:
         """Nothing came, and no call failed."""
