@@ -104,6 +104,11 @@ class Processed:
         self._stamp: int | None = None
         self._latest: int | None = None
 
+    @property
+    def may_have_twins(self) -> bool:
+        """True unless ids increase: then no two records share one."""
+        return not self._matcher.by_order
+
     def remember(self, record: Record, not_before_ms: int | None) -> None:
         """Note a record of the window, read before the anchor was found."""
         stamp = record.timestamp_ms

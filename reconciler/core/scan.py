@@ -173,7 +173,7 @@ class _Tally:
         self._processed = processed
         self._lag = lag
         self._seen: set[tuple[int | None, str]] = set()
-        self._not_later = 0
+        self.not_later = 0
         self._twin = False
         self.done = 0
         self.possibly = 0
@@ -195,13 +195,13 @@ class _Tally:
                 judged = Seen.POSSIBLY
             self._seen.add(mark)
         if judged is not Seen.UNPROCESSED and not self._processed.is_later(record):
-            self._not_later += 1
+            self.not_later += 1
         if judged is Seen.POSSIBLY_IF_HIDDEN and self._twin:
             judged = Seen.POSSIBLY  # its first copy may be the one between the twins
         if judged is Seen.TWIN:
             self._twin = True
             # What stands in front of the twin was processed if the twin is the anchor; later times say it was not.
-            self.possibly, self.if_hidden = max(self.possibly + self.if_hidden + 1, self._not_later), 0
+            self.possibly, self.if_hidden = max(self.possibly + self.if_hidden + 1, self.not_later), 0
         self.done += judged is Seen.PROCESSED
         self.possibly += judged is Seen.POSSIBLY
         self.if_hidden += judged is Seen.POSSIBLY_IF_HIDDEN
@@ -221,7 +221,8 @@ def count_replay(
             break
         chunk = yield from ask_read(position, min(max(FIRST_READ, tally.read), budget - tally.read, LARGEST_READ))
         rest, position = chunk.records, advance(chunk, position, end)
-    at_most = tally.done + tally.possibly + lag + (end - position)
-    if may_be_hidden:
-        at_most += tally.if_hidden
+    counted = tally.done + tally.possibly + (tally.if_hidden if may_be_hidden else 0)
+    if position < end and processed.may_have_twins:
+        counted = max(counted, tally.not_later)  # one may lie in what was not read, and all in front of it be processed
+    at_most = counted + lag + (end - position)
     return Replay(at_most, is_exact=position >= end and at_most == tally.done)

@@ -223,14 +223,14 @@ def _without_time(case: _Case) -> Search[Finding]:
     if found is not None and time is not None:
         timed = replace(case.anchor, timestamp_ms=time)
         finding = yield from search(case.question, timed, case.why, mirrored=case.mirrored)
-        if case.matcher.matched_by == "id" or finding.resume_offset is None:
+        if case.matcher.by_order or finding.resume_offset is None:
             return finding
-        # Content alone: an equal record of another time may be the real one, and all in front of it processed.
+        # An equal record of another time may be the real one, and all in front of it processed.
         last = yield from _last_equal(case, finding.resume_offset, edges.end)
         if last is None:
             return finding
         at_most = edges.end - finding.resume_offset
-        detail = finding.detail + f"; offset {last - 1} holds an equal record, and only the content is known"
+        detail = finding.detail + f"; offset {last - 1} holds an equal record, and its time is not known"
         return replace(
             finding,
             verdict=max(finding.verdict, Verdict.BOUNDED),

@@ -101,6 +101,24 @@ def test_content_alone_counts_up_to_the_last_equal_record() -> None:
     assert allows(finding, 2)
 
 
+def test_without_a_time_an_equal_id_further_on_may_be_the_real_one() -> None:
+    """A producer gave one id twice, at different times, to two deletions of a key."""
+    gone, again = (Rec("t", ms, id=b"7", key=b"k", tombstone=True) for ms in (100, 900))
+    anchor = replace(anchor_of(again, BY_ID), timestamp_ms=None)
+    finding = ask(log_of(gone, Rec("b", 500), again), anchor, BY_ID)
+    assert finding.resume_offset == 1
+    assert allows(finding, 2)
+
+
+def test_a_twin_may_lie_in_what_was_not_read() -> None:
+    """Processed: all five. The budget ends before the last ping, which is the anchor."""
+    ping = Rec("ping", 500)
+    log = log_of(ping, *(Rec(f"n{i}", 500) for i in range(3)), ping)
+    finding = ask(log, anchor_of(ping, BY_CONTENT), BY_CONTENT, limits=Limits(0, 2, 1))
+    assert finding.resume_offset == 1
+    assert allows(finding, 4)
+
+
 # ---------------------------------------------------------------- lag
 
 
