@@ -82,6 +82,6 @@ def _look_around(folder: Path, bootstrap: str, pid: int) -> None:
 Left running: the destination at {bootstrap}; everything is in {folder}.
    reconciler check -c {config}
    reconciler show {folder / "failover.plan.json"}
-   reconciler rollback {folder / "failover.plan.json"} -c {config}
+   reconciler show {folder / "failover.plan.json"} --starting-offsets
 To end it: kill {pid}; rm -r {folder}"""
     )

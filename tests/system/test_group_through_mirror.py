@@ -1,0 +1,92 @@
+"""Offsets kept in Kafka's own group, carried to the destination by MirrorMaker's group sync, anchors and all."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+
+from reconciler.cli.main import main
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.mirror import MirrorMaker
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.registry import open_store
+
+pytestmark = pytest.mark.system
+
+BEGIN, RECORDS, DELETED, LAST = 1_600_000_000_000, 400, 100, 250
+GROUP = "readers"
+
+
+def produce(cluster: KafkaCluster, topic: str) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(topic, b"value %d" % number, b"key %d" % number, partition=0, timestamp=BEGIN + number // 5)
+    producer.flush()
+
+
+def commit_with_anchor(cluster: KafkaCluster, topic: str) -> None:
+    """What a job that keeps its offsets in its group's commits has stored after record LAST."""
+    print_of = fingerprint(b"key %d" % LAST, b"value %d" % LAST)
+    anchor = Anchor(LAST, BEGIN + LAST // 5, None, print_of, cluster.cluster_id, None)
+    store = open_store("kafka-group:", kafka_client={"bootstrap.servers": cluster.bootstrap})
+    change = Change(TopicPartition(topic, 0), None, StoredOffset(LAST + 1, anchor))
+    assert store.write(GROUP, [change], reason="test", now_ms=BEGIN).written
+    store.close()
+
+
+def wait_for_sync(cluster: KafkaCluster, topic: str) -> int:
+    """MirrorMaker's own translation of the group's offset, once it has come."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        (future,) = cluster.admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
+        for found in future.result().topic_partitions or []:
+            if found.topic == topic and found.offset >= 0 and found.metadata:
+                return int(found.offset)
+        time.sleep(0.2)
+    pytest.fail("MirrorMaker has not synced the group's offset")
+
+
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
+    policy: str, tmp_path: Path, kafka_jars: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The source is killed before anything is asked; its group is known from the destination alone."""
+    topic = "events"
+    with (
+        KafkaCluster("a", tmp_path / "a", kafka_jars) as source,
+        KafkaCluster("b", tmp_path / "b", kafka_jars) as destination,
+    ):
+        source.create_topic(topic)
+        produce(source, topic)
+        source.delete_records(topic, 0, before=DELETED)
+        commit_with_anchor(source, topic)
+        with MirrorMaker(source, destination, [topic], tmp_path / "mirror", kafka_jars, policy=policy) as mirror:
+            mirror.wait_until_mirrored(topic)
+            synced = wait_for_sync(destination, mirror.target_topic(topic))
+        source.kill()
+        config = tmp_path / "reconciler.toml"
+        config.write_text(
+            f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{destination.bootstrap}"\n'
+            f'[topics]\npolicy = "{policy}"\n'
+            f'[[jobs]]\nname = "j"\ngroup = "{GROUP}"\ntopics = ["{topic}"]\nstore = "kafka-group:"\n'
+        )
+        right = LAST - DELETED + 1
+        assert synced <= right, "MirrorMaker never translates ahead"
+        assert main(["check", "-c", str(config), "--format", "json"]) == (0 if synced == right else 3)
+        (row,) = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
+        assert (row["verdict"], row["stored_offset"], row["resume_offset"]) == ("moved", synced, right)
+        assert row["replay"] == {"at_most": 0, "exact": 0}
+        plan = str(tmp_path / "plan.json")
+        assert main(["plan", "-c", str(config), "-o", plan]) == 0
+        assert main(["apply", plan, "-c", str(config), "--yes"]) == 0
+        capsys.readouterr()
+        assert main(["check", "-c", str(config), "--format", "json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
+        assert (row["verdict"], row["stored_offset"]) == ("match", right)
