@@ -162,7 +162,13 @@ class KafkaCluster:
 
         spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
         # Metadata can name a partition before its leader has taken office: asking again is the remedy.
-        early = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+        early = {
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError.UNKNOWN_LEADER_EPOCH,
+            KafkaError.FENCED_LEADER_EPOCH,
+        }
 
         def ask() -> tuple[dict[int, int]] | None:
             asked = {TopicPartition(topic, number): spec for number in range(self.partitions(topic))}
