@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicCollection
 
 from reconciler.artifacts import java_executable, kafka_jars
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
@@ -29,7 +29,7 @@ from reconciler.stores.registry import open_store
 BEGIN_MS = 1_780_000_000_000
 STOCK_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 """What Kafka's own kafka-run-class.sh starts its tools with, as far as it matters here."""
-TOPIC = "events"
+TOPIC, FEW = "events", "few"
 
 
 def main() -> None:
@@ -42,10 +42,13 @@ def main() -> None:
         place = Path(folder)
         jars = kafka_jars(print)
         with KafkaCluster("b", place / "b", jars, heap="1g") as cluster:
-            fill(cluster, options.partitions, options.records)
+            fill(cluster, TOPIC, options.partitions, options.records)
+            fill(cluster, FEW, 4, options.records)
             middle = options.records // 2
             config = write_config(place, cluster.bootstrap)
-            store_moved(place, options.partitions, middle)
+            store(place, "moved", TOPIC, options.partitions, middle, ("another-cluster", "another-topic"))
+            described = cluster.admin().describe_topics(TopicCollection([FEW]))[FEW].result()
+            store(place, "right", FEW, 4, middle, (cluster.cluster_id, str(described.topic_id)))
             moved = [sys.executable, "-m", "reconciler", "plan", "-c", str(config), "--job", "moved", "-o"]
             stamp = datetime.fromtimestamp(BEGIN_MS / 1000 + middle, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
             tool = [
@@ -80,22 +83,21 @@ def value(partition: int, number: int) -> bytes:
     return b"x" * 80 + f"{partition}-{number}".encode()
 
 
-def fill(cluster: KafkaCluster, partitions: int, records: int) -> None:
+def fill(cluster: KafkaCluster, topic: str, partitions: int, records: int) -> None:
     """``records`` a partition, a second apart."""
-    cluster.create_topic(TOPIC, partitions)
+    cluster.create_topic(topic, partitions)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50})
     for number in range(records):
         for partition in range(partitions):
-            produce(producer, partition, number)
+            produce(producer, topic, partition, number)
         producer.flush()
-    cluster.create_topic("few", 4)
 
 
-def produce(producer: Producer, partition: int, number: int) -> None:
+def produce(producer: Producer, topic: str, partition: int, number: int) -> None:
     while True:
         try:
             producer.produce(
-                TOPIC,
+                topic,
                 value(partition, number),
                 b"k%d" % number,
                 partition=partition,
@@ -107,7 +109,7 @@ def produce(producer: Producer, partition: int, number: int) -> None:
 
 
 def write_config(place: Path, bootstrap: str) -> Path:
-    jobs = [("moved", TOPIC), ("right", "few")]
+    jobs = [("moved", TOPIC), ("right", FEW)]
     tables = "".join(
         f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["{topic}"]\nstore = "sqlite:///{place}/offsets.db"\n'
         for name, topic in jobs
@@ -117,16 +119,17 @@ def write_config(place: Path, bootstrap: str) -> Path:
     return path
 
 
-def store_moved(place: Path, partitions: int, number: int) -> None:
-    """Offsets of another cluster whose anchors are in the middle of the partitions."""
+def store(place: Path, group: str, topic: str, partitions: int, number: int, numbering: tuple[str, str]) -> None:
+    """Offsets right behind record ``number``, numbered by a cluster and topic: the job's own, or of another cluster."""
+    offset = number if group == "right" else 9_000
     changes = []
     for partition in range(partitions):
         print_of = fingerprint(b"k%d" % number, value(partition, number))
-        anchor = Anchor(9_000, BEGIN_MS + number * 1000, None, print_of, "another-cluster", "another-topic")
-        changes.append(Change(TopicPartition(TOPIC, partition), None, StoredOffset(9_001, anchor)))
-    store = open_store(f"sqlite:///{place}/offsets.db")
-    store.write("moved", changes, reason="benchmark", now_ms=0)
-    store.close()
+        anchor = Anchor(offset, BEGIN_MS + number * 1000, None, print_of, *numbering)
+        changes.append(Change(TopicPartition(topic, partition), None, StoredOffset(offset + 1, anchor)))
+    offsets = open_store(f"sqlite:///{place}/offsets.db")
+    offsets.write(group, changes, reason="benchmark", now_ms=0)
+    offsets.close()
 
 
 if __name__ == "__main__":
