@@ -10,8 +10,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from reconciler.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from reconciler.demo.scenario import Result
 
 EXAMPLE = "reconciler demo"
 
@@ -22,14 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    from reconciler.demo.scenario import Result, Stage, play
+    from reconciler.demo.scenario import Stage, play
 
     # SIGTERM unwinds like Ctrl-C does, so that everything that was started is stopped.
     signal.signal(signal.SIGTERM, _interrupt)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        result: Result = play(Stage(folder.absolute(), _say, _reconciler, detached=options.keep))
+        result = play(Stage(folder.absolute(), _say, _reconciler, detached=options.keep))
         _report(result)
         if options.keep:
             _look_around(folder, result.destination, result.destination_pid)
@@ -53,11 +57,7 @@ def _reconciler(arguments: Sequence[str]) -> int:
     return main(list(arguments))
 
 
-def _report(result: object) -> None:
-    from reconciler.demo.scenario import Result
-
-    if not isinstance(result, Result):
-        raise TypeError("the demo has no result")
+def _report(result: Result) -> None:
     found = result.by_ids
     _say(
         f"""

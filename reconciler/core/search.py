@@ -70,6 +70,11 @@ class Bounds:
     safe: int
     lower: int
 
+    @property
+    def begin(self) -> int:
+        """Where a scan begins: a little in front of ``lower``."""
+        return max(self.start, self.lower - PEEK_BACK)
+
 
 @dataclass(frozen=True, slots=True)
 class _Case:
@@ -178,7 +183,7 @@ def _better_bounds(case: _Case, bounds: Bounds, scan: Scan) -> Search[Bounds | N
 
 def _scan(case: _Case, bounds: Bounds) -> Search[tuple[Processed, Scan]]:
     limits, processed = case.question.limits, case.processed()
-    begin = max(bounds.start, bounds.lower - PEEK_BACK)
+    begin = bounds.begin
     expected = bounds.end - begin if bounds.lower < bounds.end else PEEK_BACK
     first_read = max(1, min(expected, FIRST_READ + PEEK_BACK + limits.tail_records, LARGEST_READ))
     not_before = case.anchor.timestamp_ms if case.question.identity.record_time else None
@@ -267,8 +272,7 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
     doubtful = not settled
     if settled and question.compacted is not False:
         front = max(bounds.start, bounds.safe - 1)
-        begun = max(bounds.start, bounds.lower - PEEK_BACK)
-        doubtful = scan.gap or (begun > front and (yield from has_gap(front, begun)))
+        doubtful = scan.gap or (bounds.begin > front and (yield from has_gap(front, bounds.begin)))
     # A payload's time does not tell by the Kafka timestamp whether a record's first copy lay in front of the log.
     hidden = doubtful or (bounds.start > 0 and not question.identity.record_time)
     budget = question.limits.tail_records
