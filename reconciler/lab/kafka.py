@@ -42,7 +42,9 @@ class KafkaCluster:
     """A broker and controller in one process, on ports of its own, with its data below ``directory``.
 
     Records stay until they are deleted (no retention), so that back-dated ones do. ``properties`` override or
-    add broker settings. ``detached``: it outlives this process, and leaving the ``with`` block does not stop it.
+    add broker settings. ``listeners``: more doors beside the plain one, as names and ports (what is spoken there
+    is for ``listener.security.protocol.map`` to say). ``detached``: it outlives this process, and leaving the
+    ``with`` block does not stop it.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class KafkaCluster:
         jars: Path,
         *,
         properties: Mapping[str, str] | None = None,
+        listeners: Mapping[str, int] | None = None,
         heap: str = "256m",
         log_level: str = "warn",
         detached: bool = False,
@@ -61,6 +64,7 @@ class KafkaCluster:
         self.cluster_id = _new_id()
         self._jars = jars
         self._properties = dict(properties or {})
+        self._listeners = dict(listeners or {})
         self._heap = heap
         self._log_level = log_level
         self._detached = detached
@@ -262,11 +266,12 @@ class KafkaCluster:
 
     def _write_settings(self) -> Path:
         port, controller = self._known_ports()
+        doors = ",".join(f"{name}://{_HOST}:{at}" for name, at in {"PLAINTEXT": port, **self._listeners}.items())
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "listeners": f"PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
+            "listeners": f"{doors},CONTROLLER://{_HOST}:{controller}",
+            "advertised.listeners": doors,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"1@{_HOST}:{controller}",
             "log.dirs": str(self.directory / "data"),

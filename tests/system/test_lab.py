@@ -50,9 +50,9 @@ def produce(cluster: KafkaCluster, topic: str, numbers: range, partition: int = 
 
 
 def consume(cluster: KafkaCluster, topic: str, count: int, partition: int = 0) -> list[Message]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False})
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
     try:
-        consumer.assign([TopicPartition(topic, partition, 0)])
         consumer.assign([TopicPartition(topic, partition, cluster.start_offsets(topic)[partition])])
         found: list[Message] = []
         deadline = time.monotonic() + 30
