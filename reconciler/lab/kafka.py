@@ -1,50 +1,30 @@
-"""One-node Kafka clusters (KRaft) on this machine, for the demo and the tests."""
+"""Kafka clusters (KRaft) of one or several brokers on this machine, for the demo and the tests."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import re
-import shutil
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.lab.broker import HOST, START_SECONDS, Broker, finish_format
+from reconciler.lab.broker import java_command as java_command
 from reconciler.lab.processes import Child
 
-# For servers that live for minutes: quick to start beats quick at the end.
-QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-_START_SECONDS = 60
 _PORT_ATTEMPTS = 3
-_HOST = "127.0.0.1"
-
-
-def java_command(jars: Path, main: str, *arguments: str, heap: str, log_level: str = "warn") -> list[str]:
-    """A JVM that runs ``main`` from ``jars`` and logs lines with times to its output."""
-    logging = "-Dorg.slf4j.simpleLogger"
-    return [
-        str(java_executable()),
-        *QUICK_JVM,
-        f"-Xmx{heap}",
-        f"{logging}.defaultLogLevel={log_level}",
-        f"{logging}.showDateTime=true",
-        f"{logging}.dateTimeFormat=HH:mm:ss.SSS",
-        "-Dlog4j2.level=OFF",
-        *("-cp", f"{jars}/*", main, *arguments),
-    ]
 
 
 class KafkaCluster:
-    """A broker and controller in one process, on ports of its own, with its data below ``directory``.
+    """Brokers that are controllers too, each a process on ports of its own, with their data below ``directory``.
 
     Records stay until they are deleted (no retention), so that back-dated ones do. ``properties`` override or
     add broker settings. ``listeners``: more doors beside the plain one, as names and ports (what is spoken there
-    is for ``listener.security.protocol.map`` to say). ``detached``: it outlives this process, and leaving the
-    ``with`` block does not stop it.
+    is for ``listener.security.protocol.map`` to say). ``brokers``: how many, numbered from 1; leaders stay where they
+    are put until one dies. ``detached``: it outlives this process, and leaving the ``with`` block does not stop it.
     """
 
     def __init__(
@@ -53,23 +33,30 @@ class KafkaCluster:
         directory: Path,
         jars: Path,
         *,
+        brokers: int = 1,
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
         heap: str = "256m",
         log_level: str = "warn",
         detached: bool = False,
     ) -> None:
+        if brokers > 1 and listeners:
+            raise ConfigError("Several brokers cannot share the ports of one list of listeners.")
         self.name = name
         self.directory = directory.absolute()
         self.cluster_id = _new_id()
-        self._jars = jars
+        self.jars = jars
+        self.brokers = tuple(
+            Broker(f"{name}-{number}", number, self.directory / f"broker-{number}", jars)
+            if brokers > 1
+            else Broker(name, number, self.directory, jars)
+            for number in range(1, brokers + 1)
+        )
         self._properties = dict(properties or {})
         self._listeners = dict(listeners or {})
         self._heap = heap
         self._log_level = log_level
         self._detached = detached
-        self._ports: tuple[int, int] | None = None
-        self._broker: Child | None = None
         self._admin: Any = None
 
     # ------------------------------------------------------------ life
@@ -81,13 +68,13 @@ class KafkaCluster:
 
     def stop(self) -> None:
         """Orderly: everything is flushed."""
-        if self._broker is not None:
-            self._broker.stop()
+        for broker in self.brokers:
+            broker.stop()
 
     def kill(self) -> None:
         """The disaster: gone between two instructions."""
-        if self._broker is not None:
-            self._broker.kill()
+        for broker in self.brokers:
+            broker.kill()
 
     def restart(self) -> Self:
         """Up again after ``stop`` or ``kill`` (or stopped first): the same ports, the same data."""
@@ -96,33 +83,54 @@ class KafkaCluster:
 
     def pause(self) -> None:
         """Freeze it: connections stay open, nothing is answered."""
-        self._running().pause()
+        for broker in self.brokers:
+            broker.pause()
 
     def resume(self) -> None:
-        self._running().resume()
+        for broker in self.brokers:
+            broker.resume()
+
+    def broker(self, number: int) -> Broker:
+        """One broker, to stop, kill or freeze it alone."""
+        return self.brokers[number - 1]
+
+    def restart_broker(self, number: int) -> None:
+        """One broker up again (or stopped first), and back among the others."""
+        self.broker(number).stop()
+        self._launch(self.broker(number))
+        self.wait_for_broker(number)
+
+    def wait_for_broker(self, number: int) -> None:
+        """Until a broker that was launched answers, and may lead and follow."""
+        broker = self.broker(number)
+        broker.process.wait_until(lambda: self._answers(broker), START_SECONDS, "its first answer")
 
     @property
     def bootstrap(self) -> str:
-        return f"{_HOST}:{self._known_ports()[0]}"
+        return ",".join(broker.address for broker in self.brokers)
 
     @property
     def running(self) -> bool:
-        return self._broker is not None and self._broker.running
+        return any(broker.running for broker in self.brokers)
 
     @property
     def pid(self) -> int:
-        return self._running().pid
+        """The only broker's process (the first one's, of several)."""
+        return self.brokers[0].process.pid
 
     @property
     def log(self) -> Path:
-        return self.directory / "broker.log"
+        return self.brokers[0].log
 
     def __enter__(self) -> Self:
         return self if self.running else self.start()
 
     def __exit__(self, *_: object) -> None:
-        if not self._detached:
-            self.stop()
+        if self._detached:
+            return
+        if len(self.brokers) > 1:
+            self.kill()  # the last of them would look for the others, who hold its metadata, until patience ends
+        self.stop()
 
     # ------------------------------------------------------------ use
 
@@ -132,12 +140,24 @@ class KafkaCluster:
             self._admin = _admin_client(self.bootstrap)
         return self._admin
 
-    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        replication_factor: int = 1,
+        replicas: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """``replicas`` says which brokers hold each partition, its leader first; it stands for both numbers."""
         from confluent_kafka.admin import NewTopic
 
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        count = len(replicas) if replicas else partitions
+        placed = {"replica_assignment": [list(each) for each in replicas]} if replicas else {}
+        copies = {} if replicas else {"replication_factor": replication_factor}
+        new = NewTopic(topic, num_partitions=count, config=dict(config or {}), **copies, **placed)
         self.admin().create_topics([new], operation_timeout=30)[topic].result(timeout=30)
-        self._running().wait_until(lambda: len(self.end_offsets(topic)) == partitions, 30, f"topic {topic}")
+        self._running().wait_until(lambda: len(self.end_offsets(topic)) == count, 30, f"topic {topic}")
 
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has; 0 where there is no such topic."""
@@ -172,6 +192,7 @@ class KafkaCluster:
             KafkaError.UNKNOWN_TOPIC_OR_PART,
             KafkaError.UNKNOWN_LEADER_EPOCH,
             KafkaError.FENCED_LEADER_EPOCH,
+            KafkaError.OFFSET_NOT_AVAILABLE,
         }
 
         def ask() -> tuple[dict[int, int]] | None:
@@ -186,48 +207,49 @@ class KafkaCluster:
 
         return self._running().wait_until(ask, 30, f"the offsets of topic {topic}")[0]
 
+    def _running(self) -> Child:
+        """The process that waiting is tied to: that of a broker which lives, if there is one."""
+        return next((broker.process for broker in self.brokers if broker.running), self.brokers[0].process)
+
     # ------------------------------------------------------------ starting
 
-    def _known_ports(self) -> tuple[int, int]:
-        if self._ports is None:
-            raise ConfigError(f"Cluster {self.name} has no address yet.", hint="Start it first.")
-        return self._ports
+    def _launch_format(self) -> list[Child]:
+        """Begin to format the data directories that are not, once every broker has its ports."""
+        self._take_ports()
+        formatting = []
+        for broker in self.brokers:
+            if not broker.is_formatted:
+                broker.directory.mkdir(parents=True, exist_ok=True)
+                formatting.append(broker.launch_format(self.cluster_id, self._settings(broker)))
+        return formatting
 
-    def _running(self) -> Child:
-        if self._broker is None:
-            raise ConfigError(f"Cluster {self.name} is not running.", hint="Start it first.")
-        return self._broker
+    def _take_ports(self) -> None:
+        taken = {port for broker in self.brokers for port in broker.ports or ()}
+        for broker in self.brokers:
+            while broker.ports is None:
+                offered = _free_ports()
+                if not taken.intersection(offered):
+                    broker.ports = offered
+                    taken.update(offered)
 
-    @property
-    def _formatted(self) -> bool:
-        return (self.directory / "data" / "meta.properties").exists()
-
-    def _launch_format(self) -> Child | None:
-        """Begin to format the data directory; None when it is formatted already."""
-        if self._formatted:
-            return None
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._ports = self._ports or _free_ports()
-        settings = self._write_settings()
-        command = java_command(
-            *(self._jars, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings)), heap="64m"
-        )
-        return Child(f"Formatting {self.name}", command, self.directory / "format.log", cwd=self.directory)
-
-    def _launch_broker(self) -> None:
-        settings = str(self._write_settings())
-        command = java_command(self._jars, "kafka.Kafka", settings, heap=self._heap, log_level=self._log_level)
+    def _launch(self, broker: Broker) -> None:
         self._admin = None  # a client that saw the last broker die waits longer and longer between its looks
-        self._broker = Child(f"Cluster {self.name}", command, self.log, cwd=self.directory, detached=self._detached)
+        settings = self._settings(broker)
+        broker.launch(settings, heap=self._heap, log_level=self._log_level, detached=self._detached)
+
+    def _launch_brokers(self) -> None:
+        for broker in self.brokers:
+            self._launch(broker)
 
     def _wait_ready(self) -> None:
-        """Until it answers both as itself and with metadata. A port taken meanwhile means another pair of ports."""
+        """Until it answers both as itself and with metadata. A port taken meanwhile means other ports."""
         for attempts_left in reversed(range(_PORT_ATTEMPTS)):
             try:
-                self._running().wait_until(self._answers, _START_SECONDS, "its first answer")
+                for broker in self.brokers:
+                    self.wait_for_broker(broker.number)
                 return
             except Unreachable:
-                stolen = self._port_was_taken()
+                stolen = any(broker.port_was_taken() for broker in self.brokers)
                 self.kill()
                 # A second start must keep its address: clients and the other cluster know it.
                 if not (stolen and attempts_left and self._first_start):
@@ -236,46 +258,45 @@ class KafkaCluster:
 
     @property
     def _first_start(self) -> bool:
-        return not (self.directory / "answered").exists()
+        return not all(broker.answered.exists() for broker in self.brokers)
 
     def _start_over(self) -> None:
-        shutil.rmtree(self.directory / "data")
-        self.log.unlink()
-        self._ports = _free_ports()
-        if (formatting := self._launch_format()) is not None:
-            _finish_format(formatting)
-        self._launch_broker()
+        for broker in self.brokers:
+            broker.forget()
+        for formatting in self._launch_format():
+            finish_format(formatting)
+        self._launch_brokers()
 
-    def _answers(self) -> bool:
+    def _answers(self, broker: Broker) -> bool:
         from confluent_kafka import KafkaException
 
+        # Another broker may still name one that has just died: only its own answer counts.
+        admin = self.admin() if len(self.brokers) == 1 else _admin_client(broker.address)
         try:
-            described = self.admin().describe_cluster(request_timeout=2).result(timeout=3)
+            described = admin.describe_cluster(request_timeout=2).result(timeout=3)
             if described.cluster_id != self.cluster_id:
                 return False  # somebody else's broker on a port that was taken: ours is about to fail
-            ready = bool(self.admin().list_topics(timeout=2).brokers)
+            ready = broker.number in admin.list_topics(timeout=2).brokers
         except (KafkaException, TimeoutError):
             return False
-        (self.directory / "answered").touch()
+        if ready:
+            broker.answered.touch()
         return ready
 
-    def _port_was_taken(self) -> bool:
-        with contextlib.suppress(OSError):
-            return re.search(r"Address already in use|BindException", self.log.read_text(errors="replace")) is not None
-        return False
-
-    def _write_settings(self) -> Path:
-        port, controller = self._known_ports()
-        doors = ",".join(f"{name}://{_HOST}:{at}" for name, at in {"PLAINTEXT": port, **self._listeners}.items())
-        settings = {
+    def _settings(self, broker: Broker) -> dict[str, str]:
+        doors = {"PLAINTEXT": broker.known_ports[0], **self._listeners}
+        spoken = ",".join(f"{name}://{HOST}:{port}" for name, port in doors.items())
+        count = str(len(self.brokers))
+        return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "listeners": f"{doors},CONTROLLER://{_HOST}:{controller}",
-            "advertised.listeners": doors,
+            "node.id": str(broker.number),
+            "listeners": f"{spoken},CONTROLLER://{broker.controller}",
+            "advertised.listeners": spoken,
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"1@{_HOST}:{controller}",
-            "log.dirs": str(self.directory / "data"),
+            "controller.quorum.voters": ",".join(f"{each.number}@{each.controller}" for each in self.brokers),
+            "log.dirs": str(broker.data),
             "auto.create.topics.enable": "false",
+            "auto.leader.rebalance.enable": "false",
             # A killed broker is let in again only when its last session has run out (9 s if nothing is said).
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
@@ -283,48 +304,40 @@ class KafkaCluster:
             "log.retention.ms": "-1",
             "offsets.retention.minutes": "10000000",
             "offsets.topic.num.partitions": "1",
-            "offsets.topic.replication.factor": "1",
+            "offsets.topic.replication.factor": count,
             "transaction.state.log.num.partitions": "1",
-            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.replication.factor": count,
             "transaction.state.log.min.isr": "1",
             "share.coordinator.state.topic.num.partitions": "1",
-            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.replication.factor": count,
             "share.coordinator.state.topic.min.isr": "1",
             # A log would otherwise take 10 MiB of address space an index at once; and nobody waits for a cleaner.
             "log.cleaner.dedupe.buffer.size": "2097152",
             **self._properties,
         }
-        path = self.directory / "server.properties"
-        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-        return path
 
 
 def start_all(clusters: Sequence[KafkaCluster]) -> None:
     """Start clusters side by side. If one fails, all that this call started are stopped, and its error is raised."""
     with contextlib.ExitStack() as on_failure:
-        formatting = [child for cluster in clusters if (child := cluster._launch_format()) is not None]
+        formatting = [child for cluster in clusters for child in cluster._launch_format()]
         for child in formatting:
             on_failure.callback(child.kill)
         for child in formatting:
-            _finish_format(child)
+            finish_format(child)
         for cluster in clusters:
-            cluster._launch_broker()
             on_failure.callback(cluster.kill)
+            cluster._launch_brokers()
         for cluster in clusters:
             cluster._wait_ready()
         on_failure.pop_all()
-
-
-def _finish_format(child: Child) -> None:
-    if child.wait(_START_SECONDS) != 0:
-        raise Unreachable(f"{child.name} failed.", hint=f"Its log, {child.log}, ends: {child.log_tail()}")
 
 
 def _free_ports() -> tuple[int, int]:
     """Two ports nobody listens on now. Both sockets are open at once, so that they differ."""
     with socket.socket() as first, socket.socket() as second:
         for each in (first, second):
-            each.bind((_HOST, 0))
+            each.bind((HOST, 0))
         return first.getsockname()[1], second.getsockname()[1]
 
 

@@ -1,0 +1,150 @@
+"""One node of a lab cluster: broker and controller in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from reconciler.artifacts import java_executable
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.lab.processes import Child
+
+HOST = "127.0.0.1"
+START_SECONDS = 60
+# For servers that live for minutes: quick to start beats quick at the end.
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+def java_command(jars: Path, main: str, *arguments: str, heap: str, log_level: str = "warn") -> list[str]:
+    """A JVM that runs ``main`` from ``jars`` and logs lines with times to its output."""
+    logging = "-Dorg.slf4j.simpleLogger"
+    return [
+        str(java_executable()),
+        *QUICK_JVM,
+        f"-Xmx{heap}",
+        f"{logging}.defaultLogLevel={log_level}",
+        f"{logging}.showDateTime=true",
+        f"{logging}.dateTimeFormat=HH:mm:ss.SSS",
+        "-Dlog4j2.level=OFF",
+        *("-cp", f"{jars}/*", main, *arguments),
+    ]
+
+
+class Broker:
+    """Node ``number`` with its data, settings and log in ``directory``, and its two ports once it has some.
+
+    It can be stopped, killed and frozen by itself; ``KafkaCluster.restart_broker`` brings it back.
+    """
+
+    def __init__(self, name: str, number: int, directory: Path, jars: Path) -> None:
+        self.number = number
+        self.directory = directory
+        self.ports: tuple[int, int] | None = None
+        self._name = name
+        self._jars = jars
+        self._child: Child | None = None
+
+    # ------------------------------------------------------------ life
+
+    def stop(self) -> None:
+        """Orderly: leaders are handed over, everything is flushed."""
+        if self._child is not None:
+            self._child.stop()
+
+    def kill(self) -> None:
+        """The disaster: gone between two instructions."""
+        if self._child is not None:
+            self._child.kill()
+
+    def pause(self) -> None:
+        """Freeze it: connections stay open, nothing is answered."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        self.process.resume()
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    @property
+    def process(self) -> Child:
+        """Its process, running or not. Raises ``ConfigError`` if there never was one."""
+        if self._child is None:
+            raise ConfigError(f"Cluster {self._name} is not running.", hint="Start it first.")
+        return self._child
+
+    # ------------------------------------------------------------ places
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.known_ports[0]}"
+
+    @property
+    def controller(self) -> str:
+        return f"{HOST}:{self.known_ports[1]}"
+
+    @property
+    def known_ports(self) -> tuple[int, int]:
+        """For clients, and for the other controllers."""
+        if self.ports is None:
+            raise ConfigError(f"Cluster {self._name} has no address yet.", hint="Start it first.")
+        return self.ports
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "broker.log"
+
+    @property
+    def answered(self) -> Path:
+        """There once it has answered: from then on clients and other nodes know its address."""
+        return self.directory / "answered"
+
+    # ------------------------------------------------------------ starting
+
+    @property
+    def is_formatted(self) -> bool:
+        return (self.data / "meta.properties").exists()
+
+    def launch_format(self, cluster_id: str, settings: Mapping[str, str]) -> Child:
+        """Begin to format the data directory; see ``finish_format``."""
+        file = str(self._write(settings))
+        command = java_command(
+            *(self._jars, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", file), heap="64m"
+        )
+        return Child(f"Formatting {self._name}", command, self.directory / "format.log", cwd=self.directory)
+
+    def launch(self, settings: Mapping[str, str], *, heap: str, log_level: str, detached: bool) -> None:
+        """Begin to run; whether it answers is for the cluster to find out."""
+        command = java_command(self._jars, "kafka.Kafka", str(self._write(settings)), heap=heap, log_level=log_level)
+        self._child = Child(f"Cluster {self._name}", command, self.log, cwd=self.directory, detached=detached)
+
+    def forget(self) -> None:
+        """Throw data, log and ports away, for a start from nothing."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.log.unlink(missing_ok=True)
+        self.ports = None
+
+    def port_was_taken(self) -> bool:
+        """True if its log says that somebody else had one of its ports."""
+        with contextlib.suppress(OSError):
+            return re.search(r"Address already in use|BindException", self.log.read_text(errors="replace")) is not None
+        return False
+
+    def _write(self, settings: Mapping[str, str]) -> Path:
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        return path
+
+
+def finish_format(child: Child) -> None:
+    """Wait for what ``Broker.launch_format`` began. Raises ``Unreachable`` with its log's end if it failed."""
+    if child.wait(START_SECONDS) != 0:
+        raise Unreachable(f"{child.name} failed.", hint=f"Its log, {child.log}, ends: {child.log_tail()}")
