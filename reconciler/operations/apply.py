@@ -225,7 +225,7 @@ def _snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> Non
     path, sha256 = sidecar.path_for(plan_path), plan.to_json()["sha256"]
     kept = sidecar.load(path, sha256)
     rows = {
-        (change.job.name, item.key): sidecar.Replaced(change.job.group, item.now.stored if item.now else None, item.new)
+        (change.job.name, item.key): sidecar.Replaced.of(change.job.group, item.now, item.new)
         for change in writing
         for item in change.intended
     }

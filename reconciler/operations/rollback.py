@@ -16,6 +16,7 @@ from reconciler.operations.check import Outside
 from reconciler.operations.config import Config, Job
 from reconciler.operations.selection import by_key
 from reconciler.ports import Change, Row, TopicPartition
+from reconciler.stores.common import PutBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class Return:
     key: TopicPartition
     now: Row | None
     before: StoredOffset | None
+    text: str | None = None
+
+    @property
+    def change(self) -> Change:
+        return PutBack(self.key, self.now.version if self.now else None, self.before, self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ def _returns(job: Job, saved: Mapping[TopicPartition, sidecar.Replaced], outside
                 f'{tp.topic}-{tp.partition} of job "{job.name}" is no longer as apply left it: the job has gone on.',
                 hint="Stop the job and make a new plan instead of rolling back.",
             )
-        returns.append(Return(tp, now, replaced.before))
+        returns.append(Return(tp, now, replaced.before, replaced.text))
     return tuple(returns)
 
 
@@ -97,7 +103,7 @@ def write_rollback(jobs: list[JobReturns], outside: Outside) -> None:
         for change, store in zip(returning, stores, strict=True):
             store.check_writable(change.job.group)
         for change, store in zip(returning, stores, strict=True):
-            changes = [Change(item.key, item.now.version if item.now else None, item.before) for item in change.returns]
+            changes = [item.change for item in change.returns]
             put(store, change.job, changes, "rollback", outside.now_ms(), any_written=any_written)
             confirm(store, change.job, {item.key: item.before for item in change.returns})
             any_written = True

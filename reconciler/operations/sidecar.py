@@ -17,7 +17,8 @@ from pathlib import Path
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.layouts.lines import AnchorLine, dump_line, load_lines
-from reconciler.ports import TopicPartition
+from reconciler.ports import Row, TopicPartition
+from reconciler.stores.common import TextRow
 
 FORMAT = "reconciler.snapshot/1"
 
@@ -27,11 +28,20 @@ Key = tuple[str, TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """One row before and after ``apply``. ``before`` None: there was no row."""
+    """One row before and after ``apply``. ``before`` None: there was no row.
+
+    ``text`` is what the store kept beside the offset before, to the byte, where it keeps a text.
+    """
 
     group: str
     before: StoredOffset | None
     after: StoredOffset
+    text: str | None = None
+
+    @classmethod
+    def of(cls, group: str, now: Row | None, after: StoredOffset) -> Replaced:
+        """What replacing the row that is there ``now`` means."""
+        return cls(group, now.stored if now else None, after, now.text if isinstance(now, TextRow) else None)
 
 
 def path_for(plan_path: Path) -> Path:
@@ -47,7 +57,7 @@ def save(path: Path, plan_sha256: str, rows: Mapping[Key, Replaced]) -> None:
         "rows": [
             {
                 "job": job,
-                "before": None if row.before is None else _line(row.group, tp, row.before),
+                "before": None if row.before is None else _line(row.group, tp, row.before) | {"text": row.text},
                 "after": _line(row.group, tp, row.after),
             }
             for (job, tp), row in sorted(rows.items())
@@ -98,7 +108,17 @@ def _line(group: str, tp: TopicPartition, stored: StoredOffset) -> dict[str, obj
 def _row(row: dict[str, object]) -> tuple[Key, Replaced]:
     before, after = row["before"], row["after"]
     group, tp, stored_after = _stored(after)
-    return (str(row["job"]), tp), Replaced(group, None if before is None else _stored(before)[2], stored_after)
+    if before is None:
+        return (str(row["job"]), tp), Replaced(group, None, stored_after)
+    stored_before = _stored(before)[2]
+    return (str(row["job"]), tp), Replaced(group, stored_before, stored_after, _text(before))
+
+
+def _text(before: object) -> str | None:
+    text = before.get("text") if isinstance(before, dict) else None
+    if not isinstance(text, str | None):
+        raise ValueError("a row's text is not a text")
+    return text
 
 
 def _stored(part: object) -> tuple[str, TopicPartition, StoredOffset]:

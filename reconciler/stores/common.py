@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.ports import Change, TopicPartition
+from reconciler.ports import Change, Row, TopicPartition
 
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -22,6 +22,23 @@ class HistoryEntry:
     after: StoredOffset | None
     reason: str
     at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextRow(Row):
+    """A row with the text that its store keeps beside the offset: another program's may say more than ``stored``."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack(Change):
+    """Make a row what it was when it was read: with its ``text``, and without a time of writing if it had none.
+
+    A row that is dated anew would say that the job had processed everything up to that time.
+    """
+
+    text: str | None = None
 
 
 def check_name(what: str, name: str) -> None:
@@ -54,9 +71,12 @@ def check_changes(group: str, changes: Sequence[Change]) -> None:
             raise ValueError(f"{change.new.offset} is not an offset")
 
 
-def stamped(stored: StoredOffset, now_ms: int) -> StoredOffset:
-    """``stored`` with its time of writing: its own if it brings one (a rollback, an import), else now."""
-    return stored if stored.written_at_ms is not None else replace(stored, written_at_ms=now_ms)
+def stamped(change: Change, now_ms: int) -> StoredOffset | None:
+    """What to write, with its time of writing: its own if it brings one (an import) or is put back, else now."""
+    new = change.new
+    if new is None or new.written_at_ms is not None or isinstance(change, PutBack):
+        return new
+    return replace(new, written_at_ms=now_ms)
 
 
 def wanted_topics(topics: Iterable[str] | None) -> frozenset[str] | None:

@@ -71,6 +71,9 @@ class KafkaGroupStore:
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
         found = self._requests.committed(group)
+        if wanted is not None:
+            # A broker leaves out, without a word, the rows of topics that one may not describe.
+            self._requests.topics(wanted - {key.topic for key in found}, why="where the group may have offsets")
         return [_row(key, found[key]) for key in sorted(found) if wanted is None or key.topic in wanted]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
@@ -89,9 +92,10 @@ class KafkaGroupStore:
         versions = {key: row.version for key, row in before.items()}
         conflicts = common.conflicts(changes, versions)
         good = [change for change in changes if change.key not in set(conflicts)]
-        new = {change.key: _committed(common.stamped(change.new, now_ms)) for change in good if change.new is not None}
+        stamped = {change: common.stamped(change, now_ms) for change in good}
+        new = {change.key: _committed(change, stored) for change, stored in stamped.items() if stored is not None}
         gone = [change.key for change in good if change.new is None and change.key in before]
-        self._refuse_unknown_partitions(new)
+        self._refuse_unknown_topics(group, new)
         if gone:
             self._delete(group, gone, also_writing=bool(new))
         self._commit(group, new)
@@ -117,20 +121,26 @@ class KafkaGroupStore:
         if not found.may_commit:
             raise Refused(
                 f"This user may not commit offsets of group {group!r}; nothing was written.",
-                hint="Ask the cluster's administrator for Read on the group.",
+                hint=f"Ask the cluster's administrator for Read on group {group!r}.",
             )
 
-    def _refuse_unknown_partitions(self, new: Mapping[TopicPartition, Committed]) -> None:
+    def _refuse_unknown_topics(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
         # The broker would refuse these rows and take the others; better to know before anything is written.
         if not new:
             return
-        known = self._requests.partitions({key.topic for key in new})
+        known = self._requests.topics({key.topic for key in new}, why="where offsets are to be committed")
         for key in sorted(new):
-            if key.partition not in known.get(key.topic, ()):
-                what = f"partition {key.partition} of topic" if key.topic in known else "topic"
+            topic = known.get(key.topic)
+            if topic is None or key.partition not in topic.partitions:
+                what = f"partition {key.partition} of topic" if topic else "topic"
                 raise Refused(
                     f"The cluster has no {what} {key.topic!r}; nothing was written.",
                     hint="Check the topic policy in the configuration, and that the mirror made this topic.",
+                )
+            if not topic.may_read:
+                raise Refused(
+                    f"This user may not commit offsets of topic {key.topic!r} in group {group!r}; nothing was written.",
+                    hint=f"Ask the cluster's administrator for Read on topic {key.topic!r}.",
                 )
 
     def _delete(self, group: str, keys: Sequence[TopicPartition], *, also_writing: bool) -> None:
@@ -165,11 +175,12 @@ def _row(key: TopicPartition, committed: Committed) -> Row:
     if found.reason is not None:
         _log.debug("no anchor for %s:%d: %s", key.topic, key.partition, found.reason)
     stored = StoredOffset(committed.offset, found.anchor, found.written_at_ms)
-    return Row(key, stored, committed.version)
+    return common.TextRow(key, stored, committed.version, committed.metadata)
 
 
-def _committed(stored: StoredOffset) -> Committed:
-    return Committed(stored.offset, anchor_json.encode(stored))
+def _committed(change: Change, stored: StoredOffset) -> Committed:
+    text = change.text if isinstance(change, common.PutBack) else None
+    return Committed(stored.offset, anchor_json.encode(stored) if text is None else text)
 
 
 def _refuse_sentinels(changes: Iterable[Change]) -> None:

@@ -64,7 +64,7 @@ class MemoryStore:
                 return WriteResult(conflicts=found)
             for change in changes:
                 before = rows.pop(change.key, None)
-                after = None if change.new is None else common.stamped(change.new, now_ms)
+                after = common.stamped(change, now_ms)
                 if after is not None:
                     rows[change.key] = Row(change.key, after, str(next(_versions)))
                 if before is not None or after is not None:

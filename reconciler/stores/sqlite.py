@@ -234,7 +234,7 @@ class SqliteStore:
         before = db.execute(f"SELECT {schema.COLUMNS} FROM reconciler_offsets {where}", row).fetchone()
         if before is None and change.new is None:
             return
-        after = schema.to_columns(None if change.new is None else common.stamped(change.new, now_ms))
+        after = schema.to_columns(common.stamped(change, now_ms))
         remembered = (*row, reason, now_ms, *(before or schema.NOTHING), *after)
         number = db.execute(
             f"INSERT INTO reconciler_history (grp, topic, partition, reason, at_ms, {schema.HISTORY_COLUMNS})"
