@@ -7,7 +7,7 @@ again; the snapshot is on disk before the first write; a second run finds what t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.core.anchors import Anchor, Record, StoredOffset
@@ -27,12 +27,13 @@ AGAIN = "Look at what changed, then make a new plan."
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """One row to write: under which key, what is there now, what will be."""
+    """One row to write: under which key, what is there now, what will be. ``speaks`` is the row it rests on."""
 
     row: PartitionPlan
     key: TopicPartition
     now: Row | None
     new: StoredOffset
+    speaks: Row | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             TopicPartition(row.topic, row.partition),
             selected.replaced,
             StoredOffset(_resume(row), anchors[row], outside.now_ms()),
+            selected.row,
         )
         for row, selected in writing
     )
@@ -211,14 +213,37 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
         for change in writing:
             stores[change.job.name].check_writable(change.job.group)
         if writing:
-            _snapshot(writing, plan, plan_path)
-        written = False
-        for change in writing:
-            _write_job(change, stores[change.job.name], outside, any_written=written)
-            written = True
+            with sidecar.alone(plan_path):
+                _write_jobs(writing, stores, plan, plan_path, outside)
     finally:
         for store in stores.values():
             store.close()
+
+
+def _write_jobs(
+    writing: Sequence[JobChanges], stores: Mapping[str, OffsetStore], plan: Plan, plan_path: Path, outside: Outside
+) -> None:
+    for change in writing:
+        _check_unmoved(change, stores[change.job.name])
+    _snapshot(writing, plan, plan_path)
+    written = False
+    for change in writing:
+        _write_job(change, stores[change.job.name], outside, any_written=written)
+        written = True
+
+
+def _check_unmoved(change: JobChanges, store: OffsetStore) -> None:
+    """Rows may have changed since ``prepare`` read them: a person was asked, another process had its turn.
+
+    The compare-and-set would find out as well, but only after the snapshot had been written from rows that are gone.
+    """
+    seen = {item.key: item.now for item in change.intended}
+    seen |= {item.speaks.key: item.speaks for item in change.intended if item.speaks}
+    rows = by_key(store.read(change.job.group, sorted({tp.topic for tp in seen})))
+    for tp, row in seen.items():
+        now = rows.get(tp)
+        if (now.version if now else None) != (row.version if row else None):
+            raise Changed(f"{_moved(change.job, tp)}. Nothing was written.", hint=AGAIN)
 
 
 def _snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
@@ -229,9 +254,9 @@ def _snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> Non
         for change in writing
         for item in change.intended
     }
-    # A key that an earlier, partial run has snapshotted keeps its first "before".
-    merged = {key: replace(row, before=kept[key].before) if key in kept else row for key, row in rows.items()}
-    sidecar.save(path, sha256, {**kept, **merged})
+    # What an earlier run of this plan replaced is the way back, and not what that run wrote.
+    first = {key: kept[key] for key, row in rows.items() if key in kept and sidecar.same(row.before, kept[key].after)}
+    sidecar.save(path, sha256, {**kept, **rows, **first})
 
 
 def _write_job(change: JobChanges, store: OffsetStore, outside: Outside, *, any_written: bool) -> None:
@@ -254,13 +279,16 @@ def put(
         ) from error
     if not result.conflicts:
         return result
-    tp = result.conflicts[0]
-    what = f'The store of job "{job.name}" changed while it was being written: {tp.topic}-{tp.partition}'
+    what = _moved(job, result.conflicts[0])
     if result.written or any_written:
         raise OutcomeUnknown(
             f"{what}; {len(result.written)} of its {len(changes)} rows were written.", hint="Run this again."
         )
     raise Changed(f"{what}. Nothing was written.", hint=AGAIN)
+
+
+def _moved(job: Job, tp: TopicPartition) -> str:
+    return f'The store of job "{job.name}" changed while it was being written: {tp.topic}-{tp.partition}'
 
 
 def confirm(store: OffsetStore, job: Job, expected: Mapping[TopicPartition, StoredOffset | None]) -> None:

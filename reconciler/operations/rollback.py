@@ -69,26 +69,15 @@ def _returns(job: Job, saved: Mapping[TopicPartition, sidecar.Replaced], outside
     for tp, replaced in sorted(saved.items()):
         now = rows.get(tp)
         stored = now.stored if now else None
-        if _same(stored, replaced.before):
+        if sidecar.same(stored, replaced.before):
             continue
-        if not _same(stored, replaced.after):
+        if not sidecar.same(stored, replaced.after):
             raise Changed(
                 f'{tp.topic}-{tp.partition} of job "{job.name}" is no longer as apply left it: the job has gone on.',
                 hint="Stop the job and make a new plan instead of rolling back.",
             )
         returns.append(Return(tp, now, replaced.before, replaced.text))
     return tuple(returns)
-
-
-def _same(one: StoredOffset | None, other: StoredOffset | None) -> bool:
-    """The same offset and the same anchor's record; a store may round a time, or leave out an id too long for it."""
-    if one is None or other is None:
-        return one is other
-    return one.offset == other.offset and _names(one) == _names(other)
-
-
-def _names(stored: StoredOffset) -> tuple[int | None, str | None] | None:
-    return None if stored.anchor is None else (stored.anchor.offset, stored.anchor.cluster_id)
 
 
 def write_rollback(jobs: list[JobReturns], outside: Outside) -> None:

@@ -7,10 +7,12 @@ owner only.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +44,29 @@ class Replaced:
     def of(cls, group: str, now: Row | None, after: StoredOffset) -> Replaced:
         """What replacing the row that is there ``now`` means."""
         return cls(group, now.stored if now else None, after, now.text if isinstance(now, TextRow) else None)
+
+
+def same(one: StoredOffset | None, other: StoredOffset | None) -> bool:
+    """The same offset and the same anchor's record; a store may round a time, or leave out an id too long for it."""
+    if one is None or other is None:
+        return one is other
+    return one.offset == other.offset and _names(one) == _names(other)
+
+
+def _names(stored: StoredOffset) -> tuple[int | None, str | None] | None:
+    return None if stored.anchor is None else (stored.anchor.offset, stored.anchor.cluster_id)
+
+
+@contextmanager
+def alone(plan_path: Path) -> Iterator[None]:
+    """Let one process at a time write a plan and its sidecar; others wait. A process that is killed holds up nobody.
+
+    Where a file system has no such locks nobody waits, and only the stores' compare-and-set stands between the two.
+    """
+    with ExitStack() as held:
+        with suppress(OSError):
+            fcntl.flock(held.enter_context(plan_path.open("rb")), fcntl.LOCK_EX)
+        yield
 
 
 def path_for(plan_path: Path) -> Path:
@@ -91,6 +116,7 @@ def write_whole(path: Path, text: str) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, path)
+            _sync_name(path.parent)
         except OSError:
             Path(name).unlink(missing_ok=True)
             raise
@@ -98,6 +124,16 @@ def write_whole(path: Path, text: str) -> None:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror or error}.", hint="Choose another place."
         ) from error
+
+
+def _sync_name(folder: Path) -> None:
+    """After a power cut, a file that was renamed may bear its old name until its folder has reached the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems cannot do it
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _line(group: str, tp: TopicPartition, stored: StoredOffset) -> dict[str, object]:
