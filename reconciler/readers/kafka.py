@@ -23,9 +23,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from reconciler.core.errors import ReconcilerError
 from reconciler.core.probes import Chunk
+from reconciler.kafka_client.connection import Connection
+from reconciler.kafka_client.errors import Needs
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
-from reconciler.readers.kafka_errors import ErrorLog, explain
 from reconciler.readers.kafka_records import Gathering, turns
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ STALL_S = 0.5
 """Seconds without a new record or end for any waiting partition before the fetch size grows."""
 POLL_S = 0.05
 BATCH = 2_000
+DESCRIBE = "describe the cluster"
+LOOKUP_NEEDS = Needs(topic="Describe on the job's topics")
 
 POINT_READS = {
     "group.id": "reconciler-reads-only",  # required by the client; never joined, nothing is ever committed
@@ -62,9 +66,8 @@ class KafkaLogReader:
     """A cluster's log; satisfies ``ports.LogReader``. Connects at the first call."""
 
     def __init__(self, client: Mapping[str, Any], *, timeout_s: float = 10.0, who: str = "destination") -> None:
-        self._client = dict(client)
         self._timeout_s = timeout_s
-        self._errors = ErrorLog(who, str(client.get("bootstrap.servers", "")))
+        self._connection = Connection(client, timeout_s=timeout_s, whose=who)
         self._consumers: dict[int, Consumer] = {}
 
     # ------------------------------------------------------------ metadata
@@ -75,19 +78,18 @@ class KafkaLogReader:
         from confluent_kafka.admin import ConfigResource
 
         names = sorted(set(topics))
-        admin = self._admin()
-        # All three are under way at once; each is waited for below.
-        cluster = admin.describe_cluster(request_timeout=self._timeout_s)
+        admin = self._connection.admin()
         described, configs = {}, {}
         if names:
             described = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
             resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
             asked = admin.describe_configs(resources, request_timeout=self._timeout_s)
             configs = {resource.name: future for resource, future in asked.items()}
+        # All three are under way at once; this one is waited for first, for it says whether one gets in at all.
         try:
-            cluster_id = cluster.result().cluster_id
+            cluster_id = self._connection.describe_cluster(admin, DESCRIBE).cluster_id
         except KafkaException as error:
-            raise self._errors.explain(error, "describing the cluster") from error
+            raise self._connection.failure(error, DESCRIBE) from error
         found: dict[str, TopicInfo] = {}
         for name, future in described.items():
             info = self._topic(name, future)
@@ -102,7 +104,8 @@ class KafkaLogReader:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise self._errors.explain(error, f"describing topic {name}") from error
+            needs = Needs(topic=f'Describe on topic "{name}" (a topic that does not exist looks the same without it)')
+            raise self._connection.failure(error, f'look up topic "{name}"', needs) from error
 
     # ------------------------------------------------------------ offsets
 
@@ -149,7 +152,7 @@ class KafkaLogReader:
         if not partitions:
             return {}
         query = {KafkaPartition(tp.topic, tp.partition): OffsetSpec.max_timestamp() for tp in partitions}
-        admin = self._admin()  # held: answers do not come to a client that is gone
+        admin = self._connection.admin()  # held: answers do not come to a client that is gone
         answers = admin.list_offsets(query, request_timeout=self._timeout_s)
         found: dict[TopicPartition, int | None] = {}
         for place, future in answers.items():
@@ -158,17 +161,13 @@ class KafkaLogReader:
                 found[tp] = future.result().timestamp
             except KafkaException as error:
                 if error.args[0].code() not in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
-                    raise self._errors.explain(error, f"looking up offsets of {tp.topic}-{tp.partition}") from error
+                    raise self._lookup_failed(error, tp.topic, tp.partition) from error
                 found[tp] = None
         return found
 
-    def _admin(self) -> Any:
-        from confluent_kafka.admin import AdminClient
-
-        try:
-            return AdminClient({**self._client, "error_cb": self._errors}, logger=log)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise explain(error, "configuring the Kafka client") from error
+    def _lookup_failed(self, error: KafkaException, topic: str, partition: int) -> ReconcilerError:
+        needs = Needs(topic=f'Describe on topic "{topic}"')
+        return self._connection.failure(error, f"look up offsets of {topic}-{partition}", needs)
 
     def _edges(self, partitions: Sequence[TopicPartition], which: int) -> Mapping[TopicPartition, int]:
         return dict(zip(partitions, self._list_offsets([(tp, which) for tp in partitions]), strict=True))
@@ -180,12 +179,10 @@ class KafkaLogReader:
         try:
             answers = consumer.offsets_for_times(query, timeout=self._timeout_s)
         except KafkaException as error:
-            raise self._errors.explain(error, "looking up offsets") from error
+            raise self._connection.failure(error, "look up offsets", LOOKUP_NEEDS) from error
         for answer in answers:
             if answer.error is not None:
-                raise self._errors.explain(
-                    KafkaException(answer.error), f"looking up offsets of {answer.topic}-{answer.partition}"
-                )
+                raise self._lookup_failed(KafkaException(answer.error), answer.topic, answer.partition)
         by_name = {(answer.topic, answer.partition): answer.offset for answer in answers}
         return [by_name[tp.topic, tp.partition] for tp, _ in asked]
 
@@ -205,7 +202,7 @@ class KafkaLogReader:
                     break
             if waiting:
                 names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(waiting)[:3])
-                raise self._errors.unreachable(f"No record arrived from {names} within {self._timeout_s:g} s")
+                raise self._connection.no_answer(f"Could not read {names}")
         return [chunks[index] for index in range(len(requests))]
 
     def _read_with(
@@ -218,7 +215,7 @@ class KafkaLogReader:
         last_news = monotonic()
         while not gathering.complete:
             messages = consumer.consume(BATCH, POLL_S)
-            if gathering.take(messages, self._errors):
+            if gathering.take(messages, self._connection):
                 last_news = monotonic()
             elif not messages and not gathering.hungry:
                 break  # every partition has some records, and no more are on their way
@@ -229,16 +226,8 @@ class KafkaLogReader:
 
     def _consumer(self, fetch_bytes: int) -> Consumer:
         if fetch_bytes not in self._consumers:
-            settings = {
-                **self._client,
-                **POINT_READS,
-                "max.partition.fetch.bytes": fetch_bytes,
-                "error_cb": self._errors,
-            }
-            try:
-                self._consumers[fetch_bytes] = Consumer(settings, logger=log)
-            except (KafkaException, TypeError, ValueError) as error:
-                raise explain(error, "configuring the Kafka client") from error
+            properties = {**POINT_READS, "max.partition.fetch.bytes": fetch_bytes}
+            self._consumers[fetch_bytes] = self._connection.consumer(properties)
         return self._consumers[fetch_bytes]
 
     def close(self) -> None:

@@ -14,8 +14,9 @@ from confluent_kafka import (
 )
 
 from reconciler.core.probes import Chunk
+from reconciler.kafka_client.connection import Connection
+from reconciler.kafka_client.errors import Needs
 from reconciler.ports import ReadRequest, TopicPartition
-from reconciler.readers.kafka_errors import ErrorLog
 
 
 class KafkaRecord:
@@ -124,7 +125,7 @@ class Gathering:
         """True while some partition has neither a record nor an end."""
         return any(place.open and not place.messages for place in self._places.values())
 
-    def take(self, messages: Sequence[Any], errors: ErrorLog) -> bool:
+    def take(self, messages: Sequence[Any], connection: Connection) -> bool:
         """Sort messages in; True if any was news. Runs once a message: kept flat on purpose."""
         news, places, by_number = False, self._places, self._by_number
         for message in messages:
@@ -135,7 +136,7 @@ class Gathering:
             if place is None or not place.open:
                 continue
             if message.error() is not None:
-                news = self._take_error(place, message, errors) or news
+                news = self._take_error(place, message, connection) or news
                 continue
             place.messages.append(message)
             place.wanted -= 1
@@ -144,7 +145,7 @@ class Gathering:
             news = True
         return news
 
-    def _take_error(self, place: _Place, message: Any, errors: ErrorLog) -> bool:
+    def _take_error(self, place: _Place, message: Any, connection: Connection) -> bool:
         code = message.error().code()
         if code == KafkaError._PARTITION_EOF:
             place.ended_at = message.offset()
@@ -153,7 +154,9 @@ class Gathering:
         elif message.error().retriable() or code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return False  # the client goes on by itself; the stall or the deadline decides
         else:
-            raise errors.explain(KafkaException(message.error()), f"reading {message.topic()}-{message.partition()}")
+            needs = Needs(topic=f'Read on topic "{message.topic()}"')
+            doing = f"read {message.topic()}-{message.partition()}"
+            raise connection.failure(KafkaException(message.error()), doing, needs)
         self._shut(place)
         return True
 

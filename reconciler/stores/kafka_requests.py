@@ -14,9 +14,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.kafka_client.errors import Needs
+from reconciler.kafka_client.requests import Admin, Ask, code_of, may_have_happened
 from reconciler.ports import TopicPartition
-from reconciler.stores import _kafka
-from reconciler.stores.kafka_rows import Committed, GroupState
+from reconciler.stores.kafka_rows import Committed, GroupState, KnownTopic
 
 _NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
 _LIVE = frozenset(
@@ -31,10 +32,10 @@ _LIVE = frozenset(
 
 
 class Requests:
-    """One cluster's groups. Every method raises Unreachable and Refused as ``_kafka.Admin.call`` does."""
+    """One cluster's groups. Every method raises Unreachable and Refused as ``Admin.call`` does."""
 
     def __init__(self, client: Mapping[str, str], *, timeout_s: float) -> None:
-        self._admin = _kafka.Admin(client, timeout_s=timeout_s)
+        self._admin = Admin(client, timeout_s=timeout_s)
 
     def close(self) -> None:
         self._admin.close()
@@ -56,7 +57,9 @@ class Requests:
                     raise KafkaException(row.error)
             return list(rows)
 
-        rows = self._admin.call(f"read the offsets of group {group!r}", ask)
+        rows = self._admin.call(
+            f"read the offsets of group {group!r}", ask, Needs(group=f"Describe on group {group!r}")
+        )
         return {
             TopicPartition(row.topic, row.partition): Committed(row.offset, row.metadata or "")
             for row in rows
@@ -76,31 +79,40 @@ class Requests:
                 if err.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return GroupState("DEAD")
                 raise
-            allowed = found.authorized_operations
             return GroupState(
                 state=found.state.name,
                 members=tuple(f"{member.client_id} at {member.host.lstrip('/')}" for member in found.members),
-                may_commit=not allowed or AclOperation.READ in allowed or AclOperation.ALL in allowed,
+                may_commit=_may_read(found.authorized_operations),
             )
 
-        return self._admin.call(f"look at the members of group {group!r}", ask)
+        doing = f"look at the members of group {group!r}"
+        return self._admin.call(doing, ask, Needs(group=f"Describe on group {group!r}"))
 
-    def partitions(self, topics: Iterable[str]) -> dict[str, frozenset[int]]:
-        """The partitions' numbers of those of the topics that exist. Creates none."""
-        names = sorted(topics)
+    def topics(self, names: Iterable[str], *, why: str) -> dict[str, KnownTopic]:
+        """Those of the topics that exist. Creates none.
 
-        def ask(client: AdminClient, timeout_s: float) -> dict[str, frozenset[int]]:
+        Raises Refused where one may not be described: it may exist or not. ``why`` it must be, for the sentence.
+        """
+        asked = sorted(names)
+
+        def ask(client: AdminClient, timeout_s: float) -> dict[str, KnownTopic]:
             found = {}
-            futures = client.describe_topics(TopicCollection(names), request_timeout=timeout_s)
+            futures = client.describe_topics(
+                TopicCollection(asked), include_authorized_operations=True, request_timeout=timeout_s
+            )
             for name, future in futures.items():
                 try:
-                    found[name] = frozenset(partition.id for partition in future.result().partitions)
+                    topic = future.result()
                 except KafkaException as err:
                     if err.args[0].code() not in _NO_TOPIC:
                         raise
+                else:
+                    numbers = frozenset(partition.id for partition in topic.partitions)
+                    found[name] = KnownTopic(numbers, _may_read(topic.authorized_operations))
             return found
 
-        return self._admin.call(f"look up {_some(names)}", ask)
+        doing = f"look up {_some(asked)}, {why}"
+        return self._admin.call(doing, ask, Needs(topic=f"Describe on {_some(asked)}")) if asked else {}
 
     def commit(self, group: str, rows: Mapping[TopicPartition, Committed]) -> None:
         """Commit the rows as one request.
@@ -120,7 +132,9 @@ class Requests:
                 first = f"{failed[0].topic}:{failed[0].partition}: {failed[0].error.str()}"
                 raise outcome_unknown(group, f"{len(failed)} of {len(answers)} rows were refused ({first}).")
 
-        self._sent(group, f"commit offsets of group {group!r}", ask)
+        topics = _some(sorted({key.topic for key in rows}))
+        needs = Needs(topic=f"Read on {topics}", group=f"Read on group {group!r}")
+        self._sent(group, f"commit offsets of group {group!r}", ask, needs)
 
     def delete_group(self, group: str) -> None:
         """Delete the group with all its offsets. A group that is gone already is no error."""
@@ -132,15 +146,16 @@ class Requests:
                 if err.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
 
-        self._sent(group, f"delete group {group!r}", ask)
+        doing = f"delete group {group!r}, which holds nothing but the offsets to be removed"
+        self._sent(group, doing, ask, Needs(group=f"Delete on group {group!r}"))
 
-    def _sent(self, group: str, doing: str, ask: _kafka.Ask[None]) -> None:
+    def _sent(self, group: str, doing: str, ask: Ask[None], needs: Needs) -> None:
         try:
-            self._admin.call(doing, ask)
+            self._admin.call(doing, ask, needs)
         except Unreachable as err:
-            if _kafka.may_have_happened(err.__cause__):
+            if may_have_happened(err.__cause__):
                 raise outcome_unknown(group, err.message) from err
-            if _kafka.code_of(err.__cause__) in _LIVE:
+            if code_of(err.__cause__) in _LIVE:
                 raise Refused(
                     f"Could not {doing}: it has live members; nothing was written by this request.",
                     hint="Stop the job, wait until its members have left, then run again.",
@@ -154,6 +169,11 @@ def outcome_unknown(group: str, what: str) -> OutcomeUnknown:
         f"Whether all offsets of group {group!r} were written is not known: {what}",
         hint="Run apply again: it reads what is there and writes only what is missing.",
     )
+
+
+def _may_read(allowed: Sequence[AclOperation] | None) -> bool:
+    """Whether the operations that a broker says are allowed let one read; it says none where it knows no ACLs."""
+    return not allowed or AclOperation.READ in allowed or AclOperation.ALL in allowed
 
 
 def _some(names: Sequence[str]) -> str:

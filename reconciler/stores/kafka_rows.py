@@ -20,6 +20,14 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """A topic's partitions by number, and whether we may read it, which a commit takes."""
+
+    partitions: frozenset[int]
+    may_read: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class GroupState:
     """A group's state by the broker's name for it, its members' ``client id (host)``, and whether we may commit."""
 

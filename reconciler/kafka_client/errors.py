@@ -1,0 +1,221 @@
+"""What the Kafka client's errors mean: whose move it is, and what to do next. The only place that says so.
+
+The client library reports a failed call by a code, and what happened to its connections (a refused login, a
+certificate) through a callback of its own; ``Heard`` keeps the latter, ``explain`` joins the two.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError
+
+from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
+
+SECTION = "[destination.client]"
+
+LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+ON_TOPIC = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED})
+ON_GROUP = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
+FORBIDDEN = ON_TOPIC | ON_GROUP | {KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+TOPIC_GONE = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.INCONSISTENT_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+COORDINATOR_MOVING = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""Nothing was done, and the same call will soon be answered: a broker just started, a transaction is ending."""
+LEADER_MOVING = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.INVALID_FETCH_SESSION_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+UNANSWERED = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._SSL,
+        KafkaError._DESTROY,
+        KafkaError._WAIT_COORD,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+    }
+)
+"""No answer, so that a write that was sent may or may not have happened."""
+
+_PROPERTIES = (
+    *("security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "client.id"),
+    *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location"),
+    *("ssl.key.pem", "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password"),
+    *("ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification", "socket.timeout.ms"),
+)
+"""Properties that a misspelt one may have been meant for."""
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The permissions that a call needs, as ``Read on topic a.events``: on its topics, and on its group."""
+
+    topic: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How a sentence speaks of a cluster and of who asks it, and how many seconds the asking takes at most."""
+
+    name: str
+    user: str
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the client said of its connections since ``clear``; give it as ``error_cb``."""
+
+    login: KafkaError | None = None
+    last: KafkaError | None = None
+    all_down: bool = field(default=False)
+    """No broker that the client knows of can be used."""
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # follows every broken connection, and says less
+            self.all_down = True
+        elif error.code() in LOGIN:
+            self.login = self.last = error
+        elif error.code() < 0:  # a broker's word is the answer to some request, and not about the connection
+            self.last = error
+
+    def clear(self) -> None:
+        self.login = self.last = None
+        self.all_down = False
+
+
+def explain(error: KafkaError, doing: str, cluster: Cluster, heard: Heard, needs: Needs) -> ReconcilerError:
+    """The product's error for a client's. ``doing`` is what could not be done, as an infinitive."""
+    code = error.code()
+    if code in LOGIN or (heard.login is not None and code in UNANSWERED):
+        return login_refused(heard.login or error, doing, cluster)
+    if code in FORBIDDEN:
+        return _forbidden(code, doing, cluster, needs)
+    if code in TOPIC_GONE:
+        gone = Changed(
+            f"Could not {doing}: {cluster.name} no longer knows the topic or partition ({plainly(error)}).",
+            hint="See whether it is being deleted or recreated, or the Describe permission on it was withdrawn, "
+            "then run this again.",
+        )
+        gone.retryable = True  # a broker that has just come back knows no partition for a moment
+        return gone
+    if code in COORDINATOR_MOVING or code in LEADER_MOVING:
+        return Unreachable(
+            f"Could not {doing}: {cluster.name} was not ready for it within {cluster.timeout_s:g} s "
+            f"({plainly(error)}).",
+            hint="Run this again in a moment; if that does not help, look at the brokers' health.",
+        )
+    if code > 0 and code not in UNANSWERED:
+        return Refused(
+            f"Could not {doing}: {cluster.name} said no ({plainly(error)}).",
+            hint="Correct what it names, then run this again.",
+        )
+    return no_answer(f"Could not {doing}", cluster, heard, plainly(error))
+
+
+def login_refused(said: KafkaError, doing: str, cluster: Cluster) -> Refused:
+    return Refused(
+        f"Could not {doing}: {cluster.name} refused the login of {cluster.user} ({plainly(said)}).",
+        hint=f"Correct sasl.username, sasl.password or sasl.mechanism under {SECTION}, or have the user made there.",
+    )
+
+
+def no_answer(what: str, cluster: Cluster, heard: Heard, why: str = "") -> Unreachable:
+    """Nothing came in time. ``what`` begins the sentence."""
+    said = plainly(heard.last) if heard.last is not None else why
+    return Unreachable(
+        f"{what}: {cluster.name} gave no answer in {cluster.timeout_s:g} s{f' ({said})' if said else ''}.",
+        hint="See that its brokers are up and reachable from here, then run this again.",
+    )
+
+
+def _forbidden(code: int, doing: str, cluster: Cluster, needs: Needs) -> Refused:
+    wanted = needs.topic if code in ON_TOPIC else needs.group if code in ON_GROUP else ""
+    return Refused(
+        f"Could not {doing}: {cluster.name} does not allow it to {cluster.user} ({plainly(KafkaError(code))}).",
+        hint=f"Ask its administrator for {wanted}." if wanted else "Ask its administrator for the permission.",
+    )
+
+
+def plainly(error: KafkaError) -> str:
+    """What the client said, without the marks of its making: which thread, how long after, who is quoted."""
+    text = re.sub(r"^\S+/(?:bootstrap|\d+): ", "", error.str().strip().rstrip("."))
+    text = re.sub(r" \(after \d+ms in state \w+(, .*)?\)$", "", text)
+    return text.removeprefix("Broker: ").removeprefix("Local: ")
+
+
+# ---------------------------------------------------------------- settings
+
+
+def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
+    """The client could not even be made: a property it does not know, a value or a file that it cannot use."""
+    told = error.args[0] if error.args else error
+    text = told.str() if isinstance(told, KafkaError) else str(told)
+    text = re.sub(r"^Failed to create \w+( client)?: ", "", text).rstrip(".")
+    unusable = next((reason for name in _FILES if name in text and (reason := _file(name, client))), None)
+    if unusable is not None:
+        return unusable
+    hint = f"Correct it under {SECTION}."
+    if misspelt := re.match(r'No such configuration property: "([^"]+)"', text):
+        near = difflib.get_close_matches(misspelt[1], _PROPERTIES, 1, cutoff=0.8)
+        hint = f"Did you mean {near[0]}? {hint}" if near else hint
+    return ConfigError(f"The Kafka client does not take its settings: {text}.", hint=hint)
+
+
+def _file(name: str, client: Mapping[str, str]) -> ConfigError | None:
+    """Why the file that a property names cannot be read; None if it can."""
+    path = client.get(name, "")
+    if "-----BEGIN" in path or "\n" in path:  # never repeated: it may be a private key
+        return ConfigError(
+            f"{name} under {SECTION} holds a file's content, and takes its path.",
+            hint=f'Leave out "file:" in front of the path, or use {name.replace(".location", ".pem")} for the content.',
+        )
+    try:
+        with open(path, "rb"):
+            return None
+    except IsADirectoryError:
+        return None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        return ConfigError(
+            f"{name} under {SECTION} names {path}, which cannot be read: {why}.",
+            hint="Correct the path, or let this user read the file.",
+        )
