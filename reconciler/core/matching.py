@@ -109,6 +109,11 @@ class Processed:
         """True unless ids increase: then no two records share one."""
         return not self._matcher.by_order
 
+    @property
+    def may_be_stepped_over(self) -> bool:
+        """True if ``judge`` proves what was processed: ids increase, and the anchor itself is done."""
+        return self._matcher.by_order and self._anchor_is_done
+
     def remember(self, record: Record, not_before_ms: int | None) -> None:
         """Note a record of the window, read before the anchor was found."""
         stamp = record.timestamp_ms

@@ -24,6 +24,9 @@ def reconcile(question: Question) -> Search[Finding]:
     if question.anchor_lag < 0:
         detail = "the anchor lies at or behind the stored offset: the pair does not belong together"
         return Finding(Verdict.UNRESOLVED, None, detail=detail)
+    if stored.anchor.cluster_id == question.cluster_id:  # and another topic id
+        why = "the topic was deleted and made anew since; "
+        return (yield from search(question, stored.anchor, why, mirrored=False))
     return (yield from search(question, stored.anchor))
 
 

@@ -115,6 +115,16 @@ def first_unproven(judge: Judge, begin: int, end: int, *, only_after_gap: bool =
     return end
 
 
+def count_possible(judge: Judge, begin: int, end: int) -> Search[int]:
+    """How many records in [``begin``, ``end``) may have been processed."""
+    position, count = begin, 0
+    while position < end:
+        chunk = yield from ask_read(position, min(max(FIRST_READ, position - begin), end - position, LARGEST_READ))
+        count += sum(judge(record) is not False for record in chunk.records if record.offset < end)
+        position = advance(chunk, position, end)
+    return count
+
+
 def has_gap(begin: int, end: int) -> Search[bool]:
     """True if an offset in [``begin``, ``end``) holds no record."""
     position, size = begin, FIRST_READ
@@ -135,7 +145,7 @@ def last_before(offset: int, start: int) -> Search[Record | None]:
 
     Looks back over windows four times as wide each: log4 of the gap in reads, and only the last one holds records.
     """
-    width = 1
+    width = PEEK_BACK
     while offset > start:
         position = max(start, offset - width)
         reached_start, last = position == start, None
@@ -151,13 +161,36 @@ def last_before(offset: int, start: int) -> Search[Record | None]:
     return None
 
 
+def last_equal(matcher: Matcher, begin: int, end: int, budget: int) -> Search[int | None]:
+    """The offset of the last record equal to the anchor in [``begin``, ``end``), or None.
+
+    After ``budget`` records the first offset not read is taken for one: it may be.
+    """
+    position, read, last = begin, 0, None
+    while position < end:
+        if read >= budget:
+            return position
+        chunk = yield from ask_read(position, min(max(FIRST_READ, read), budget - read, LARGEST_READ))
+        for record in chunk.records:
+            if record.offset < end and matcher.is_anchor(record):
+                last = record.offset
+        read += len(chunk.records)
+        position = advance(chunk, position, end)
+    return last
+
+
 # ---------------------------------------------------------------- counting what is read again
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Records behind a resume point that were processed already: a bound, and whether it is exact."""
+    """Records behind a resume point that were processed already: a bound, and whether it is exact.
 
+    ``begin`` is the offset behind which they were counted: every record between the anchor's copy and it is surely
+    processed (known only where ids increase), so resuming there skips nothing that resuming at the copy does not.
+    """
+
+    begin: int
     at_most: int
     is_exact: bool
 
@@ -169,7 +202,9 @@ class Replay:
 class _Tally:
     """Adds up what the records behind the anchor's copy are. ``lag`` records behind it were processed as well."""
 
-    def __init__(self, processed: Processed, lag: int) -> None:
+    def __init__(self, processed: Processed, lag: int, begin: int) -> None:
+        self.begin = begin
+        self._leading = processed.may_be_stepped_over
         self._processed = processed
         self._lag = lag
         self._seen: set[tuple[int | None, str]] = set()
@@ -188,6 +223,10 @@ class _Tally:
 
     def _add(self, record: Record) -> None:
         judged = self._processed.judge(record)
+        self._leading = self._leading and judged is Seen.PROCESSED
+        if self._leading:
+            self.begin = record.offset + 1
+            return
         if self._lag and judged in (Seen.UNPROCESSED, Seen.POSSIBLY_IF_HIDDEN):
             # Any of the records that lag may come again: the first time they are within the lag itself.
             mark = (None if record.append_time else record.timestamp_ms, fingerprint(record.key, record.value))
@@ -214,7 +253,8 @@ def count_replay(
 
     ``may_be_hidden``: first copies of processed records may be gone from the log.
     """
-    tally, position, rest = _Tally(processed, lag), scan.position, scan.rest
+    begin = 0 if scan.found is None else scan.found.offset + 1
+    tally, position, rest = _Tally(processed, lag, begin), scan.position, scan.rest
     while True:
         tally.add_all(rest if not rest or rest[-1].offset < end else [r for r in rest if r.offset < end])
         if position >= end or tally.read >= budget:
@@ -225,4 +265,4 @@ def count_replay(
     if position < end and processed.may_have_twins:
         counted = max(counted, tally.not_later)  # one may lie in what was not read, and all in front of it be processed
     at_most = counted + lag + (end - position)
-    return Replay(at_most, is_exact=position >= end and at_most == tally.done)
+    return Replay(tally.begin, at_most, is_exact=position >= end and at_most == tally.done)

@@ -51,13 +51,23 @@ from reconciler.core.scan import (
     Replay,
     Scan,
     Stretch,
+    count_possible,
     count_replay,
     first_unproven,
     has_gap,
     last_before,
+    last_equal,
     scan_for_anchor,
 )
-from reconciler.core.timebound import Known, judge_by_order, judge_by_time, lookup_margin, resume_by_time, trusted_time
+from reconciler.core.timebound import (
+    Known,
+    TimeBound,
+    judge_by_order,
+    judge_by_time,
+    lookup_margin,
+    resume_by_time,
+    trusted_time,
+)
 from reconciler.core.verdicts import Finding, Verdict
 
 
@@ -86,6 +96,8 @@ class _Case:
     judge: Judge
     why: str
     mirrored: bool = True
+    candidate: Record | None = None
+    """A copy that was found already, not necessarily the first."""
 
     @property
     def anchor_is_done(self) -> bool:
@@ -96,10 +108,13 @@ class _Case:
         return Processed(self.matcher, self.question.identity, disorder, anchor_is_done=self.anchor_is_done)
 
 
-def search(question: Question, anchor: Anchor, why: str = "", *, mirrored: bool = True) -> Search[Finding]:
+def search(
+    question: Question, anchor: Anchor, why: str = "", *, mirrored: bool = True, candidate: Record | None = None
+) -> Search[Finding]:
     """Find where the job continues. ``why`` opens the finding's detail with what led here.
 
     ``mirrored`` False: the log was cut and written again, so F does not hold, and only order and time tell.
+    ``candidate`` is a copy of the anchor that was found on the way here.
     """
     matcher = Matcher(anchor, question.identity)
     if anchor.names is Names.MAX_TIME or not matcher.pins:
@@ -107,7 +122,7 @@ def search(question: Question, anchor: Anchor, why: str = "", *, mirrored: bool 
     judge = judge_by_time(question, anchor.timestamp_ms, anchor.timestamp_ms)
     if matcher.by_order:
         judge = judge_by_order(matcher, judge, anchor_is_done=anchor.names is not Names.NEXT)
-    case = _Case(question, anchor, matcher, judge, why, mirrored)
+    case = _Case(question, anchor, matcher, judge, why, mirrored, candidate)
     if anchor.timestamp_ms is None:
         return (yield from _without_time(case))
     bounds = yield from _bounds(case)
@@ -163,11 +178,11 @@ def _better_bounds(case: _Case, bounds: Bounds, scan: Scan) -> Search[Bounds | N
     if bounds.lower <= bounds.start or time is None:
         return None
     if found is None:
-        appended = scan.append_time
-        if not appended and scan.before is None:
+        by_clocks = scan.append_time or not case.question.identity.record_time
+        if not by_clocks and scan.before is None:
             previous = yield from last_before(bounds.lower, bounds.start)
-            appended = previous is not None and previous.append_time
-        return replace(bounds, lower=bounds.start) if appended or not case.question.identity.record_time else None
+            by_clocks = previous is not None and previous.append_time
+        return replace(bounds, lower=bounds.start) if by_clocks else None
     stamp = found.timestamp_ms
     if found.append_time:
         if found.offset < bounds.lower:  # a copy in front of the bound: the clocks differ by more than was stated
@@ -227,15 +242,16 @@ def _without_time(case: _Case) -> Search[Finding]:
     time = None if found is None else trusted_time(case.question, found)
     if found is not None and time is not None:
         timed = replace(case.anchor, timestamp_ms=time)
-        finding = yield from search(case.question, timed, case.why, mirrored=case.mirrored)
+        finding = yield from search(case.question, timed, case.why, mirrored=case.mirrored, candidate=found)
         if case.matcher.by_order or finding.resume_offset is None:
             return finding
         # An equal record of another time may be the real one, and all in front of it processed.
-        last = yield from _last_equal(case, finding.resume_offset, edges.end)
+        budget = case.question.limits.tail_records
+        last = yield from last_equal(case.matcher, finding.resume_offset, edges.end, budget)
         if last is None:
             return finding
         at_most = edges.end - finding.resume_offset
-        detail = finding.detail + f"; offset {last - 1} holds an equal record, and its time is not known"
+        detail = finding.detail + f"; offset {last} holds an equal record, and its time is not known"
         return replace(
             finding,
             verdict=max(finding.verdict, Verdict.BOUNDED),
@@ -252,18 +268,6 @@ def _without_time(case: _Case) -> Search[Finding]:
     detail = f"{case.why}the anchor has no time, and {note}: only the log's start is safe"
     verdict = Verdict.LOST if complete and edges.start > 0 else Verdict.BOUNDED
     return Finding(verdict, edges.start, edges.end - edges.start, None, detail=detail)
-
-
-def _last_equal(case: _Case, begin: int, end: int) -> Search[int | None]:
-    """The offset after the last record equal to the anchor in [``begin``, ``end``); ``end`` if the budget runs out."""
-    position, last, budget = begin, None, case.question.limits.tail_records
-    while position < end:
-        stretch = Stretch(position, position, end, max(1, budget - (position - begin)), FIRST_READ)
-        scan = yield from scan_for_anchor(case.matcher, case.processed(), stretch)
-        if scan.found is None:
-            return last if scan.complete else end
-        position = last = scan.found.offset + 1
-    return last
 
 
 def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Scan, copy: Record) -> Search[Finding]:
@@ -284,7 +288,7 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
         if resume < copy.offset:
             return (yield from _land_early(case, bounds, replay, resume, copy))
     if case.anchor_is_done:
-        return _found(case, replay, copy, copy.offset + 1, copy.offset)
+        return _found(case, replay, copy, replay.begin, replay.begin - 1)
     previous = yield from last_before(copy.offset, bounds.start)
     return _found(case, replay, copy, copy.offset, previous.offset if previous else None)
 
@@ -302,7 +306,12 @@ def _older_survives(case: _Case, bounds: Bounds, scan: Scan) -> Search[bool]:
 
 def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: Record) -> Search[Finding]:
     previous = yield from last_before(resume, bounds.start)
-    at_most = min(bounds.end - resume, replay.at_most + copy.offset + 1 - resume)
+    front_end = copy.offset + case.anchor_is_done
+    in_front = front_end - resume
+    if case.matcher.by_order and case.question.anchor_lag <= 0:  # ids say it; times only if max_disorder is true
+        in_front = yield from count_possible(case.judge, resume, front_end)
+    stepped_over = replay.begin - copy.offset - 1
+    at_most = min(bounds.end - resume, in_front + stepped_over + replay.at_most)
     detail = (
         f"a copy of the anchor is at offset {copy.offset}, but an earlier one may have been deleted: "
         "resuming at the first record that may not have been processed"
@@ -327,12 +336,16 @@ def _found(case: _Case, replay: Replay, copy: Record, resume: int, record_offset
 
 def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Finding]:
     time = case.anchor.timestamp_ms
+    bound = TimeBound(bounds.start, bounds.end, bounds.safe)
     if scan.complete:
         note = "the anchor's record is not in the destination; "
         if scan.same_id is not None:
             note = f"offset {scan.same_id} has the anchor's id but other content or time, so it is not trusted; "
-        return (yield from resume_by_time(case.question, time, case.judge, Known(absent=True, why=case.why + note)))
-    candidate = yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
+        known = Known(absent=True, why=case.why + note, bound=bound)
+        return (yield from resume_by_time(case.question, time, case.judge, known))
+    candidate = case.candidate or (
+        yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
+    )
     scanned = case.question.limits.scan_records
     note = f"the anchor was not found within {scanned} records of offset {bounds.lower}; "
     if candidate is not None:
@@ -341,4 +354,5 @@ def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Findi
         if candidate.timestamp_ms is not None and not case.question.identity.record_time:
             time_here = candidate.timestamp_ms + lookup_margin(case.question)
             time = time_here if time is None else min(time, time_here)
-    return (yield from resume_by_time(case.question, time, case.judge, Known(why=case.why + note)))
+    known = Known(why=case.why + note, bound=bound if time == case.anchor.timestamp_ms else None)
+    return (yield from resume_by_time(case.question, time, case.judge, known))

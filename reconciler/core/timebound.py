@@ -36,6 +36,15 @@ class Surroundings:
     has_records: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TimeBound:
+    """The log's range, and an offset that no unprocessed record lies before."""
+
+    start: int
+    end: int
+    lower: int
+
+
 def trusted_time(question: Question, record: Record) -> int | None:
     """The record's time in the job's sense, or None where it has none or a broker overwrote it."""
     if question.identity.record_time and record.append_time:
@@ -74,22 +83,29 @@ def judge_by_order(matcher: Matcher, otherwise: Judge, *, anchor_is_done: bool) 
     return judge
 
 
-def look_around(question: Question, time_ms: int | None, judge: Judge, *, absent: bool) -> Search[Surroundings]:
-    """Find the time bound (the log's start without a time), step over what is surely processed, count what may be.
+def time_bound(question: Question, time_ms: int | None) -> Search[TimeBound]:
+    """Ask for the log's range and the bound of a time; without a time the log's start is the bound."""
+    if time_ms is None:
+        (answer,) = yield (Edges(),)
+        return TimeBound(as_range(answer).start, as_range(answer).end, as_range(answer).start)
+    answers = yield (Edges(), TimeLookup(max(0, time_ms - lookup_margin(question))))
+    start, end, lookup = as_range(answers[0]).start, as_range(answers[0]).end, as_lookup(answers[1])
+    return TimeBound(start, end, end if lookup is None else min(max(lookup, start), end))
+
+
+def look_around(
+    question: Question, time_ms: int | None, judge: Judge, *, absent: bool, bound: TimeBound | None = None
+) -> Search[Surroundings]:
+    """From the time bound step over what is surely processed, and count what may be.
 
     Invariant: every record before ``lower`` is surely processed. Unless the anchor is known to be ``absent``, a record
     that may be it makes all in front of it count, and so do unread ones, whatever their times say.
     """
     limits = question.limits
     budget = limits.scan_records + limits.tail_records
-    if time_ms is None:
-        (answer,) = yield (Edges(),)
-        start, end = as_range(answer).start, as_range(answer).end
-        lower = start
-    else:
-        answers = yield (Edges(), TimeLookup(max(0, time_ms - lookup_margin(question))))
-        start, end, lookup = as_range(answers[0]).start, as_range(answers[0]).end, as_lookup(answers[1])
-        lower = end if lookup is None else min(max(lookup, start), end)
+    if bound is None:
+        bound = yield from time_bound(question, time_ms)
+    start, end, lower = bound.start, bound.end, bound.lower
 
     position, read, tied, possibly, behind, stepping, any_record = lower, 0, 0, 0, 0, True, False
     while position < end and read < budget:
@@ -122,18 +138,19 @@ class Known:
 
     ``absent``: the anchor's record is not in the log. ``ties_count``: a record of the anchor's time stands for it.
     ``times_are_sure`` is False where the time itself is a guess (a row's own): then nothing is exact, nor ``behind``.
-    ``why`` opens the detail.
+    ``why`` opens the detail. ``bound`` is the time bound, where it was asked for already.
     """
 
     absent: bool = False
     ties_count: bool = False
     times_are_sure: bool = True
     why: str = ""
+    bound: TimeBound | None = None
 
 
 def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known: Known) -> Search[Finding]:
     """Decide by time (or by order alone, without one)."""
-    around = yield from look_around(question, time_ms, judge, absent=known.absent)
+    around = yield from look_around(question, time_ms, judge, absent=known.absent, bound=known.bound)
     record_offset = around.previous.offset if around.previous else None
     lag = max(0, question.anchor_lag)
     at_most = around.end - around.lower if lag or not known.times_are_sure else around.possibly

@@ -59,9 +59,28 @@ def test_the_bound_holds_when_the_cleaner_removed_first_copies_of_processed_reco
     """a and b are a tie, b the anchor; a was sent again, so its first copy went: one record repeats."""
     a, b = (Rec(name, 500, id=b"%d" % ord(name), key=name.encode()) for name in "ab")
     finding = ask(log_of(a, b, a, compacted=[0]), anchor_of(b, identity), identity)
+    if identity is BY_INCREASING_ID:  # its id says that it was processed
+        assert (finding.resume_offset, finding.replay_exact) == (3, 0)
+        return
     assert finding.resume_offset == 2
     assert finding.replay_at_most is not None
     assert finding.replay_at_most >= 1
+
+
+@IDENTITIES
+def test_what_is_sent_again_right_behind_the_anchor_is_stepped_over_where_ids_increase(identity: Identity) -> None:
+    log = log_of(*numbered("abcd abcd e"))
+    finding = ask(log, anchor_of(numbered("d")[0], identity), identity)
+    expected = (8, 0) if identity is BY_INCREASING_ID else (4, None)
+    assert (finding.resume_offset, finding.replay_exact) == expected
+
+
+def test_nothing_without_an_id_is_stepped_over() -> None:
+    records = numbered("abab c")
+    nameless = replace(records[3], headers=())
+    log = log_of(*records[:3], nameless, records[4])
+    finding = ask(log, anchor_of(records[1], BY_INCREASING_ID), BY_INCREASING_ID)
+    assert (finding.resume_offset, finding.replay_at_most) == (3, 1)
 
 
 @IDENTITIES
