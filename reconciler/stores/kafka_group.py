@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.layouts import anchor_json
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
@@ -106,23 +106,26 @@ class KafkaGroupStore:
         """Nothing to make: a group comes with its first commit."""
 
     def check_writable(self, group: str) -> None:
-        """Raise Refused if the group has live members, or may not be looked at. Writes nothing."""
+        """Raise Refused if the group has live members, or may not be looked at or changed. Writes nothing."""
         common.check_name("group's name", group)
-        self._refuse_live(group)
+        found = self._refuse_live(group)
+        if not (found.may_commit or found.may_delete):
+            raise Refused(
+                f"This user may not change group {group!r}; nothing was written.",
+                hint=f"Ask the cluster's administrator for Read on group {group!r}, or for Delete on it where all its"
+                " offsets are to be removed.",
+            )
 
     def close(self) -> None:
         if "_requests" in self.__dict__:
             self._requests.close()
 
-    def _refuse_live(self, group: str) -> None:
+    def _refuse_live(self, group: str) -> GroupState:
+        """The group's state. Raises Refused if it has live members."""
         found = self._requests.state(group)
         if found.live:
             raise _live(group, found)
-        if not found.may_commit:
-            raise Refused(
-                f"This user may not commit offsets of group {group!r}; nothing was written.",
-                hint=f"Ask the cluster's administrator for Read on group {group!r}.",
-            )
+        return found
 
     def _refuse_unknown_topics(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
         # The broker would refuse these rows and take the others; better to know before anything is written.
@@ -166,8 +169,13 @@ class KafkaGroupStore:
                 what = f"{taken} of {len(new)} were, then: {err.message}"
                 raise outcome_unknown(group, what) from err
             taken += len(batch)
-        if new and self._requests.committed(group, list(new)) != dict(new):
+        if new and _content(self._requests.committed(group, list(new))) != _content(new):
             raise outcome_unknown(group, "read again right after the commit, they were others.")
+
+
+def _content(rows: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, tuple[int, Anchor | None]]:
+    """Without the time of writing: what another process committed at the same time from the same plan is as good."""
+    return {key: (row.offset, anchor_json.decode(row.metadata).anchor) for key, row in rows.items()}
 
 
 def _row(key: TopicPartition, committed: Committed) -> Row:

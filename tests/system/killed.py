@@ -10,6 +10,7 @@ Or several commands wait for each other at the step of a given name, and go on t
 from __future__ import annotations
 
 import builtins
+import fcntl
 import io
 import json
 import multiprocessing
@@ -24,14 +25,21 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+if TYPE_CHECKING:
+    from reconciler.lab.kafka import KafkaCluster
+
+Rows: TypeAlias = dict[tuple[Any, ...], tuple[Any, ...]]
+"""What a store holds, to the byte: by store and row."""
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 100
 """A command that takes longer ends by SIGALRM, which no test takes for an exit code."""
 MEETING_S = 20
 
-TEMPORARY, RENAMED, BEGIN, COMMIT = "make a temporary file", "replace", "BEGIN IMMEDIATE", "commit offsets: send"
+LOCK, TEMPORARY, RENAMED = "wait for the lock", "make a temporary file", "replace"
+BEGIN, COMMIT = "BEGIN IMMEDIATE", "commit offsets: send"
 """Names of steps at which commands can meet."""
 
 
@@ -108,6 +116,34 @@ def _outcome(folder: Path, number: int, code: int) -> Outcome:
         (folder / f"{number}.{kind}").read_text(encoding="utf-8", errors="replace") for kind in ("out", "err", "steps")
     )
     return Outcome(code, out, err, tuple(steps.splitlines()))
+
+
+# ---------------------------------------------------------------- what stores hold, read without the product
+
+
+def table(file: Path) -> Rows:
+    """All columns but ``change``, which only ever grows."""
+    db = sqlite3.connect(file)
+    try:
+        found = db.execute("SELECT * FROM reconciler_offsets")
+        names = [column[0] for column in found.description]
+        rows = [dict(zip(names, values, strict=True)) for values in found]
+    finally:
+        db.close()
+    return {
+        (file.name, row["topic"], row["partition"]): tuple(row[name] for name in names if name != "change")
+        for row in rows
+    }
+
+
+def committed(cluster: KafkaCluster, group: str) -> Rows:
+    """A group's commits with their metadata."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    asked = [ConsumerGroupTopicPartitions(group)]
+    (future,) = cluster.admin().list_consumer_group_offsets(asked).values()
+    found = future.result().topic_partitions or []
+    return {("kafka", row.topic, row.partition): (row.offset, row.metadata) for row in found}
 
 
 # ---------------------------------------------------------------- the server
@@ -232,6 +268,7 @@ def watch_files(step: Callable[[str], None]) -> None:
 
     io.open = builtins.open = watched_open
     tempfile.mkstemp = _before(step, TEMPORARY, tempfile.mkstemp)
+    fcntl.flock = _before(step, LOCK, fcntl.flock)
     os.execve = _before(step, "become the command", os.execve)
     for name in ("fsync", "fdatasync", "replace", "rename", "link", "unlink", "remove", "truncate", "mkdir"):
         setattr(os, name, _before(step, name, getattr(os, name)))

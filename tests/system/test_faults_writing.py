@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-from killed import Driver, Outcome
+from killed import Driver, Outcome, Rows, committed, table
 from world import World, a_world, made
 
 from reconciler.core.anchors import Anchor, StoredOffset
 
 pytestmark = pytest.mark.system
-
-Rows: TypeAlias = dict[tuple[Any, ...], tuple[Any, ...]]
-"""What a store holds, to the byte, read without the product: by store and row."""
 
 
 @pytest.fixture
@@ -72,7 +68,7 @@ class Laid:
         return {
             **table(self.world.folder / "offsets.db"),
             **table(self.world.folder / "other.db"),
-            **committed(self.world),
+            **committed(self.world.cluster, self.world.group),
         }
 
 
@@ -80,30 +76,6 @@ def behind(world: World, partition: int) -> dict[int, int]:
     """By a record's number, the offset right behind it."""
     numbers = {made(number, partition).id: number for number in range(9)}
     return {numbers[dict(headers)["message-id"]]: offset + 1 for offset, headers in world.read_log(partition)}
-
-
-def table(file: Path) -> Rows:
-    """All columns but ``change``, which only ever grows."""
-    db = sqlite3.connect(file)
-    try:
-        found = db.execute("SELECT * FROM reconciler_offsets")
-        names = [column[0] for column in found.description]
-        rows = [dict(zip(names, values, strict=True)) for values in found]
-    finally:
-        db.close()
-    return {
-        (file.name, row["topic"], row["partition"]): tuple(row[name] for name in names if name != "change")
-        for row in rows
-    }
-
-
-def committed(world: World) -> Rows:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    asked = [ConsumerGroupTopicPartitions(world.group)]
-    (future,) = world.cluster.admin().list_consumer_group_offsets(asked).values()
-    found = future.result().topic_partitions or []
-    return {("kafka", row.topic, row.partition): (row.offset, row.metadata) for row in found}
 
 
 @pytest.fixture
@@ -276,13 +248,13 @@ def test_a_torn_snapshot_is_not_taken_for_a_whole_one(laid: Laid, driver: Driver
 def test_a_commit_of_another_program_comes_back_to_the_byte(world: World, metadata: str) -> None:
     world.deliver(12)
     commit(world, 3, metadata)
-    before = committed(world)
+    before = committed(world.cluster, world.group)
     config = world.config(world.job(store="kafka-group:"))
     world.plan(config, "--set", f"{world.there}:0=7")
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
-    assert committed(world) != before
+    assert committed(world.cluster, world.group) != before
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
-    assert committed(world) == before
+    assert committed(world.cluster, world.group) == before
 
 
 def test_a_rollback_does_not_date_a_row_that_had_no_date(world: World) -> None:
