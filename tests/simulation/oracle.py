@@ -1,24 +1,22 @@
 """An oracle that knows everything: what each finding promised, held against what lies at the destination.
 
-python tests/unit/core/oracle.py [CASES] [FIRST_SEED]     a histogram of verdicts, and the seeds that failed
-python tests/unit/core/oracle.py --seed SEED              one case in full
+A few worlds are outside of the promise, and ``knows_place`` and ``knows_count`` say which: where no reader of the
+destination could know, and the documents say so (docs/explanation/limitations.md).
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from simulate import LOCAL, PLACE, Case, Made, World, answer, carry_out, make_case, question_of
+from cases import AMONG, LOCAL, PLACE, Case, Made, World
 
 from reconciler.core.anchors import Names
-from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import Found
+from reconciler.core.verdicts import Finding
 
 
 def skipped(case: Case, world: World, finding: Finding) -> list[int]:
-    """Offsets before the resume point that the job has not processed."""
+    """Offsets before the resume point that hold a record the job has not processed."""
     until = finding.resume_offset or 0
     return [at for at, index in world.held.items() if at < until and (index == LOCAL or index > case.processed)]
 
@@ -26,7 +24,7 @@ def skipped(case: Case, world: World, finding: Finding) -> list[int]:
 def replayed(case: Case, world: World, finding: Finding) -> int:
     """Records at or after the resume point that the job has processed."""
     since = finding.resume_offset or 0
-    return sum(at >= since and LOCAL < index <= case.processed for at, index in world.held.items())
+    return sum(at >= since and 0 <= index <= case.processed for at, index in world.held.items())
 
 
 def broken_promises(case: Case, world: World, finding: Finding) -> Iterator[str]:
@@ -47,11 +45,14 @@ def broken_promises(case: Case, world: World, finding: Finding) -> Iterator[str]
         yield f"replays {again}, although the anchor is there and nothing was delivered twice"
 
 
+# ---------------------------------------------------------------- what can be promised
+
+
 def knows_place(case: Case, world: World) -> bool:
     """Without a stated disorder, clocks prove nothing; only the anchor's own record does, and its preserved time."""
     there = world.holds_first_copy_of(case.anchor_index)
     if not there and has_twin(case):
-        return False  # another record of the same name stands for the anchor
+        return False  # another record that is the anchor by all it knows stands for it
     if case.declared:
         return True
     looked_at = case.anchor.names_a_record and case.limits.scan_records > len(world.held)
@@ -60,19 +61,33 @@ def knows_place(case: Case, world: World) -> bool:
 
 
 def knows_count(case: Case, world: World) -> bool:
-    """Without a stated disorder, a record sent again is known only by its first copy, behind the anchor's time."""
+    """Without a stated disorder, a record sent again is known only by its first copy, behind the anchor's time.
+
+    And where a copy of the anchor may be another record, times alone tell what lies between the two.
+    """
     if not knows_place(case, world):
         return False
     whole = len(world.held) == len(world.delivered) and case.limits.scan_records > len(world.held)
-    return case.declared or (whole and case.anchor.names_a_record)
+    return case.declared or (whole and case.anchor.names_a_record and not has_twin(case))
 
 
 def must_be_exact(case: Case, world: World) -> bool:
     """The anchor names one record, the budget suffices, no processed record came twice, no first copy is in doubt."""
     copies = Counter(index for index in world.delivered.values() if 0 <= index <= case.anchor_index)
     ample = case.limits.scan_records > len(world.held) and case.lag == 0
-    once = all(count == 1 for count in copies.values())
+    once = all(count == 1 for count in copies.values()) or is_exact_by_order(case, world)
     return case.anchor.names_a_record and ample and once and not has_twin(case) and not is_in_doubt(case, world)
+
+
+def is_exact_by_order(case: Case, world: World) -> bool:
+    """Where every record has an increasing id, the place of each is known, however often the anchor's block came."""
+    if case.ids != "increasing" or case.anchor.id is None or case.anchor.names is not Names.LAST:
+        return False
+    indexes = [index for _, index in sorted(world.held.items())]
+    if any(index < 0 or case.source[index].id is None for index in indexes):
+        return False
+    processed = [index <= case.processed for index in indexes]
+    return processed == sorted(processed, reverse=True)
 
 
 def has_twin(case: Case) -> bool:
@@ -115,7 +130,7 @@ def time_of(case: Case, made: Made) -> int | None:
 def is_older(case: Case, index: int) -> bool:
     """Its time alone says that it stands in front of the anchor in the source."""
     anchor_time = time_of(case, case.source[case.anchor_index])
-    time = None if index == LOCAL else time_of(case, case.source[index])
+    time = None if index in (LOCAL, AMONG) else time_of(case, case.source[index])
     stamped_over = case.append_time and not case.event_time
     if time is None or anchor_time is None or stamped_over:
         return False
@@ -123,73 +138,6 @@ def is_older(case: Case, index: int) -> bool:
 
 
 def is_surely_processed(case: Case, index: int) -> bool:
-    if case.ids == "increasing" and case.anchor.id is not None and index != LOCAL:
+    if case.ids == "increasing" and case.anchor.id is not None and index >= 0 and case.source[index].id is not None:
         return index < case.anchor_index
     return is_older(case, index)
-
-
-def try_case(case: Case) -> tuple[World, Found, list[str]]:
-    world = carry_out(case)
-    found = answer(world, question_of(case))
-    return world, found, list(broken_promises(case, world, found.finding))
-
-
-def failures_of(cases: Iterable[Case]) -> list[str]:
-    """Every case that breaks a promise, in full."""
-    failures = []
-    for case in cases:
-        world, found, broken = try_case(case)
-        if broken:
-            failures.append("\n  ".join([describe(case, world, found), *broken]))
-    return failures
-
-
-def complain(failures: list[str]) -> str:
-    return f"{len(failures)} cases break a promise, such as\n" + "\n".join(failures[:3])
-
-
-# ---------------------------------------------------------------- on its own
-
-
-def describe(case: Case, world: World, found: Found) -> str:
-    """A case for a person: the source, the destination with source indexes, what was asked and answered."""
-    part = world.log.partitions[PLACE]
-    lines = [
-        f"seed {case.seed}: order={case.order} ids={case.ids} declared={case.declared} event_time={case.event_time} "
-        f"append_time={case.append_time}",
-        f"source (index:time): {' '.join(f'{i}:{m.event_ms}/{m.stamp_ms}' for i, m in enumerate(case.source))}",
-        f"processed up to index {case.processed}, anchor index {case.anchor_index} (lag {case.lag})",
-        f"runs: {' | '.join(' '.join(map(str, one)) for one in case.runs)}; local: {len(case.local)}",
-        f"destination (offset=index): {' '.join(f'{at}={index}' for at, index in world.held.items())}",
-        f"log {part.start}..{part.end}, markers {part.markers}, cleaned {case.cleaned} (told: {case.compacted})",
-        f"anchor: {case.anchor}",
-        f"limits: {case.limits}",
-        f"answer: {found.finding} ({found.probes} probes)",
-    ]
-    return "\n  ".join(lines)
-
-
-def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["--seed"]:
-        case = make_case(int(arguments[1]))
-        world, found, broken = try_case(case)
-        print(describe(case, world, found), *broken, sep="\n  ")
-        return bool(broken)
-    numbers = [int(word) for word in arguments]
-    cases, first = (numbers + [10_000, 0][len(numbers) :])[:2]
-    verdicts: Counter[Verdict] = Counter()
-    failing: list[tuple[int, str]] = []
-    for seed in range(first, first + cases):
-        _, found, broken = try_case(make_case(seed))
-        verdicts[found.finding.verdict] += 1
-        failing += [(seed, sentence) for sentence in broken]
-    for verdict, count in sorted(verdicts.items()):
-        print(f"{verdict.value:>11} {count}")
-    for seed, sentence in failing[:40]:
-        print(f"--seed {seed}: {sentence}")
-    print(f"{len({seed for seed, _ in failing})} of {cases} cases break a promise")
-    return bool(failing)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,289 @@
+"""Every small history, asked about every anchor: is the answer safe wherever things look the same, and is it the best?
+
+A question shows a search the records that are left, the anchor and the stated disorder. Of all histories that would
+show it the same, none may lose a record by the answer, and none may read more again than promised. The same set tells
+what the best answer would have been: nobody who sees no more than this can resume later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from histories import Hidden, Origin, Pattern
+
+from reconciler.core.anchors import (
+    Anchor,
+    Identity,
+    IdOrder,
+    Names,
+    Record,
+    StoredOffset,
+    fingerprint,
+    record_timestamp,
+)
+from reconciler.core.probes import Answer, Edges, Probe, Range, TimeLookup
+from reconciler.core.question import Limits, Question
+from reconciler.core.reconcile import reconcile
+from reconciler.core.verdicts import Finding
+from reconciler.readers.memory import MemoryPartition
+
+TIMES = (10, 20, 30)
+DELETED = 4
+"""How many offsets are gone in front of a log that is not whole."""
+UNSEEN = 99
+"""The label of an anchor that is not in the log."""
+
+Done = int
+"""Which of the log's records were processed in one history: bit i for the i-th."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an anchor knows, and which record it names."""
+
+    name: str
+    id: bool = False
+    content: bool = False
+    time: bool = True
+    increasing: bool = False
+    names: Names = Names.LAST
+
+    @property
+    def pins(self) -> bool:
+        """True if it knows more of a record than a time."""
+        return self.id or self.content
+
+    @property
+    def identity(self) -> Identity:
+        order = IdOrder.INCREASING if self.increasing else IdOrder.OPAQUE
+        return Identity(record_timestamp, _header_id if self.id else None, order)
+
+
+KINDS = (
+    Kind("id and fingerprint", id=True, content=True),
+    Kind("id", id=True),
+    Kind("fingerprint", content=True),
+    Kind("increasing id", id=True, content=True, increasing=True),
+    Kind("time"),
+    Kind("id without time", id=True, time=False),
+    Kind("fingerprint without time", content=True, time=False),
+    Kind("increasing id without time", id=True, time=False, increasing=True),
+    Kind("record at the offset, by id", id=True, content=True, names=Names.NEXT),
+    Kind("record at the offset, by increasing id", id=True, increasing=True, names=Names.NEXT),
+    Kind("record at the offset, by time", names=Names.NEXT),
+    Kind("largest time", names=Names.MAX_TIME),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a search is shown. ``anchor`` is a label or ``UNSEEN``; ``order`` is told by increasing ids only."""
+
+    pattern: Pattern
+    times: tuple[int, ...]
+    kind: Kind
+    disorder: int
+    anchor: int
+    anchor_time: int | None
+    order: tuple[tuple[int, int], ...] | None = None
+    """Labels and their ranks, of records that have an id."""
+    rank: int | None = None
+    """How many seen records' ids are below an unseen anchor's; told by increasing ids only."""
+
+
+def _header_id(record: Record) -> bytes | None:
+    return dict(record.headers).get("id")
+
+
+def in_order(times: Sequence[int], origin: Origin, disorder: int) -> bool:
+    """True if the origin could have given its records these times. A local writer's clock is held to it too."""
+    local = [times[label] for label in range(len(times)) if label not in origin.order]
+    line = [*(times[label] for label in origin.order), *local]
+    latest = 0
+    for time in line:
+        if time < latest - disorder:
+            return False
+        latest = max(latest, time)
+    twins = [hidden for hidden in origin.hidden if hidden.label is not None]
+    return all(times[twin.label or 0] in _fitting(line, twin.rank, disorder) for twin in twins)
+
+
+def _fitting(line: Sequence[int], rank: int, disorder: int) -> list[int]:
+    """The times that a record can have had which stood at ``rank`` in a line of others."""
+    least = max(line[:rank], default=0) - disorder
+    most = min(line[rank:], default=max(TIMES)) + disorder
+    return [time for time in TIMES if least <= time <= most]
+
+
+Look = dict["Asked", set[Done]]
+"""What a search can be shown, and what was processed in the histories that show it so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What to enumerate: the disorder that times have (ms), and the one the search is told.
+
+    Told less than is true, a search owes its answers only where the log is whole and the anchor is in it.
+    """
+
+    disorder: int
+    told: int
+
+    @property
+    def is_told_true(self) -> bool:
+        return self.told >= self.disorder
+
+
+def questions(pattern: Pattern, origins: set[Origin], space: Space, kinds: Sequence[Kind]) -> Iterator[Look]:
+    """For each choice of times all that can be asked of a pattern."""
+    if not space.is_told_true:
+        if not pattern.whole:
+            return
+        kinds = [kind for kind in kinds if kind.pins]
+    for times in product(TIMES, repeat=pattern.count):
+        possible = [origin for origin in origins if in_order(times, origin, space.disorder)]
+        asked: Look = {}
+        for kind in kinds:
+            for origin in possible:
+                for question, done in _asked_of(pattern, times, kind, space, origin):
+                    asked.setdefault(question, set()).add(done)
+        if asked:
+            yield asked
+
+
+def _asked_of(
+    pattern: Pattern, times: tuple[int, ...], kind: Kind, space: Space, origin: Origin
+) -> Iterator[tuple[Asked, Done]]:
+    told = space.told
+    if kind.names is Names.MAX_TIME:
+        for count in range(len(origin.order) + 1):
+            for time in _largest_times(times, origin, count, space.disorder):
+                yield Asked(pattern, times, kind, told, UNSEEN, time), origin.done(count)
+        return
+    # Not promised: the anchor's first copy is gone, and another source record that equals it in all things is there.
+    order = tuple((label, rank) for label, rank in zip(pattern.labels, origin.ranks, strict=True) if rank is not None)
+    known = tuple(sorted(set(order))) if kind.increasing else None
+    for rank, label in enumerate(origin.order):
+        if rank in origin.mistakable and kind.pins:
+            continue
+        time = times[label] if kind.time else None
+        asked = Asked(pattern, times, kind, told, label if kind.pins else UNSEEN, time, known)
+        yield asked, origin.done(rank + (kind.names is Names.LAST))
+    for hidden in origin.hidden if space.is_told_true else ():
+        if hidden.label is not None and kind.pins:
+            continue
+        place = hidden.rank if kind.increasing else None
+        for time in _hidden_times(times, origin, hidden, space.disorder) if kind.time else (None,):
+            yield Asked(pattern, times, kind, told, UNSEEN, time, known, place), origin.done(hidden.rank)
+
+
+def _hidden_times(times: tuple[int, ...], origin: Origin, hidden: Hidden, disorder: int) -> Sequence[int]:
+    if hidden.label is not None:
+        return [times[hidden.label]]
+    local = [times[label] for label in range(len(times)) if label not in origin.order]
+    return _fitting([*(times[label] for label in origin.order), *local], hidden.rank, disorder)
+
+
+def _largest_times(times: tuple[int, ...], origin: Origin, count: int, disorder: int) -> set[int]:
+    """What ``maxEventTime`` can be once the first ``count`` of those seen were processed."""
+    seen = max((times[label] for label in origin.order[:count]), default=0)
+    earlier = [hidden for hidden in origin.hidden if hidden.rank <= count]
+    unseen = [time for hidden in earlier for time in _hidden_times(times, origin, hidden, disorder)]
+    return {time for time in unseen if time > seen} | ({seen} if count else set())
+
+
+# ---------------------------------------------------------------- asking
+
+
+def partition_of(asked: Asked) -> MemoryPartition:
+    """The log that is seen."""
+    part = MemoryPartition()
+    if not asked.pattern.whole:
+        part.start = part.end = DELETED
+    rank = None if asked.order is None else dict(asked.order)
+    for label in asked.pattern.labels:
+        part.append(asked.times[label], b"key", _content(label), _headers(asked.kind, label, rank))
+    return part
+
+
+def _content(label: int) -> bytes:
+    return b"record %d" % label
+
+
+def _headers(kind: Kind, label: int, rank: Mapping[int, int] | None) -> tuple[tuple[str, bytes], ...]:
+    if not kind.id or (rank is not None and label not in rank):
+        return ()
+    return (("id", b"%d" % label if rank is None else b"%d" % (10 * rank[label])),)
+
+
+def question_of(asked: Asked) -> Question:
+    kind, label = asked.kind, asked.anchor
+    name = None
+    if kind.id and kind.increasing and asked.order is not None:
+        place = 10 * dict(asked.order)[label] if label != UNSEEN else 10 * (asked.rank or 0) - 5
+        name = b"%d" % place
+    elif kind.id:
+        name = b"%d" % label
+    mark = fingerprint(b"key", _content(label)) if kind.content else None
+    anchor = Anchor(1000, asked.anchor_time, name, mark, "source", "source/events", kind.names)
+    offset = 1000 if kind.names is Names.NEXT else 1001
+    limits = Limits(asked.disorder)
+    return Question(StoredOffset(offset, anchor), "here", "here/events", kind.identity, limits, compacted=False)
+
+
+def answer(asked: Asked) -> Finding:
+    """Run the search on the log that is seen."""
+    part = partition_of(asked)
+    search = reconcile(question_of(asked))
+    probes = next(search)
+    while True:
+        try:
+            probes = search.send(tuple(_reply(part, probe) for probe in probes))
+        except StopIteration as stop:
+            return stop.value
+
+
+def _reply(part: MemoryPartition, probe: Probe) -> Answer:
+    if isinstance(probe, Edges):
+        return Range(part.start, part.end)
+    if isinstance(probe, TimeLookup):
+        return part.lookup(probe.timestamp_ms)
+    return part.read(probe.offset, probe.max_records)
+
+
+# ---------------------------------------------------------------- judging
+
+
+def replayed(asked: Asked, done: Done, resume: int) -> int:
+    """Records from ``resume`` on that were processed."""
+    return (done >> max(0, resume - _first(asked))).bit_count()
+
+
+def best_resume(asked: Asked, histories: set[Done]) -> int:
+    """The largest offset in front of which no history has an unprocessed record."""
+    always = len(asked.pattern.labels)
+    for done in histories:
+        always = min(always, (~done & (done + 1)).bit_length() - 1)
+    return _first(asked) + always
+
+
+def _first(asked: Asked) -> int:
+    return 0 if asked.pattern.whole else DELETED
+
+
+def broken_promises(asked: Asked, histories: set[Done], finding: Finding) -> Iterator[str]:
+    """Every promise that this answer breaks in some history."""
+    resume = finding.resume_offset
+    if resume is None:
+        yield f"gives up ({finding.verdict.value}), where the log's start would have been safe"
+        return
+    if resume > best_resume(asked, histories):
+        yield f"skips: resumes at {resume}, and only {best_resume(asked, histories)} is safe"
+        return
+    again = {replayed(asked, done, resume) for done in histories}
+    if finding.replay_at_most is not None and max(again) > finding.replay_at_most:
+        yield f"replays {max(again)}, promised at most {finding.replay_at_most}"
+    if finding.replay_exact is not None and again != {finding.replay_exact}:
+        yield f"replays {sorted(again)} in different histories, promised exactly {finding.replay_exact}"

@@ -1,0 +1,18 @@
+"""A job's own cluster: what a log that nobody cut is called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cases import PLACE
+from own import HERE_TOPIC, answer, carry_out, make_own
+
+from reconciler.core.verdicts import Verdict
+
+
+def test_a_log_that_nobody_cut_is_a_match_or_a_loss() -> None:
+    for seed in range(500):
+        own = replace(make_own(seed), cut=None, rewritten=(), topic_id=HERE_TOPIC, made_anew=False)
+        log, _ = carry_out(own)
+        expected = Verdict.LOST if log.partitions[PLACE].start > own.processed + 1 else Verdict.MATCH
+        assert answer(own, log).verdict is expected

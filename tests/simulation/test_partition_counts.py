@@ -1,0 +1,23 @@
+"""Partition counts differ: what ``remap`` may say of a partition, and that the simulation tries all sorts."""
+
+from __future__ import annotations
+
+from spreads import answers, carry_out, make_spread
+
+from reconciler.core.verdicts import Verdict
+
+
+def test_only_an_expired_prefix_is_called_a_loss() -> None:
+    for seed in range(500):
+        spread = make_spread(seed)
+        log, _ = carry_out(spread)
+        for number, finding in enumerate(answers(spread, log)):
+            assert finding.verdict in (Verdict.REMAPPED, Verdict.LOST)
+            assert finding.verdict is Verdict.REMAPPED or log.partition("events", number).start > 0
+
+
+def test_keyed_and_in_turn_more_and_fewer_are_all_tried() -> None:
+    spreads = [make_spread(seed) for seed in range(200)]
+    sizes = {(len(spread.sources), len(spread.partitions)) for spread in spreads}
+    assert {(1, 4), (3, 1), (2, 2), (3, 2)} <= sizes
+    assert any(spread.deleted != (0,) * len(spread.partitions) for spread in spreads)

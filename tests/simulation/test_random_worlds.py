@@ -1,0 +1,113 @@
+"""The quick campaign: tens of thousands of random failovers, and not one promise broken.
+
+The long one is a command: python tests/simulation/campaign.py random --cases 1000000 --first-seed 12345
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import mirrored
+import own
+import pytest
+import spreads
+from campaign import add_up, blocks, main, try_seeds
+from carrying import answer, carry_out
+from cases import Case
+from making import make_case
+from oracle import replayed, skipped
+from tally import Tally, at_share
+
+from reconciler.core import search
+from reconciler.core.verdicts import Verdict
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Tally:
+    return add_up(try_seeds, blocks(0, 30_000), Tally(), os.cpu_count() or 1)
+
+
+def test_nothing_is_skipped_and_every_bound_holds(campaign: Tally) -> None:
+    assert campaign.trials > 30_000
+    assert not campaign.broken, campaign.text()
+
+
+def test_no_search_asks_more_than_a_logarithm_outside_of_its_scans(campaign: Tally) -> None:
+    assert not campaign.over_limit, campaign.text()
+
+
+def test_the_median_ordinary_search_takes_three_probes(campaign: Tally) -> None:
+    assert campaign.ordinary.total() > 100
+    assert at_share(campaign.ordinary, 0.5) <= 3
+
+
+def test_something_can_always_be_proven_where_anything_is_known(campaign: Tally) -> None:
+    assert campaign.verdicts["", Verdict.UNRESOLVED.value] == 0
+
+
+def test_every_ill_was_tried(campaign: Tally) -> None:
+    tried = {kind for kind, _ in campaign.verdicts}
+    assert tried >= {
+        *("monotone", "ties", "one time", "bounded", "unbounded", "future", "clock back", "payload time"),
+        *("LogAppendTime", "compacted", "expired", "markers", "aborted", "sent again", "local writers among"),
+        *("local writers after", "anchor lags", "made anew", "cut and written again", "other partitions"),
+    }
+
+
+def test_the_same_seed_is_the_same_world_and_gets_the_same_answer() -> None:
+    for seed in range(100):
+        for family in (mirrored, own, spreads):
+            assert family.describe(seed) == family.describe(seed)
+
+
+# ---------------------------------------------------------------- the campaign itself
+
+
+def test_a_search_that_resumes_after_the_last_copy_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake that this product exists to avoid: the campaign must not miss it."""
+    land_right = search._found
+
+    def land_late(case, replay, copy, resume, record_offset):  # type: ignore[no-untyped-def]
+        return land_right(case, replay, copy, resume + 1, record_offset)
+
+    monkeypatch.setattr(search, "_found", land_late)
+    tally = try_seeds(range(500))
+    assert tally.broken["skips"] > 10
+
+
+def test_a_search_that_promises_too_little_replay_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_found", _boastful(search._found))
+    tally = try_seeds(range(500))
+    assert tally.broken["replays"] > 10
+
+
+def _boastful(found):  # type: ignore[no-untyped-def]
+    return lambda *parts: replace(found(*parts), replay_at_most=0, replay_exact=0)
+
+
+def test_a_failing_seed_replays_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(search, "_found", _boastful(search._found))
+    seed, sentence = try_seeds(range(500)).failures[0]
+    assert main(["seed", str(seed)]) == 1
+    assert f"BROKEN: {sentence}" in capsys.readouterr().out
+
+
+def test_the_oracle_counts_by_hand() -> None:
+    case = next(_with_a_skip_to_count())
+    world = carry_out(case)
+    finding = answer(case, world)
+    late = replace(finding, resume_offset=max(world.held) + 1)
+    early = replace(finding, resume_offset=0, record_offset=None)
+    assert len(skipped(case, world, late)) == sum(index > case.processed for index in world.held.values())
+    assert replayed(case, world, early) == sum(0 <= index <= case.processed for index in world.held.values())
+    assert skipped(case, world, early) == []
+    assert replayed(case, world, late) == 0
+
+
+def _with_a_skip_to_count() -> Iterator[Case]:
+    for seed in range(1000):
+        case = make_case(seed)
+        if not case.local and not case.among and case.deleted == case.cleaned == 0 and case.sent > case.processed + 3:
+            yield case

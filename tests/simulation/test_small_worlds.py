@@ -1,0 +1,77 @@
+"""Every world of a few records: on these the promise is not sampled, it is proven.
+
+Larger ones are a command: python tests/simulation/campaign.py small --records 4 --resends 2
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+import small
+from campaign import add_up, dealt, judge_many
+from exhaustive import KINDS, Space
+from histories import deliveries, patterns
+from small import SmallTally, Task
+
+from reconciler.core import search
+
+
+def proven(tasks: Sequence[Task]) -> SmallTally:
+    return add_up(judge_many, dealt(tasks, 40), SmallTally(), os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(("records", "resends"), [(2, 2), (3, 1)])
+def test_every_history_of_a_few_records(records: int, resends: int) -> None:
+    """Any times, records missing, re-sends cut anywhere, retention anywhere, local writers, twins, every anchor."""
+    tally = proven(small.tasks(records, resends))
+    assert tally.questions.total() > 10_000
+    assert set(tally.questions) == {kind.name for kind in KINDS}
+    assert tally.is_clean, tally.text()
+
+
+def test_who_sees_no_more_could_not_resume_later() -> None:
+    """Among all histories of four records that two or fewer of them are left to see of, in any disorder."""
+    tasks = [
+        task for task in small.tasks(4, 2, spaces=[Space(20, 20)]) if task[0].count <= 2 >= len(task[0].labels) - 1
+    ]
+    tally = proven(tasks)
+    assert tally.is_clean, tally.text()
+    assert tally.best == tally.questions, tally.text()
+
+
+def test_a_search_that_skips_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_older_survives", lambda *_: _always())
+    assert judge_many(small.tasks(3, 1, spaces=[Space(10, 10)])).broken["skips:"] > 10
+
+
+def _always():  # type: ignore[no-untyped-def]
+    yield from ()
+    return True
+
+
+# ---------------------------------------------------------------- the enumeration itself
+
+
+def test_deliveries_of_two_records_by_hand() -> None:
+    once = {(), (0,), (1,), (0, 1)}
+    assert deliveries(2, 0) == once
+    again = {(0, 0), (1, 1), (0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 1, 0, 1)}
+    assert deliveries(2, 1) == once | again
+
+
+def test_a_record_is_first_delivered_only_after_all_that_stand_before_it_and_are_not_missing() -> None:
+    """The law of the first copy: nothing behind a record is delivered before the first copy of it."""
+    for delivered in deliveries(4, 2):
+        firsts = list(dict.fromkeys(delivered))
+        assert all(before < after for before, after in pairwise(firsts))
+
+
+def test_a_pattern_keeps_all_the_ways_it_can_have_come_about() -> None:
+    found = patterns(3, 1, local=1, twins=True)
+    (alone,) = (origins for pattern, origins in found.items() if pattern.labels == (0,) and not pattern.whole)
+    assert any(origin.order == () for origin in alone), "a local writer's"
+    assert {hidden.rank for origin in alone for hidden in origin.hidden} == {0, 1}
+    assert any(hidden.label == 0 for origin in alone for hidden in origin.hidden), "a twin that is not seen"
