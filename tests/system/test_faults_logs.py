@@ -1,0 +1,203 @@
+"""Logs that change under the search: retention between any two calls, topics deleted and made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+from faulty import Act, Acting
+from numbered import COUNT, KINDS, LAST, Jobs, Kind, write, wrong
+
+from reconciler.core.errors import Changed
+from reconciler.core.plan import JobPlan, PartitionPlan, Plan
+from reconciler.operations.apply import prepare
+from reconciler.operations.check import check
+from reconciler.readers.kafka import KafkaLogReader
+
+pytestmark = pytest.mark.system
+
+CUTS = (10, LAST, LAST + 1, LAST + 10, COUNT)
+"""Where retention cuts each partition: in front of the anchor, at it, behind it, behind unread records, at the end."""
+KEPT = range(LAST // 2, COUNT)
+"""What a topic that is made anew gets from the mirror: the source has kept no more. All offsets are others."""
+
+
+@dataclass
+class Trial:
+    """A mirrored topic of full partitions, jobs that have read it up to record ``LAST``, and a reader of their own."""
+
+    topic: str
+    reader: KafkaLogReader
+    jobs: Jobs
+
+    def check(self, acts: Mapping[int | str, Act] | None = None) -> tuple[Plan, list[str]]:
+        """The plan, and the calls that were made for it."""
+        acting = Acting(self.reader, acts)
+        return check(self.jobs.config, self.jobs.config.jobs, self.jobs.outside(acting)).plan, acting.calls
+
+    def prepare(self, plan: Plan, acts: Mapping[int | str, Act] | None = None) -> tuple[list[PartitionPlan], list[str]]:
+        """The rows that applying would write, and the calls that were made to find them."""
+        acting = Acting(self.reader, acts)
+        changes = prepare(plan, self.jobs.config, self.jobs.outside(acting))
+        return [item.row for change in changes for item in change.intended], acting.calls
+
+
+Begin = Callable[..., AbstractContextManager[Trial]]
+
+
+@pytest.fixture
+def trial(clusters, topic_name: str) -> Begin:
+    @contextmanager
+    def begin(number: int, kinds: Sequence[Kind], partitions: int = 1) -> Iterator[Trial]:
+        cluster, name = clusters.destination, f"{topic_name}-{number}"
+        cluster.create_topic(f"a.{name}", partitions)
+        write(cluster, f"a.{name}", range(COUNT), range(partitions))
+        with closing(KafkaLogReader({"bootstrap.servers": cluster.bootstrap})) as reader:
+            jobs = Jobs.of(name, [name], kinds)
+            jobs.save(reader, kinds)
+            yield Trial(f"a.{name}", reader, jobs)
+
+    return begin
+
+
+def named(*words: str) -> tuple[Kind, ...]:
+    return tuple(kind for kind in KINDS if kind.name.endswith(words))
+
+
+def faults(rows: Iterable[tuple[str, PartitionPlan]], starts: Sequence[int], numbers: range) -> list[str]:
+    """What is wrong with the rows of jobs, in words. ``starts``: where each partition's log begins."""
+    found = [(job, row, wrong(row, starts[row.partition], numbers)) for job, row in rows]
+    return [f"{job}-{row.partition}: {row.verdict.value} {row.resume_offset} {why}" for job, row, why in found if why]
+
+
+def rows_of(jobs: Iterable[JobPlan]) -> list[tuple[str, PartitionPlan]]:
+    return [(job.name, row) for job in jobs for row in job.partitions]
+
+
+# ---------------------------------------------------------------- retention
+
+
+def test_retention_between_any_two_calls_of_a_check_skips_nothing(clusters, trial: Begin) -> None:
+    moment, calls = 0, 1
+    while moment < calls:
+        moment += 1
+        with trial(moment, KINDS, len(CUTS)) as made:
+
+            def cut(topic: str = made.topic) -> None:
+                for partition, before in enumerate(CUTS):
+                    clusters.destination.delete_records(topic, partition, before)
+
+            plan, names = made.check({moment: cut})
+        calls = len(names)
+        starts = CUTS if moment <= calls else [0] * len(CUTS)
+        rows = rows_of(plan.jobs)
+        assert len(rows) == len(KINDS) * len(CUTS)
+        assert not faults(rows, starts, range(COUNT)), f"retention before call {moment} of {names}"
+    assert moment > 10
+
+
+@pytest.mark.parametrize("before", [LAST, LAST + 1, LAST + 10])
+@pytest.mark.parametrize("kind", named("by content", "by time alone"), ids=lambda kind: kind.name)
+def test_retention_between_any_two_calls_of_an_apply_writes_nothing_wrong(
+    clusters, trial: Begin, kind: Kind, before: int
+) -> None:
+    refused = []
+    moment, calls = 0, 1
+    while moment < calls:
+        moment += 1
+        with trial(moment, [kind]) as made:
+            plan, _ = made.check()
+            cut: Act = lambda topic=made.topic: clusters.destination.delete_records(topic, 0, before)  # noqa: E731
+            try:
+                rows, names = made.prepare(plan, {moment: cut})
+            except Changed:
+                refused.append(moment)
+                calls = moment + 1
+                continue
+        calls = len(names)
+        start = before if moment <= calls else 0
+        assert not faults([(kind.name, row) for row in rows], [start], range(COUNT)), f"before call {moment} of {names}"
+    assert refused == list(range(1, len(refused) + 1)), "what was noticed later must be noticed earlier"
+    assert refused or before == LAST
+    assert moment > 3
+
+
+# ---------------------------------------------------------------- topics made anew
+
+MIXED = "nobody looks at the topic's id again once the last record was read"
+
+
+@pytest.fixture
+def make_anew(clusters) -> Callable[[str], Act]:
+    def of(topic: str) -> Act:
+        def make() -> None:
+            cluster = clusters.destination
+            cluster.admin().delete_topics([topic])[topic].result(30)
+            cluster.create_topic(topic)
+            write(cluster, topic, KEPT)
+
+        return make
+
+    return of
+
+
+@pytest.mark.xfail(strict=True, reason=MIXED)
+def test_a_check_of_a_topic_made_anew_between_any_two_calls_is_of_the_new_topic_or_of_none(
+    trial: Begin, make_anew
+) -> None:
+    kinds = named("by content", "increasing id alone", "by time alone", "destination's numbers")
+    moment, calls, wrongs = 0, 1, {}
+    while moment < calls:
+        moment += 1
+        with trial(moment, kinds) as made:
+            try:
+                plan, names = made.check({moment: make_anew(made.topic)})
+            except Changed:
+                calls = moment + 1
+                continue
+        calls = len(names)
+        if moment <= calls:
+            wrongs[f"before call {moment} of {names}"] = faults(rows_of(plan.jobs), [0], KEPT)
+    assert moment > 8
+    assert not any(wrongs.values()), wrongs
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *named("by content"),
+        *(pytest.param(kind, marks=pytest.mark.xfail(strict=True, reason=MIXED)) for kind in named("by time alone")),
+    ],
+    ids=lambda kind: kind.name,
+)
+def test_a_topic_made_anew_between_any_two_calls_of_an_apply_gets_no_offset_of_the_old_one(
+    trial: Begin, make_anew, kind: Kind
+) -> None:
+    """Also where nothing names the record that the offset was checked against."""
+    moment, calls, wrongs = 0, 1, {}
+    while moment < calls:
+        moment += 1
+        with trial(moment, [kind]) as made:
+            plan, _ = made.check()
+            try:
+                rows, names = made.prepare(plan, {moment: make_anew(made.topic)})
+            except Changed:
+                calls = moment + 1
+                continue
+        calls = len(names)
+        if moment <= calls:
+            wrongs[f"before call {moment} of {names}"] = faults([(kind.name, row) for row in rows], [0], KEPT)
+    assert moment > 3
+    assert not any(wrongs.values()), wrongs
+
+
+def test_a_plan_of_a_topic_made_anew_since_is_refused_for_every_kind_of_offset(trial: Begin, make_anew) -> None:
+    with trial(1, KINDS) as made:
+        plan, _ = made.check()
+        make_anew(made.topic)()
+        for job in plan.jobs:
+            with pytest.raises(Changed, match="was deleted or made anew since the plan") as caught:
+                made.prepare(replace(plan, jobs=(job,)))
+            assert caught.value.exit_code == 5
