@@ -93,11 +93,16 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One stored offset and the token that a compare-and-set on it needs (opaque, never shown)."""
+    """One stored offset and the token that a compare-and-set on it needs (opaque, never shown).
+
+    ``anchor_lag``: offsets between the anchor's record and the stored offset that may hold processed records, where the
+    store knows it: 0 for a pair that belongs together though a gap parts their numbers. None: the numbers tell.
+    """
 
     key: TopicPartition
     stored: StoredOffset
     version: str
+    anchor_lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 def _open(config: Config, job: Job) -> OffsetStore:
     from reconciler.stores.registry import open_store
 
-    return open_store(job.store, kafka_client=config.destination.client)
+    return open_store(job.store, kafka_client=config.destination.client, anchors=config.anchor_store)
 
 
 def _lines(config: Config, job: Job) -> list[AnchorLine]:

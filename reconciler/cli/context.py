@@ -76,7 +76,7 @@ def outside(config: Config) -> Iterator[Outside]:
     try:
         yield Outside(
             reader=reader,
-            open_store=partial(open_store, kafka_client=config.destination.client),
+            open_store=partial(open_store, kafka_client=config.destination.client, anchors=config.anchor_store),
             monotonic=time.monotonic,
             now_ms=lambda: time.time_ns() // 1_000_000,
             on_progress=progress,

@@ -58,6 +58,8 @@ def anchor_lag(row: Row, source: TopicPartition, cluster_id: str, *, translated:
     anchor = row.stored.anchor
     if anchor is None or anchor.offset is None or anchor.names is not Names.LAST:
         return 0
+    if row.anchor_lag is not None:
+        return row.anchor_lag
     same_numbering = (row.key == source and not translated) or anchor.cluster_id == cluster_id
     return row.stored.offset - anchor.offset - 1 if same_numbering else 0
 

@@ -31,19 +31,32 @@ class Scheme:
 SCHEMES: Mapping[str, Scheme] = {
     "sqlite": Scheme("reconciler.stores.sqlite", "sqlite:///offsets.db"),
     "kafka-group": Scheme("reconciler.stores.kafka_group", "kafka-group:", client="confluent_kafka"),
+    "kafka-topic": Scheme("reconciler.stores.kafka_topic", "kafka-topic:NAME", client="confluent_kafka"),
+    "hbase": Scheme("reconciler.stores.hbase", "hbase://HOST:PORT/TABLE?layout=anchored", client="happybase"),
+    "zookeeper": Scheme(
+        "reconciler.stores.zookeeper", "zookeeper://HOSTS/CHROOT?layout=consumers", client="kazoo", extra="zookeeper"
+    ),
+    "postgresql": Scheme(
+        "reconciler.stores.postgresql", "postgresql://HOST/DATABASE", client="psycopg", extra="postgresql"
+    ),
+    "checkpoint": Scheme("reconciler.stores.checkpoint", "checkpoint:PATH", client="fsspec", extra="files"),
+    "files": Scheme("reconciler.stores.files", "files:PATH", client="fsspec", extra="files"),
     "memory": Scheme("reconciler.stores.memory", "memory:NAME"),
 }
 
 
-def open_store(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+def open_store(
+    address: str, *, kafka_client: Mapping[str, str] | None = None, anchors: str | None = None
+) -> OffsetStore:
     """The store at ``address``; nothing is contacted or created yet.
 
     ``kafka_client`` is the destination's client settings (librdkafka properties), for the stores that live there.
+    ``anchors`` is the address of the store that keeps anchors for one with no room for them ([anchors] store).
     Raises ConfigError for an unknown scheme, an address the scheme does not understand, and a client package that is
     not installed.
     """
     name = scheme_of(address)
-    scheme = SCHEMES.get(name or "")
+    scheme = SCHEMES.get({"postgres": "postgresql"}.get(name or "", name or ""))
     if scheme is None:
         raise _unknown(name)
     if scheme.client is not None and importlib.util.find_spec(scheme.client) is None:
@@ -54,7 +67,11 @@ def open_store(address: str, *, kafka_client: Mapping[str, str] | None = None) -
         )
     module = importlib.import_module(scheme.module)
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client)
-    return store
+    if anchors is None or store.capabilities.keeps_anchors:
+        return store
+    from reconciler.stores.paired import PairedStore
+
+    return PairedStore(store, open_store(anchors, kafka_client=kafka_client))
 
 
 def _unknown(name: str | None) -> ConfigError:
