@@ -45,6 +45,10 @@ class Matcher:
             return False
         return self._anchor.fingerprint in (None, fingerprint(record.key, record.value))
 
+    def is_anchor_or_before(self, record: Record) -> bool:
+        """True also for a record that an increasing id puts in front of the anchor."""
+        return self.is_anchor(record) or (self.by_order and self.compare(record) == -1)
+
     def shares_id(self, record: Record) -> bool:
         """True if the id is the anchor's, whatever the content."""
         return self._by_id and self._id(record) == self._anchor.id

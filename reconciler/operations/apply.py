@@ -58,9 +58,13 @@ def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
     now = stamp(outside.now_ms())
     if now >= plan.expires_at:  # both are UTC text of one layout, which sorts as time does
         raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
-    cluster = outside.reader.describe({row.topic for job in plan.jobs for row in job.partitions})
+    topics = {row.topic for job in plan.jobs for row in job.partitions}
+    cluster = outside.reader.describe(topics)
     _check_destination(plan, cluster)
-    return [_prepare_job(job_plan, plan, config, cluster, outside) for job_plan in plan.jobs]
+    changes = [_prepare_job(job_plan, plan, config, cluster, outside) for job_plan in plan.jobs]
+    # A topic made anew in between may hold such a record too, or none was read.
+    _check_destination(plan, outside.reader.describe(topics))
+    return changes
 
 
 def _check_destination(plan: Plan, cluster: ClusterInfo) -> None:
@@ -194,7 +198,7 @@ def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Reco
     anchor = selected.stored.anchor if selected.stored else None
     if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
         return
-    if row.resume_offset == record.offset + 1 and not Matcher(anchor, job.identity).is_anchor(record):
+    if row.resume_offset == record.offset + 1 and not Matcher(anchor, job.identity).is_anchor_or_before(record):
         raise Changed(f"{row.topic}-{row.partition}: another record is at {record.offset} now.", hint=AGAIN)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from reconciler import __version__
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan
 from reconciler.core.probes import Search
 from reconciler.core.question import Limits, Question
@@ -23,7 +23,7 @@ from reconciler.operations.config import Config, Job
 from reconciler.operations.gather import GatheredJob, Place, StoreOpener, gather, question_of, source_cluster
 from reconciler.operations.repartition import all_in_place, old_in_silence, times_of
 from reconciler.operations.selection import is_written
-from reconciler.ports import LogReader, TopicPartition
+from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 
 TAIL_TOTAL = 200_000
 """Records read behind resume points to count replays, over all partitions of a run: about half a second's work."""
@@ -84,11 +84,12 @@ class _Check:
 def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
     """Find the verdict of every partition of ``jobs``; reads only.
 
-    Raises ``ConfigError`` for topics that exist nowhere and for a destination that is the source, ``Unreachable`` and
-    ``Refused`` for clusters and stores.
+    Raises ``ConfigError`` for topics that exist nowhere and for a destination that is the source, ``Changed`` for topics
+    made anew meanwhile, ``Unreachable`` and ``Refused`` for clusters and stores.
     """
     by_hand = by_hand or ByHand()
-    cluster = outside.reader.describe({config.topics.destination_of(topic) for job in jobs for topic in job.topics})
+    topics = {config.topics.destination_of(topic) for job in jobs for topic in job.topics}
+    cluster = outside.reader.describe(topics)
     gathered = [gather(config, job, cluster, outside.open_store) for job in jobs]
     places = [found for job in gathered for found in job.places]
     _refuse_unknown(by_hand, places)
@@ -97,6 +98,7 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     checking = _Check(outside, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = _ask_all(checking, gathered)
     by_person = _ask_by_hand(checking, by_hand, places)
+    _refuse_made_anew(cluster, outside.reader.describe(topics))
     now = outside.now_ms()
     plan = Plan(
         tool_version=__version__,
@@ -109,6 +111,17 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
         jobs=tuple(_job_plan(job, found, by_person, by_hand.accepted) for job in gathered),
     )
     return Checked(plan, _to_write(plan, places, config.policy.new.place != "earliest"))
+
+
+def _refuse_made_anew(before: ClusterInfo, after: ClusterInfo) -> None:
+    """What was read of a topic that was then replaced says nothing of the one that is there now."""
+    for name in sorted({*before.topics, *after.topics}):
+        ids = [info.topic_id if info else None for info in (before.topics.get(name), after.topics.get(name))]
+        if ids[0] != ids[1] or before.cluster_id != after.cluster_id:
+            raise Changed(
+                f'The topic "{name}" was deleted or made anew while it was checked (its id was {ids[0]}, now {ids[1]}).',
+                hint="Run this again when the topics have settled.",
+            )
 
 
 def _to_write(plan: Plan, places: Sequence[Place], writes_new: bool) -> frozenset[Key]:

@@ -83,6 +83,8 @@ def is_exact_by_order(case: Case, world: World) -> bool:
     """Where every record has an increasing id, the place of each is known, however often the anchor's block came."""
     if case.ids != "increasing" or case.anchor.id is None or case.anchor.names is not Names.LAST:
         return False
+    if case.limits.tail_records < len(world.held):  # what is not read cannot be stepped over
+        return False
     indexes = [index for _, index in sorted(world.held.items())]
     if any(index < 0 or case.source[index].id is None for index in indexes):
         return False
