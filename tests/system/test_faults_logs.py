@@ -12,8 +12,10 @@ from numbered import COUNT, KINDS, LAST, Jobs, Kind, write, wrong
 
 from reconciler.core.errors import Changed
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan
+from reconciler.core.probes import Chunk
 from reconciler.operations.apply import prepare
 from reconciler.operations.check import check
+from reconciler.ports import ReadRequest
 from reconciler.readers.kafka import KafkaLogReader
 
 pytestmark = pytest.mark.system
@@ -50,10 +52,12 @@ Begin = Callable[..., AbstractContextManager[Trial]]
 @pytest.fixture
 def trial(clusters, topic_name: str) -> Begin:
     @contextmanager
-    def begin(number: int, kinds: Sequence[Kind], partitions: int = 1) -> Iterator[Trial]:
+    def begin(
+        number: int, kinds: Sequence[Kind], partitions: int = 1, numbers: Sequence[int] = range(COUNT)
+    ) -> Iterator[Trial]:
         cluster, name = clusters.destination, f"{topic_name}-{number}"
         cluster.create_topic(f"a.{name}", partitions)
-        write(cluster, f"a.{name}", range(COUNT), range(partitions))
+        write(cluster, f"a.{name}", numbers, range(partitions))
         with closing(KafkaLogReader({"bootstrap.servers": cluster.bootstrap})) as reader:
             jobs = Jobs.of(name, [name], kinds)
             jobs.save(reader, kinds)
@@ -66,7 +70,7 @@ def named(*words: str) -> tuple[Kind, ...]:
     return tuple(kind for kind in KINDS if kind.name.endswith(words))
 
 
-def faults(rows: Iterable[tuple[str, PartitionPlan]], starts: Sequence[int], numbers: range) -> list[str]:
+def faults(rows: Iterable[tuple[str, PartitionPlan]], starts: Sequence[int], numbers: Sequence[int]) -> list[str]:
     """What is wrong with the rows of jobs, in words. ``starts``: where each partition's log begins."""
     found = [(job, row, wrong(row, starts[row.partition], numbers)) for job, row in rows]
     return [f"{job}-{row.partition}: {row.verdict.value} {row.resume_offset} {why}" for job, row, why in found if why]
@@ -124,9 +128,51 @@ def test_retention_between_any_two_calls_of_an_apply_writes_nothing_wrong(
     assert moment > 3
 
 
-# ---------------------------------------------------------------- topics made anew
+# ---------------------------------------------------------------- a log that is shorter for a moment
 
-MIXED = "nobody looks at the topic's id again once the last record was read"
+
+class EndsEarly(Acting):
+    """One read, of all, finds the end of the log where it begins, as behind a leader that does not know better yet."""
+
+    def __init__(self, reader: KafkaLogReader, number: int) -> None:
+        super().__init__(reader)
+        self._number = number
+
+    @property
+    def came(self) -> bool:
+        return self.calls.count("read") >= self._number
+
+    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
+        chunks = super().read(requests)
+        if self.calls.count("read") != self._number:
+            return chunks
+        return [Chunk((), request.offset) for request in requests]
+
+
+CUT_OFF = [*range(COUNT), LAST - 1, LAST, LAST + 1]
+"""The mirror sent three records again. Of the first ones retention leaves nothing up to the anchor."""
+
+
+@pytest.mark.xfail(strict=True, reason="the end that a read finds is not compared with the end known before")
+def test_a_log_that_seems_shorter_for_a_moment_is_not_taken_at_its_word(clusters, trial: Begin) -> None:
+    """A leader that has just taken over may lag behind its own log (KIP-207 tells of it for lookups, not for reads)."""
+    kinds = [kind for kind in KINDS if not kind.own]  # what the mirror sent twice has two numbers here
+    with trial(1, kinds, 2, CUT_OFF) as made:
+        clusters.destination.delete_records(made.topic, 0, LAST + 1)
+        starts, read, wrongs = [LAST + 1, 0], 0, {}
+        came = True
+        while came:
+            read += 1
+            early = EndsEarly(made.reader, read)
+            plan = check(made.jobs.config, made.jobs.config.jobs, made.jobs.outside(early)).plan
+            came = early.came
+            wrongs[f"read {read} of {early.calls}"] = faults(rows_of(plan.jobs), starts, CUT_OFF)
+    assert not wrongs.popitem()[1], "wrong though every read was answered in full"
+    assert read > 5
+    assert not any(wrongs.values()), wrongs
+
+
+# ---------------------------------------------------------------- topics made anew
 
 
 @pytest.fixture
@@ -143,7 +189,6 @@ def make_anew(clusters) -> Callable[[str], Act]:
     return of
 
 
-@pytest.mark.xfail(strict=True, reason=MIXED)
 def test_a_check_of_a_topic_made_anew_between_any_two_calls_is_of_the_new_topic_or_of_none(
     trial: Begin, make_anew
 ) -> None:
@@ -164,14 +209,7 @@ def test_a_check_of_a_topic_made_anew_between_any_two_calls_is_of_the_new_topic_
     assert not any(wrongs.values()), wrongs
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *named("by content"),
-        *(pytest.param(kind, marks=pytest.mark.xfail(strict=True, reason=MIXED)) for kind in named("by time alone")),
-    ],
-    ids=lambda kind: kind.name,
-)
+@pytest.mark.parametrize("kind", named("by content", "by time alone"), ids=lambda kind: kind.name)
 def test_a_topic_made_anew_between_any_two_calls_of_an_apply_gets_no_offset_of_the_old_one(
     trial: Begin, make_anew, kind: Kind
 ) -> None:
