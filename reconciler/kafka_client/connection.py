@@ -84,11 +84,11 @@ class Connection:
                 admin.poll(0)
                 raise
             if self._heard.all_down:
-                if self._heard.login is not None:
-                    raise login_refused(self._heard.login, doing, self.cluster)
                 if not looked and (obstacle := self._obstacle(doing)) is not None:
                     raise obstacle
                 looked = True
+                if self._heard.login is not None:
+                    raise login_refused(self._heard.login, doing, self.cluster)
 
     def failure(self, error: KafkaException, doing: str, needs: Needs | None = None) -> ReconcilerError:
         """The product's error for the client's: ``doing`` (an infinitive) failed, which ``needs`` permissions."""

@@ -14,6 +14,8 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reconciler.kafka_client.errors import SECTION
+
 PATIENCE_S = 2.0
 """Seconds for each connection, and for each answer on it."""
 _MOST_ADDRESSES = 3
@@ -120,7 +122,7 @@ def _look_in(wish: _Wish, host: str, port: int) -> Obstacle | None:
         plain = "PLAINTEXT" if mechanisms is None else "SASL_PLAINTEXT"
         return Obstacle(
             f"answers without TLS at {host}:{port}, and security.protocol is {wish.protocol}",
-            f'Take the port that speaks TLS, or set security.protocol = "{plain}": nothing is encrypted then.',
+            f'Take the port that speaks TLS, or set security.protocol = "{plain}" under {SECTION} (not encrypted).',
         )
     return _login_differs(wish, mechanisms, host, port)
 
@@ -141,7 +143,7 @@ def _look_at(wish: _Wish, host: str, port: int) -> Obstacle | None:
         protocol = "SSL" if mechanisms is None else "SASL_SSL"
         return Obstacle(
             f"speaks only TLS at {host}:{port}, and security.protocol is {wish.protocol}",
-            f'Set security.protocol = "{protocol}".',
+            f'Set security.protocol = "{protocol}" under {SECTION}.',
         )
     return _login_differs(wish, mechanisms, host, port)
 
@@ -159,7 +161,7 @@ def _distrusted(error: ssl.SSLCertVerificationError, host: str) -> Obstacle:
         )
     return Obstacle(
         f"shows a certificate that no authority trusted here has signed ({error.verify_message})",
-        "Set ssl.ca.location to the certificate of the authority that signed the brokers'.",
+        f"Set ssl.ca.location under {SECTION} to the certificate of the authority that signed the brokers'.",
     )
 
 
@@ -173,7 +175,7 @@ def _sent_away(wish: _Wish, error: ssl.SSLError) -> Obstacle | None:
         )
     return Obstacle(
         "asks for a client certificate, and none is configured",
-        "Set ssl.keystore.location, or ssl.certificate.location and ssl.key.location, or take a port with passwords.",
+        f"Set ssl.keystore.location, or ssl.certificate.location and ssl.key.location, under {SECTION}.",
     )
 
 
@@ -182,12 +184,12 @@ def _login_differs(wish: _Wish, mechanisms: list[str] | None, host: str, port: i
     if wish.login and mechanisms is None:
         return Obstacle(
             f"takes no logins at {host}:{port}, and security.protocol is {wish.protocol}",
-            f'Take the port for logins, or set security.protocol = "{over}".',
+            f'Take the port for logins, or set security.protocol = "{over}" under {SECTION}.',
         )
     if mechanisms is not None and not wish.login:
         return Obstacle(
             f"wants a login ({', '.join(mechanisms)}) at {host}:{port}, and security.protocol is {wish.protocol}",
-            f'Set security.protocol = "SASL_{over}", with sasl.mechanism, sasl.username and sasl.password.',
+            f'Set security.protocol = "SASL_{over}", sasl.mechanism, sasl.username and sasl.password under {SECTION}.',
         )
     return None
 

@@ -80,7 +80,13 @@ _PROPERTIES = (
     *("ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification", "socket.timeout.ms"),
 )
 """Properties that a misspelt one may have been meant for."""
-_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location")
+_FILES = {
+    "ssl.ca.location": "See that the file holds certificates in PEM.",
+    "ssl.certificate.location": "See that the file holds certificates in PEM.",
+    "ssl.key.location": "See that the file holds a key in PEM, and that ssl.key.password opens it.",
+    "ssl.keystore.location": "See that the file is in PKCS#12, and that ssl.keystore.password opens it.",
+}
+"""Properties that name files, and what to look at where a file can be read and is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +158,11 @@ def explain(error: KafkaError, doing: str, cluster: Cluster, heard: Heard, needs
 
 
 def login_refused(said: KafkaError, doing: str, cluster: Cluster) -> Refused:
-    return Refused(
-        f"Could not {doing}: {cluster.name} refused the login of {cluster.user} ({plainly(said)}).",
-        hint=f"Correct sasl.username, sasl.password or sasl.mechanism under {SECTION}, or have the user made there.",
-    )
+    why = plainly(said)
+    hint = f"Correct sasl.username, sasl.password or sasl.mechanism under {SECTION}, or have the user made there."
+    if why.endswith("supported mechanisms:"):  # none
+        hint = f"That port takes no logins: take another, or set security.protocol without SASL_ under {SECTION}."
+    return Refused(f"Could not {doing}: {cluster.name} refused the login of {cluster.user} ({why}).", hint=hint)
 
 
 def no_answer(what: str, cluster: Cluster, heard: Heard, why: str = "") -> Unreachable:
@@ -169,9 +176,10 @@ def no_answer(what: str, cluster: Cluster, heard: Heard, why: str = "") -> Unrea
 
 def _forbidden(code: int, doing: str, cluster: Cluster, needs: Needs) -> Refused:
     wanted = needs.topic if code in ON_TOPIC else needs.group if code in ON_GROUP else ""
+    lack = f"needs {wanted}" if wanted else f"lacks a permission ({plainly(KafkaError(code))})"
     return Refused(
-        f"Could not {doing}: {cluster.name} does not allow it to {cluster.user} ({plainly(KafkaError(code))}).",
-        hint=f"Ask its administrator for {wanted}." if wanted else "Ask its administrator for the permission.",
+        f"Could not {doing}: {cluster.name} does not allow it, {cluster.user} {lack}.",
+        hint="Ask its administrator for that permission.",
     )
 
 
@@ -179,7 +187,7 @@ def plainly(error: KafkaError) -> str:
     """What the client said, without the marks of its making: which thread, how long after, who is quoted."""
     text = re.sub(r"^\S+/(?:bootstrap|\d+): ", "", error.str().strip().rstrip("."))
     text = re.sub(r" \(after \d+ms in state \w+(, .*)?\)$", "", text)
-    return text.removeprefix("Broker: ").removeprefix("Local: ")
+    return text.removeprefix("Broker: ").removeprefix("Local: ").strip()
 
 
 # ---------------------------------------------------------------- settings
@@ -190,10 +198,10 @@ def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
     told = error.args[0] if error.args else error
     text = told.str() if isinstance(told, KafkaError) else str(told)
     text = re.sub(r"^Failed to create \w+( client)?: ", "", text).rstrip(".")
-    unusable = next((reason for name in _FILES if name in text and (reason := _file(name, client))), None)
-    if unusable is not None:
-        return unusable
-    hint = f"Correct it under {SECTION}."
+    name = next((name for name in _FILES if name in text), None)
+    if name is not None and (unreadable := _file(name, client)) is not None:
+        return unreadable
+    hint = _FILES[name] if name is not None else f"Correct it under {SECTION}."
     if misspelt := re.match(r'No such configuration property: "([^"]+)"', text):
         near = difflib.get_close_matches(misspelt[1], _PROPERTIES, 1, cutoff=0.8)
         hint = f"Did you mean {near[0]}? {hint}" if near else hint

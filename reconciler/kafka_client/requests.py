@@ -15,6 +15,7 @@ from typing import TypeAlias, TypeVar
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from reconciler.core.errors import ReconcilerError
 from reconciler.kafka_client.connection import Connection
 from reconciler.kafka_client.errors import COORDINATOR_MOVING, UNANSWERED, Needs
 from reconciler.retry import insist
@@ -59,7 +60,11 @@ class Admin:
             client.poll(0)  # lets the error callback speak
             if code_of(error) in UNANSWERED:
                 self._client = self._connection.admin()
-            raise self._connection.failure(error, doing, needs) from error
+            raise self.failure(error, doing, needs) from error
+
+    def failure(self, error: KafkaException, doing: str, needs: Needs) -> ReconcilerError:
+        """The product's error for the client's, as ``call`` raises it."""
+        return self._connection.failure(error, doing, needs)
 
     def close(self) -> None:
         """Let the last log lines out; the connections end with the object."""

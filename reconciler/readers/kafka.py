@@ -104,7 +104,7 @@ class KafkaLogReader:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            needs = Needs(topic=f'Describe on topic "{name}" (a topic that does not exist looks the same without it)')
+            needs = Needs(topic=f'Describe on topic "{name}" (Read for its records), if there is such a topic')
             raise self._connection.failure(error, f'look up topic "{name}"', needs) from error
 
     # ------------------------------------------------------------ offsets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Iterator, Sequence
 from typing import Any, overload
 
@@ -17,6 +18,8 @@ from reconciler.core.probes import Chunk
 from reconciler.kafka_client.connection import Connection
 from reconciler.kafka_client.errors import Needs
 from reconciler.ports import ReadRequest, TopicPartition
+
+log = logging.getLogger(__name__)
 
 
 class KafkaRecord:
@@ -147,6 +150,11 @@ class Gathering:
 
     def _take_error(self, place: _Place, message: Any, connection: Connection) -> bool:
         code = message.error().code()
+        if message.topic() is None:
+            # Of no partition, whatever its number says: the client could not find the coordinator of a group that
+            # it was only given because it wants one.
+            log.debug("not about a partition: %s", message.error())
+            return False
         if code == KafkaError._PARTITION_EOF:
             place.ended_at = message.offset()
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):

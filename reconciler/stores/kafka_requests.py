@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
-from reconciler.kafka_client.errors import Needs
+from reconciler.kafka_client.errors import ON_TOPIC, Needs
 from reconciler.kafka_client.requests import Admin, Ask, code_of, may_have_happened
 from reconciler.ports import TopicPartition
 from reconciler.stores.kafka_rows import Committed, GroupState, KnownTopic
@@ -57,9 +57,7 @@ class Requests:
                     raise KafkaException(row.error)
             return list(rows)
 
-        rows = self._admin.call(
-            f"read the offsets of group {group!r}", ask, Needs(group=f"Describe on group {group!r}")
-        )
+        rows = self._admin.call(f"read the offsets of group {group!r}", ask, _to_look_at(group))
         return {
             TopicPartition(row.topic, row.partition): Committed(row.offset, row.metadata or "")
             for row in rows
@@ -82,18 +80,21 @@ class Requests:
             return GroupState(
                 state=found.state.name,
                 members=tuple(f"{member.client_id} at {member.host.lstrip('/')}" for member in found.members),
-                may_commit=_may_read(found.authorized_operations),
+                may_commit=_may(AclOperation.READ, found.authorized_operations),
+                may_delete=_may(AclOperation.DELETE, found.authorized_operations),
             )
 
-        doing = f"look at the members of group {group!r}"
-        return self._admin.call(doing, ask, Needs(group=f"Describe on group {group!r}"))
+        return self._admin.call(f"look at the members of group {group!r}", ask, _to_look_at(group))
 
     def topics(self, names: Iterable[str], *, why: str) -> dict[str, KnownTopic]:
         """Those of the topics that exist. Creates none.
 
-        Raises Refused where one may not be described: it may exist or not. ``why`` it must be, for the sentence.
+        Raises Refused where one may not be described: it may exist or not. ``why`` it is asked for ends the sentence.
         """
         asked = sorted(names)
+        if not asked:
+            return {}
+        hidden: dict[str, KafkaException] = {}
 
         def ask(client: AdminClient, timeout_s: float) -> dict[str, KnownTopic]:
             found = {}
@@ -104,15 +105,21 @@ class Requests:
                 try:
                     topic = future.result()
                 except KafkaException as err:
-                    if err.args[0].code() not in _NO_TOPIC:
+                    if code_of(err) in ON_TOPIC:
+                        hidden[name] = err
+                    elif code_of(err) not in _NO_TOPIC:
                         raise
                 else:
                     numbers = frozenset(partition.id for partition in topic.partitions)
-                    found[name] = KnownTopic(numbers, _may_read(topic.authorized_operations))
+                    found[name] = KnownTopic(numbers, _may(AclOperation.READ, topic.authorized_operations))
             return found
 
-        doing = f"look up {_some(asked)}, {why}"
-        return self._admin.call(doing, ask, Needs(topic=f"Describe on {_some(asked)}")) if asked else {}
+        known = self._admin.call(f"look up {_some(asked)}, {why}", ask, Needs())
+        if hidden:
+            which = _some(sorted(hidden))
+            needs = Needs(topic=f"Describe on {which} (Read to commit offsets), if there is such a topic")
+            raise self._admin.failure(next(iter(hidden.values())), f"look up {which}, {why}", needs)
+        return known
 
     def commit(self, group: str, rows: Mapping[TopicPartition, Committed]) -> None:
         """Commit the rows as one request.
@@ -171,11 +178,15 @@ def outcome_unknown(group: str, what: str) -> OutcomeUnknown:
     )
 
 
-def _may_read(allowed: Sequence[AclOperation] | None) -> bool:
-    """Whether the operations that a broker says are allowed let one read; it says none where it knows no ACLs."""
-    return not allowed or AclOperation.READ in allowed or AclOperation.ALL in allowed
+def _to_look_at(group: str) -> Needs:
+    return Needs(group=f"Describe on group {group!r} (Read to commit offsets there, Delete to remove all of them)")
+
+
+def _may(operation: AclOperation, allowed: Sequence[AclOperation] | None) -> bool:
+    """Whether an operation is among those that a broker says are allowed; an old one says nothing."""
+    return not allowed or operation in allowed or AclOperation.ALL in allowed
 
 
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:3])
-    return f"topic {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"topic{'s' if len(names) > 1 else ''} {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")

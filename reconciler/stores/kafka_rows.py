@@ -29,11 +29,12 @@ class KnownTopic:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group's state by the broker's name for it, its members' ``client id (host)``, and whether we may commit."""
+    """A group's state by the broker's name for it, its members' ``client id (host)``, and what we may do with it."""
 
     state: str
     members: tuple[str, ...] = ()
     may_commit: bool = True
+    may_delete: bool = True
 
     @property
     def live(self) -> bool:
