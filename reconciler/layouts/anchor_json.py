@@ -11,14 +11,14 @@ the record as well. An anchor with such an id and no fingerprint keeps only its 
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.layouts import _fields
+from reconciler.layouts import _anchor_fields, _fields
+from reconciler.layouts._anchor_fields import SHORT
 from reconciler.layouts._fields import FieldError
 
 VERSION = 1
@@ -70,21 +70,13 @@ def _text(stored: StoredOffset, *, with_id: bool) -> str:
     if stored.written_at_ms is not None:
         content["w"] = stored.written_at_ms
     if stored.anchor is not None:
-        content["a"] = _anchor_fields(stored.anchor, with_id=with_id)
+        content["a"] = _fields_of(stored.anchor, with_id=with_id)
     return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
 
 
-def _anchor_fields(anchor: Anchor, *, with_id: bool) -> dict[str, object]:
-    fields: dict[str, object | None] = {
-        "o": anchor.offset,
-        "t": anchor.timestamp_ms,
-        "i": base64.b64encode(anchor.id).decode() if anchor.id is not None and with_id else None,
-        "f": anchor.fingerprint,
-        "c": anchor.cluster_id,
-        "p": anchor.topic_id,
-        "n": None if anchor.names is Names.LAST else anchor.names.value,
-    }
-    return {key: value for key, value in fields.items() if value is not None}
+def _fields_of(anchor: Anchor, *, with_id: bool) -> dict[str, object]:
+    kept = anchor if with_id else replace(anchor, id=None)
+    return _anchor_fields.known(_anchor_fields.dump(kept, SHORT))
 
 
 def _decode(content: Mapping[str, object]) -> Decoded:
@@ -101,21 +93,7 @@ def _decode(content: Mapping[str, object]) -> Decoded:
         return Decoded(written_at_ms=written_at_ms, reason="the row was written without an anchor")
     if not isinstance(fields, dict):
         raise FieldError("a", "is not a JSON object")
-    return Decoded(anchor=_anchor(fields), written_at_ms=written_at_ms)
-
-
-def _anchor(fields: Mapping[str, object]) -> Anchor:
     try:
-        return Anchor(
-            offset=_fields.integer(fields, "o"),
-            timestamp_ms=_fields.integer(fields, "t"),
-            id=_fields.base64_bytes(fields, "i"),
-            fingerprint=_fields.fingerprint_hex(fields, "f"),
-            cluster_id=_fields.string(fields, "c"),
-            topic_id=_fields.string(fields, "p"),
-            names=_fields.names(fields, "n"),
-        )
-    except FieldError:
-        raise
-    except ValueError as err:
-        raise FieldError("a", f"contradicts itself: {err}") from err
+        return Decoded(anchor=_anchor_fields.load(fields, SHORT), written_at_ms=written_at_ms)
+    except FieldError as err:
+        raise FieldError(err.field or "a", err.problem) from err

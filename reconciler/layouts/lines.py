@@ -11,20 +11,19 @@ on a row without anchor, whose time of writing is all there is to go by. Any oth
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.layouts import _fields
+from reconciler.layouts import _anchor_fields, _fields
+from reconciler.layouts._anchor_fields import LONG
 from reconciler.layouts._fields import FieldError
 
 FORMAT = "reconciler.anchors/1"
 
 _LINE_KEYS = frozenset({"format", "group", "topic", "partition", "stored_offset", "anchor", "written_at_ms"})
-_ANCHOR_KEYS = frozenset({"offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id", "names"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def dump_line(line: AnchorLine) -> str:
         "topic": line.topic,
         "partition": line.partition,
         "stored_offset": line.stored.offset,
-        "anchor": None if line.stored.anchor is None else _anchor_fields(line.stored.anchor),
+        "anchor": None if line.stored.anchor is None else _anchor_fields.dump(line.stored.anchor, LONG),
     }
     if line.stored.anchor is None and line.stored.written_at_ms is not None:
         content["written_at_ms"] = line.stored.written_at_ms
@@ -80,28 +79,14 @@ def _error(number: int, problem: str) -> ConfigError:
     )
 
 
-def _anchor_fields(anchor: Anchor) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "offset": anchor.offset,
-        "timestamp_ms": anchor.timestamp_ms,
-        "id_base64": None if anchor.id is None else base64.b64encode(anchor.id).decode(),
-        "fingerprint": anchor.fingerprint,
-        "cluster_id": anchor.cluster_id,
-        "topic_id": anchor.topic_id,
-    }
-    if anchor.names is not Names.LAST:
-        fields["names"] = anchor.names.value
-    return fields
-
-
 def _line(content: Mapping[str, object]) -> AnchorLine:
     # The format comes first: in a file of another format, every other complaint would mislead.
     if content.get("format") != FORMAT:
         raise FieldError("format", f"is not {FORMAT!r}")
-    _no_unknown(content, _LINE_KEYS)
+    _anchor_fields.no_unknown(content, _LINE_KEYS)
     stored = StoredOffset(
         offset=_required(_fields.integer(content, "stored_offset"), "stored_offset"),
-        anchor=_anchor(content.get("anchor")),
+        anchor=_anchor_fields.load_optional(content.get("anchor"), "anchor", LONG),
         written_at_ms=_fields.integer(content, "written_at_ms"),
     )
     return AnchorLine(
@@ -110,34 +95,6 @@ def _line(content: Mapping[str, object]) -> AnchorLine:
         partition=_required(_fields.integer(content, "partition", 0, _fields.INT32_MAX), "partition"),
         stored=stored,
     )
-
-
-def _anchor(found: object) -> Anchor | None:
-    if found is None:
-        return None
-    if not isinstance(found, dict):
-        raise FieldError("anchor", "is not a JSON object")
-    try:
-        _no_unknown(found, _ANCHOR_KEYS)
-        return Anchor(
-            offset=_fields.integer(found, "offset"),
-            timestamp_ms=_fields.integer(found, "timestamp_ms"),
-            id=_fields.base64_bytes(found, "id_base64"),
-            fingerprint=_fields.fingerprint_hex(found, "fingerprint"),
-            cluster_id=_fields.string(found, "cluster_id"),
-            topic_id=_fields.string(found, "topic_id"),
-            names=_fields.names(found, "names"),
-        )
-    except FieldError as err:
-        raise FieldError(f"anchor.{err.field}", err.problem) from err
-    except ValueError as err:
-        raise FieldError("anchor", f"contradicts itself: {err}") from err
-
-
-def _no_unknown(content: Mapping[str, object], known: frozenset[str]) -> None:
-    unknown = sorted(content.keys() - known)
-    if unknown:
-        raise FieldError(ascii(unknown[0])[1:-1], "is not a field of this format")
 
 
 def _required(value: int | None, field: str) -> int:
