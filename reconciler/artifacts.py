@@ -1,9 +1,9 @@
 """Jars this product runs but does not ship: fetched once, kept in a cache, checked before every use.
 
-There are two sets: Kafka itself (broker, MirrorMaker; for ``reconciler demo`` and the tests) and Spark's
-Kafka connector (for PySpark jobs). Maven fetches them where it is installed; otherwise, and also when Maven
-fails, the Ivy resolver inside PySpark does. Where either looks for jars is its own configuration; nothing
-here names a registry.
+There are several sets: Kafka itself (broker, MirrorMaker; for ``reconciler demo`` and the tests), Spark's Kafka
+connector (for PySpark jobs), and ZooKeeper (for the tests). Maven fetches them where it is installed; otherwise,
+and also when Maven fails, the Ivy resolver inside PySpark does. Where either looks for jars is its own
+configuration; nothing here names a registry.
 
 A set is fetched into a directory beside its place and renamed when it is whole. Its manifest names every
 file with its size, so a torn directory is fetched again, never used. One process fetches at a time; a warm
@@ -36,6 +36,7 @@ Progress = Callable[[str], None]
 Way = Literal["auto", "maven", "ivy"]
 
 KAFKA_VERSION = "4.1.0"
+ZOOKEEPER_VERSION = "3.9.5"
 MINIMUM_JAVA = 17
 _MANIFEST = "manifest.json"
 _FETCH_SECONDS = 900
@@ -73,7 +74,7 @@ class _AttemptFailed(Exception):
     """One way of fetching did not work; the message is what the tool said."""
 
 
-# ---------------------------------------------------------------- the two sets
+# ---------------------------------------------------------------- the sets
 
 
 def kafka_jars(progress: Progress, *, way: Way = "auto") -> Path:
@@ -97,6 +98,23 @@ def _kafka_set() -> JarSet:
         title=f"Kafka {KAFKA_VERSION} (54 MB)",
         recipes=((Request(logging + kafka),),),
         scala_library=True,
+    )
+
+
+def zookeeper_jars(progress: Progress, *, way: Way = "auto") -> Path:
+    """The directory with everything a ZooKeeper server needs on its class path."""
+    return _cached(_zookeeper_set(), progress, way)
+
+
+def _zookeeper_set() -> JarSet:
+    logging = ("org.slf4j:slf4j-api:2.0.17", "org.slf4j:slf4j-simple:2.0.17")
+    # The server asks for these two at run time, and its description of itself does not name them.
+    unnamed = ("io.dropwizard.metrics:metrics-core:4.1.12.1", "org.xerial.snappy:snappy-java:1.1.10.5")
+    server = f"org.apache.zookeeper:zookeeper:{ZOOKEEPER_VERSION}"
+    return JarSet(
+        name=f"zookeeper-{ZOOKEEPER_VERSION}",
+        title=f"ZooKeeper {ZOOKEEPER_VERSION} (5 MB)",
+        recipes=((Request((*logging, *unnamed, server), ("io.netty:*", "ch.qos.logback:*")),),),
     )
 
 
