@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from reconciler.core.errors import Unreachable
-from reconciler.core.probes import Answer, Chunk, Edges, Probe, Range, Read, Round, Search, TimeLookup
+from reconciler.core.probes import Answer, Chunk, Cleaning, Edges, Probe, Range, Read, Round, Search, TimeLookup
 from reconciler.core.verdicts import Finding
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from reconciler.retry import insist
@@ -146,7 +146,7 @@ def run(
 
 def _ask(state: _Run, active: Sequence[_Task]) -> list[tuple[Answer, ...]]:
     """One round: gather probes by kind, one batched call a kind, hand the answers back in each task's order."""
-    places: dict[type[Probe], list[tuple[int, int]]] = {Edges: [], TimeLookup: [], Read: []}
+    places: dict[type[Probe], list[tuple[int, int]]] = {Edges: [], TimeLookup: [], Cleaning: [], Read: []}
     for index, task in enumerate(active):
         for slot, probe in enumerate(task.asked):
             places[type(probe)].append((index, slot))
@@ -171,6 +171,9 @@ def _ask_kind(state: _Run, kind: type[Probe], asked: Sequence[tuple[TopicPartiti
     if kind is TimeLookup:
         times = [(tp, probe.timestamp_ms) for tp, probe in asked if isinstance(probe, TimeLookup)]
         return _insist(state, lambda: reader.offsets_for_times(times))
+    if kind is Cleaning:
+        topics = _insist(state, lambda: reader.describe({tp.topic for tp, _ in asked})).topics
+        return [topics[tp.topic].compacted if tp.topic in topics else None for tp, _ in asked]
     requests = [ReadRequest(tp, probe.offset, probe.max_records) for tp, probe in asked if isinstance(probe, Read)]
     return _insist(state, lambda: reader.read(requests))
 

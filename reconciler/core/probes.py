@@ -38,6 +38,11 @@ class TimeLookup:
 
 
 @dataclass(frozen=True, slots=True)
+class Cleaning:
+    """Whether log compaction may have removed records (cleanup.policy). Answer: bool, or None if it cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """The first records at or after ``offset``, about ``max_records`` at most. Answer: Chunk.
 
@@ -65,8 +70,8 @@ class Chunk:
     out_of_range: bool = False
 
 
-Probe = Edges | TimeLookup | Read
-Answer = Range | int | None | Chunk
+Probe = Edges | TimeLookup | Cleaning | Read
+Answer = Range | int | bool | None | Chunk
 Round = tuple[Probe, ...]
 
 T = TypeVar("T")
@@ -84,6 +89,14 @@ def ask_lookup(timestamp_ms: int) -> Search[int | None]:
     """One time lookup in a round of its own."""
     (answer,) = yield (TimeLookup(timestamp_ms),)
     return as_lookup(answer)
+
+
+def ask_cleaning() -> Search[bool | None]:
+    """Whether the log is compacted, in a round of its own."""
+    (answer,) = yield (Cleaning(),)
+    if answer is not None and not isinstance(answer, bool):
+        raise TypeError(f"whether the log is compacted was asked, the answer is {answer!r}")
+    return answer
 
 
 def ask_read(offset: int, max_records: int) -> Search[Chunk]:

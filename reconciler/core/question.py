@@ -48,7 +48,7 @@ class Question:
     ``anchor_lag``: offsets between the anchor's record and the stored offset (a tracker that ran a while ago); all of
     them may be records that were processed. ``hints``: offsets that may hold the anchor; tried, never trusted.
     ``compacted``: whether the destination topic is compacted, which can remove a first copy and leave a later one; None
-    if unknown: then a gap in the numbering is taken for one.
+    if unknown: then the log is asked where it matters; if it does not tell, a gap in the numbering is taken for one.
     """
 
     stored: StoredOffset | None

@@ -38,6 +38,7 @@ from reconciler.core.probes import (
     TimeLookup,
     as_lookup,
     as_range,
+    ask_cleaning,
     ask_edges,
     ask_lookup,
     ask_read,
@@ -277,6 +278,8 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
     if settled and question.compacted is not False:
         front = max(bounds.start, bounds.safe - 1)
         doubtful = scan.gap or (bounds.begin > front and (yield from has_gap(front, bounds.begin)))
+        if doubtful and question.compacted is None:
+            doubtful = (yield from ask_cleaning()) is not False
     # A payload's time does not tell by the Kafka timestamp whether a record's first copy lay in front of the log.
     hidden = doubtful or (bounds.start > 0 and not question.identity.record_time)
     budget = question.limits.tail_records

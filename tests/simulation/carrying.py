@@ -44,7 +44,8 @@ def carry_out(case: Case) -> World:
         headers = () if made.id is None else (("id", made.id),)
         record = part.append(stamp, made.key, made.value, headers, append_time=case.append_time)
         delivered[record.offset] = index
-    _clean(part, case.cleaned, case.drops_tombstones)
+    if case.cleaned:
+        _clean(part, case.cleaned, case.drops_tombstones)
     part.delete_before(case.deleted)
     return World(log, delivered, {record.offset: delivered[record.offset] for record in part.records})
 

@@ -23,7 +23,7 @@ from reconciler.core.anchors import (
     fingerprint,
     record_timestamp,
 )
-from reconciler.core.probes import Answer, Edges, Probe, Range, TimeLookup
+from reconciler.core.probes import Answer, Cleaning, Edges, Probe, Range, TimeLookup
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
@@ -250,6 +250,8 @@ def _reply(part: MemoryPartition, probe: Probe) -> Answer:
         return Range(part.start, part.end)
     if isinstance(probe, TimeLookup):
         return part.lookup(probe.timestamp_ms)
+    if isinstance(probe, Cleaning):
+        return part.compacted
     return part.read(probe.offset, probe.max_records)
 
 

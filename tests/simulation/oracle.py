@@ -119,7 +119,8 @@ def is_in_doubt(case: Case, world: World) -> bool:
         return False
     has_gap = len(front) < first - part.start
     cut = part.start > 0 and not is_surely_processed(case, front[0])
-    return cut or case.compacted is True or (case.compacted is None and has_gap)
+    cleaned = case.compacted or (case.compacted is None and case.cleaned > 0)
+    return cut or (cleaned and has_gap)
 
 
 def time_of(case: Case, made: Made) -> int | None:

@@ -115,5 +115,5 @@ class Tally:
         ]
         for length, counts in sorted(self.by_length.items()):
             lines.append(f"{summary(f'n <= {2**length}', counts)}{2 * length + 4:14}")
-        lines.append(f"over 2·log2(n) + 4, n >= 8: {self.over_limit.total()} {sorted(self.over_limit)[:5] or ''}")
+        lines.append(f"over 2·log2(n) + 4, n >= 64: {self.over_limit.total()} {sorted(self.over_limit)[:5] or ''}")
         return lines

@@ -61,5 +61,5 @@ class Trial:
 
     @property
     def limit(self) -> float:
-        """The most probes outside of scans that a log of this length may take. One read holds 8 records anyway."""
-        return 2 * log2(max(8, self.length)) + 4
+        """The most probes outside of scans that a log of this length may take. The least of reads takes 64 records."""
+        return 2 * log2(max(64, self.length)) + 4

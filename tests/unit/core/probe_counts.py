@@ -15,7 +15,7 @@ from statistics import median
 from stories import BY_EVENT_TIME, BY_INCREASING_ID, HERE, HERE_TOPIC, PLACE, Rec, anchor_of, event, log_of
 
 from reconciler.core.anchors import Identity, StoredOffset
-from reconciler.core.probes import Answer, Edges, Probe, Range, Read, TimeLookup
+from reconciler.core.probes import Answer, Cleaning, Edges, Probe, Range, Read, TimeLookup
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
@@ -44,6 +44,8 @@ class CachedLookups:
         if isinstance(probe, TimeLookup):
             place = bisect_left(self._stamps, probe.timestamp_ms)
             return self._part.records[place].offset if place < len(self._stamps) else None
+        if isinstance(probe, Cleaning):
+            return self._part.compacted
         return self._part.read(probe.offset, probe.max_records)
 
 
