@@ -1,4 +1,4 @@
-"""A real broker's log and the one in memory are the same to the engine; and what only a real broker can do."""
+"""What only a real broker can do: large batches, many partitions, going away. For its log see test_broker_model.py."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from reconciler.readers.kafka import KafkaLogReader
-from reconciler.readers.memory import MemoryLog
 
 pytestmark = pytest.mark.system
 
 BEGIN = 1_700_000_000_000
-ONE_SEGMENT = {"segment.ms": "10000000000000"}
-"""A marker is dated now; behind back-dated records that would begin a new segment (``segment.ms`` is a week)."""
 
 
 def producer_of(cluster: KafkaCluster, **settings: Any) -> Any:
@@ -59,155 +56,6 @@ def read_all(log: LogReader, tp: TopicPartition, offset: int, most: int = 1_000)
         found += [told(record) for record in chunk.records]
         offset = chunk.next_offset
     return found
-
-
-# ---------------------------------------------------------------- the same content on both
-
-
-class Twin:
-    """Writes the same records to a topic of a cluster and to memory."""
-
-    def __init__(self, cluster: KafkaCluster, topic: str, partitions: int) -> None:
-        self.cluster = cluster
-        self.topic = topic
-        cluster.create_topic(topic, partitions, ONE_SEGMENT)
-        self.memory = MemoryLog(cluster.cluster_id, {topic: partitions})
-        self._plain = producer_of(cluster, **{"linger.ms": 5})
-        self._transactional = producer_of(cluster, **{"transactional.id": topic})
-        self._transactional.init_transactions(30)
-
-    def write(self, partition: int, rng: random.Random, count: int, *, ends: str) -> None:
-        """``count`` records; ``ends`` is plain, commit or abort. Only a marker's time is not known before."""
-        producer = self._plain if ends == "plain" else self._transactional
-        if ends != "plain":
-            producer.begin_transaction()
-        log = self.memory.partition(self.topic, partition)
-        for _ in range(count):
-            stamp = BEGIN + rng.randrange(0, 40) * 1_000
-            key = rng.choice((None, b"", b"key %d" % rng.randrange(9)))
-            value = rng.choice((None, b"", rng.randbytes(rng.randrange(1, 300))))
-            headers = [("id", rng.randbytes(4)), ("none", None), ("id", b"")][: rng.randrange(4)]
-            producer.produce(self.topic, value, key, partition=partition, timestamp=stamp, headers=headers)
-            log.append(stamp, key, value, tuple(headers))
-        if ends == "plain":
-            assert producer.flush(30) == 0
-            return
-        producer.flush(30)
-        if ends == "commit":
-            producer.commit_transaction(30)
-        else:
-            producer.abort_transaction(30)
-        log.append_marker(NOW_OR_LATER)
-        # The coordinator answers before it writes the marker: other records could still get in front of it.
-        deadline = time.monotonic() + 30
-        while self.cluster.end_offsets(self.topic)[partition] < log.end:
-            assert time.monotonic() < deadline, "the marker did not come"
-
-    def delete(self, partition: int, before: int) -> None:
-        self.cluster.delete_records(self.topic, partition, before)
-        self.memory.partition(self.topic, partition).delete_before(before)
-
-    def places(self) -> list[TopicPartition]:
-        return [TopicPartition(self.topic, number) for number in range(len(self.memory.partitions))]
-
-
-NOW_OR_LATER = BEGIN + 10**10
-"""A marker's time in memory: later than every record, as on the broker, and than every time asked."""
-
-
-@pytest.fixture(scope="module")
-def twin(clusters) -> Twin:
-    """Plain batches, transactions, aborted ones, ties, disorder, deleted prefixes; one emptied, one always empty."""
-    rng = random.Random(20260101)
-    made = Twin(clusters.destination, f"twin-{time.monotonic_ns()}", 5)
-    for partition in range(4):
-        for _ in range(7):
-            made.write(partition, rng, rng.randrange(1, 9), ends=rng.choice(("plain", "commit", "abort")))
-    made.delete(1, 6)
-    made.delete(2, made.memory.partition(made.topic, 2).end // 2)
-    made.delete(3, made.memory.partition(made.topic, 3).end)
-    return made
-
-
-def test_edges_are_the_same(twin: Twin, reader: KafkaLogReader) -> None:
-    places = twin.places()
-    assert reader.log_starts(places) == twin.memory.log_starts(places)
-    assert reader.log_ends(places) == twin.memory.log_ends(places)
-    described = reader.describe([twin.topic, "no-such-topic"])
-    assert described.cluster_id == twin.cluster.cluster_id
-    assert described.topics.keys() == {twin.topic}
-    assert described.topics[twin.topic].partitions == (0, 1, 2, 3, 4)
-    assert described.topics[twin.topic].topic_id
-
-
-def test_time_lookups_are_the_same(twin: Twin, reader: KafkaLogReader) -> None:
-    times = [0, BEGIN - 1, *(BEGIN + 500 * step for step in range(82)), BEGIN + 10**7]
-    asked = [(tp, stamp) for tp in twin.places() for stamp in times]
-    there, here = reader.offsets_for_times(asked), twin.memory.offsets_for_times(asked)
-    wrong = [(*question, a, b) for question, a, b in zip(asked, there, here, strict=True) if a != b]
-    assert wrong == []
-    assert len(set(there)) >= 8
-
-
-def test_lookups_equal_the_admin_clients(twin: Twin, reader: KafkaLogReader) -> None:
-    from confluent_kafka import TopicPartition as KafkaPartition
-    from confluent_kafka.admin import OffsetSpec
-
-    def admin(spec: Any) -> list[int]:
-        asked = {KafkaPartition(tp.topic, tp.partition): spec for tp in twin.places()}
-        answers = twin.cluster.admin().list_offsets(asked, request_timeout=10)
-        found = {tp.partition: answer.result(10).offset for tp, answer in answers.items()}
-        return [found[number] for number in range(len(asked))]
-
-    places = twin.places()
-    assert list(reader.log_starts(places).values()) == admin(OffsetSpec.earliest())
-    assert list(reader.log_ends(places).values()) == admin(OffsetSpec.latest())
-    for stamp in (BEGIN, BEGIN + 20_000, BEGIN + 39_000):
-        found = reader.offsets_for_times([(tp, stamp) for tp in places])
-        assert [-1 if offset is None else offset for offset in found] == admin(OffsetSpec.for_timestamp(stamp))
-
-
-@pytest.mark.parametrize("partition", range(5))
-def test_reads_at_every_offset_are_the_same(twin: Twin, reader: KafkaLogReader, partition: int) -> None:
-    tp = TopicPartition(twin.topic, partition)
-    log = twin.memory.partition(twin.topic, partition)
-    offsets = range(log.start, log.end)
-    first = reader.read([ReadRequest(tp, offset, 3) for offset in offsets])
-    for offset, chunk in zip(offsets, first, strict=True):
-        wanted = [told(record) for record in log.read(offset, 3).records]
-        assert [told(record) for record in chunk.records] == wanted[: len(chunk.records)]
-        assert bool(chunk.records) == bool(wanted)
-        assert chunk.next_offset > offset
-    assert read_all(reader, tp, log.start) == read_all(twin.memory, tp, log.start)
-
-
-@pytest.mark.parametrize("partition", range(5))
-def test_outside_of_the_log_is_out_of_range_and_its_end_is_empty(
-    twin: Twin, reader: KafkaLogReader, partition: int
-) -> None:
-    tp = TopicPartition(twin.topic, partition)
-    log = twin.memory.partition(twin.topic, partition)
-    outside = [offset for offset in (log.start - 1, log.end + 1, log.end + 1_000) if offset >= 0]
-    chunks = reader.read([ReadRequest(tp, offset, 5) for offset in outside])
-    assert [(chunk.out_of_range, list(chunk.records)) for chunk in chunks] == [(True, [])] * len(outside)
-    (at_end,) = reader.read([ReadRequest(tp, log.end, 5)])
-    assert (at_end.out_of_range, list(at_end.records), at_end.next_offset) == (False, [], log.end)
-
-
-def test_findings_are_the_same(twin: Twin, reader: KafkaLogReader) -> None:
-    inquiries = {}
-    for tp in twin.places():
-        for record in twin.memory.partitions[tp].records:
-            digest = fingerprint(record.key, record.value)
-            anchor = Anchor(record.offset + 900, record.timestamp_ms, None, digest, "a")
-            question = Question(StoredOffset(record.offset + 901, anchor), twin.cluster.cluster_id, None)
-            inquiries[tp, record.offset] = Inquiry(tp, lambda question=question: reconcile(question))
-    there = run(reader, inquiries, clock=time.monotonic)
-    here = run(twin.memory, inquiries, clock=time.monotonic)
-    assert len(inquiries) > 60
-    assert {key: found.finding for key, found in there.found.items()} == {
-        key: found.finding for key, found in here.found.items()
-    }
 
 
 # ---------------------------------------------------------------- large and many
