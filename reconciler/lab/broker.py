@@ -46,6 +46,7 @@ class Broker:
         self._name = name
         self._jars = jars
         self._child: Child | None = None
+        self._frozen = False
 
     # ------------------------------------------------------------ life
 
@@ -62,13 +63,20 @@ class Broker:
     def pause(self) -> None:
         """Freeze it: connections stay open, nothing is answered."""
         self.process.pause()
+        self._frozen = True
 
     def resume(self) -> None:
         self.process.resume()
+        self._frozen = False
 
     @property
     def running(self) -> bool:
         return self._child is not None and self._child.running
+
+    @property
+    def answers(self) -> bool:
+        """True if it runs and is not frozen."""
+        return self.running and not self._frozen
 
     @property
     def process(self) -> Child:
@@ -124,6 +132,7 @@ class Broker:
     def launch(self, settings: Mapping[str, str], *, heap: str, log_level: str, detached: bool) -> None:
         """Begin to run; whether it answers is for the cluster to find out."""
         command = java_command(self._jars, "kafka.Kafka", str(self._write(settings)), heap=heap, log_level=log_level)
+        self._frozen = False
         self._child = Child(f"Cluster {self._name}", command, self.log, cwd=self.directory, detached=detached)
 
     def forget(self) -> None:

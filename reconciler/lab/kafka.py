@@ -137,7 +137,7 @@ class KafkaCluster:
     def admin(self) -> Any:
         """An admin client of this cluster (confluent_kafka's), one for all callers."""
         if self._admin is None:
-            self._admin = _admin_client(self.bootstrap)
+            self._admin = admin_client(self.bootstrap)
         return self._admin
 
     def create_topic(
@@ -271,7 +271,7 @@ class KafkaCluster:
         from confluent_kafka import KafkaException
 
         # Another broker may still name one that has just died: only its own answer counts.
-        admin = self.admin() if len(self.brokers) == 1 else _admin_client(broker.address)
+        admin = self.admin() if len(self.brokers) == 1 else admin_client(broker.address)
         try:
             described = admin.describe_cluster(request_timeout=2).result(timeout=3)
             if described.cluster_id != self.cluster_id:
@@ -348,7 +348,8 @@ def _new_id() -> str:
     return text
 
 
-def _admin_client(bootstrap: str) -> Any:
+def admin_client(bootstrap: str) -> Any:
+    """A new admin client that looks again soon and complains to nobody."""
     from confluent_kafka.admin import AdminClient
 
     quiet = {"log_level": 0, "error_cb": _ignore, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from reconciler.core.errors import Unreachable
 from reconciler.lab.broker import java_command
-from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.kafka import KafkaCluster, admin_client
 from reconciler.lab.processes import Child
 
+T = TypeVar("T")
 _SECONDS = 60
 
 
@@ -55,34 +56,43 @@ def prefer(cluster: KafkaCluster, topic: str, first: Mapping[int, int]) -> None:
 
 
 def elect(cluster: KafkaCluster, topic: str, *, unclean: bool = False) -> None:
-    """Give the preferred replicas the lead; with ``unclean``, where nobody leads, any replica that lives."""
-    from confluent_kafka import ElectionType, KafkaError, TopicPartition
+    """Give the preferred replicas the lead, once they may have it; with ``unclean``, where nobody leads, any replica
+    that lives, whatever it lacks."""
+    from confluent_kafka import ElectionType, TopicPartition
 
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
-    asked = [TopicPartition(topic, number) for number in _known(cluster, topic)]
-    # Without its own timeouts: in confluent-kafka 2.16 the call fails on them ("more argument specifiers than …").
-    answers = cluster.admin().elect_leaders(kind, asked).result(_SECONDS)
-    for place, error in answers.items():
-        if error is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
-            raise Unreachable(f"Partition {place.partition} of {topic} got no new leader: {error.str()}.")
 
     def done() -> bool:
-        known = _known(cluster, topic).values()
-        return all(each.leader == each.replicas[0] or (unclean and each.leader >= 0) for each in known)
+        known = _known(cluster, topic)
+        if all(each.leader == each.replicas[0] or (unclean and each.leader >= 0) for each in known.values()):
+            return True
+        asked = [TopicPartition(topic, number) for number in known]
+        # Without its own timeouts: in confluent-kafka 2.16 the call fails on them ("more argument specifiers than …").
+        cluster.admin().elect_leaders(kind, asked).result(_SECONDS)  # a refusal may be one for the moment: see above
+        return False
 
     await_that(cluster, done, f"the new leaders of {topic}")
 
 
-def await_that(cluster: KafkaCluster, condition: Callable[[], bool], what: str) -> None:
+def await_that(cluster: KafkaCluster, condition: Callable[[], T | None], what: str) -> T:
     """Wait until it is so; fails when a minute has passed or the last broker has died."""
     living = next(broker for broker in cluster.brokers if broker.running)
-    living.process.wait_until(condition, _SECONDS, what)
+    return living.process.wait_until(condition, _SECONDS, what)
 
 
 def _known(cluster: KafkaCluster, topic: str) -> Mapping[int, Any]:
-    """The topic's partitions as the cluster knows them now."""
-    partitions: Mapping[int, Any] = cluster.admin().list_topics(topic, timeout=10).topics[topic].partitions
-    return partitions
+    """The partitions as all brokers that answer know them: one that was away may know old things for a while."""
+    return await_that(cluster, lambda: _agreed(cluster, topic), f"agreement on {topic}")
+
+
+def _agreed(cluster: KafkaCluster, topic: str) -> Mapping[int, Any] | None:
+    views: list[Mapping[int, Any]] = []
+    for broker in cluster.brokers:
+        if broker.answers:
+            # A new client knows one broker only, so that is the one it asks.
+            views.append(admin_client(broker.address).list_topics(topic, timeout=10).topics[topic].partitions)
+    same = {repr([(n, each.leader, each.replicas, sorted(each.isrs)) for n, each in sorted(v.items())]) for v in views}
+    return views[0] if len(same) == 1 else None
 
 
 def _first_replicas(cluster: KafkaCluster, topic: str, first: Mapping[int, int]) -> bool:
