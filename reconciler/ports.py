@@ -97,12 +97,14 @@ class Row:
 
     ``anchor_lag``: offsets between the anchor's record and the stored offset that may hold processed records, where the
     store knows it: 0 for a pair that belongs together though a gap parts their numbers. None: the numbers tell.
+    ``note``: why the row has no anchor, as the end of a sentence, where the store knows more than that.
     """
 
     key: TopicPartition
     stored: StoredOffset
     version: str
     anchor_lag: int | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ def open_store(
     """The store at ``address``; nothing is contacted or created yet.
 
     ``kafka_client`` is the destination's client settings (librdkafka properties), for the stores that live there.
-    ``anchors`` is the address of the store that keeps anchors for one with no room for them ([anchors] store).
+    ``anchors`` is the address of the store that keeps anchors for one with no room for them, and what ``track`` copied
+    of a group's commits ([anchors] store).
     Raises ConfigError for an unknown scheme, an address the scheme does not understand, and a client package that is
     not installed.
     """
@@ -67,11 +68,12 @@ def open_store(
         )
     module = importlib.import_module(scheme.module)
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client)
-    if anchors is None or store.capabilities.keeps_anchors:
+    able = store.capabilities
+    if anchors is None or (able.keeps_anchors and not able.translated_by_mirror):
         return store
-    from reconciler.stores.paired import PairedStore
+    from reconciler.stores.paired import paired
 
-    return PairedStore(store, open_store(anchors, kafka_client=kafka_client))
+    return paired(store, open_store(anchors, kafka_client=kafka_client), kafka_client)
 
 
 def _unknown(name: str | None) -> ConfigError:

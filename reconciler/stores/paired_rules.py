@@ -1,0 +1,126 @@
+"""Which anchor belongs to which stored offset, where the two are kept in different stores. Pure.
+
+For one row there may be two kept anchors: the *main* one, and one *aside* that an interrupted write left (see
+``paired``). Each was made for one stored offset, its own ``StoredOffset.offset``, and is believed only as follows.
+
+By offset, for rows that say nothing but a number (``by_offset``):
+
+- made for the very offset that is stored: the pair is exact. Its anchor names the last record before that offset,
+  although a gap may part the two numbers.
+- made for an older one: it lags. The job had processed the anchor's record when it stored the older offset, and has
+  gone on since; the difference bounds what it has processed behind the anchor.
+- made for a later one: the stored offset went back since, and the anchor's record may not have been processed from
+  where it is now. The two do not belong together.
+- An anchor aside is believed in an exact pair only: it may be in another cluster's numbering than the row.
+
+By cluster, for a group's commits at a cluster that a mirror syncs them to (``by_cluster``): the row's number is
+always that cluster's own, while what ``track`` copied from the source's group has the source's numbers. So an anchor
+of this cluster pairs by offset, and an anchor of another one is a copy, which speaks with its own offset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.ports import Row, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The rows of the anchor store that concern one row of the job's."""
+
+    main: Row | None = None
+    aside: Row | None = None
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(row for row in (self.main, self.aside) if row is not None)
+
+
+Pairing = Callable[[TopicPartition, Row | None, Kept], Row | None]
+"""From a row of the job's store (None: it has none) and what is kept for it to the row that both are together."""
+
+
+def token(own: Row | None, kept: Kept) -> str:
+    """A version that changes whenever one of the rows does."""
+    return json.dumps([row and row.version for row in (own, kept.main, kept.aside)], separators=(",", ":"))
+
+
+def by_offset(key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+    """A bare row with the anchor that belongs to it, by the offset that the anchor was made for."""
+    if own is None:
+        return None
+    found = pair(own.stored.offset, kept)
+    return _joined(own, kept, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The anchor of a stored offset and by how many offsets it lags, or why there is none."""
+
+    anchor: Anchor | None = None
+    lag: int = 0
+    why: str = ""
+    written_at_ms: int | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        return self.anchor is not None and self.lag == 0
+
+
+def pair(offset: int, kept: Kept) -> Found:
+    """The kept anchor that belongs to a bare stored offset."""
+    for row in kept.rows:
+        if row.stored.offset == offset:
+            return Found(row.stored.anchor, written_at_ms=row.stored.written_at_ms)
+    if offset < 0 or kept.main is None or kept.main.stored.anchor is None:
+        return Found()
+    made_for, anchor = kept.main.stored.offset, kept.main.stored.anchor
+    if made_for > offset:
+        return Found(why=f"its anchor was made for the later offset {made_for}: the stored offset went back since")
+    if anchor.is_bare:
+        return Found(why=f"when its anchor was made, for offset {made_for}, no record was there to name")
+    return Found(anchor, offset - made_for, written_at_ms=kept.main.stored.written_at_ms)
+
+
+def _joined(own: Row, kept: Kept, found: Found) -> Row:
+    at_ms = own.stored.written_at_ms
+    if at_ms is None and found.anchor is not None:
+        at_ms = found.written_at_ms
+    stored = StoredOffset(own.stored.offset, found.anchor, at_ms)
+    lag = None if found.anchor is None else found.lag
+    return replace(own, stored=stored, version=token(own, kept), anchor_lag=lag, note=found.why or own.note)
+
+
+def by_cluster(here: Callable[[], str]) -> Pairing:
+    """The rule for a group's commits at the cluster whose id ``here`` gives."""
+
+    def joined(key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+        anchors = [row for row in kept.rows if row.stored.anchor is not None]
+        if not anchors:
+            return None if own is None else replace(own, version=token(own, kept))
+        cluster = here()
+        copy = kept.main if kept.main in anchors and not _is_of(kept.main, cluster) else None
+        if own is None:
+            return copy and Row(key, copy.stored, token(None, kept), anchor_lag=0)
+        if copy is not None and (own.stored.anchor is None or _is_later(copy, own)):
+            return _joined(own, kept, Found(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
+        if own.stored.anchor is not None:
+            return replace(own, version=token(own, kept))
+        ours = [row for row in anchors if _is_of(row, cluster) and row.stored.offset <= own.stored.offset]
+        best = max(ours, key=lambda row: row.stored.offset, default=kept.main)
+        return _joined(own, kept, pair(own.stored.offset, Kept(best)))
+
+    return joined
+
+
+def _is_of(row: Row | None, cluster: str) -> bool:
+    return row is not None and row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster
+
+
+def _is_later(one: Row, other: Row) -> bool:
+    times = [row.stored.written_at_ms for row in (one, other)]
+    return times[0] is not None and (times[1] is None or times[0] > times[1])
