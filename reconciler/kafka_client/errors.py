@@ -201,7 +201,7 @@ def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
     name = next((name for name in _FILES if name in text), None)
     if name is not None and (unreadable := _file(name, client)) is not None:
         return unreadable
-    hint = _FILES[name] if name is not None else f"Correct it under {SECTION}."
+    hint = _FILES[name] if name is not None else f"Correct {SECTION}."
     if misspelt := re.match(r'No such configuration property: "([^"]+)"', text):
         near = difflib.get_close_matches(misspelt[1], _PROPERTIES, 1, cutoff=0.8)
         hint = f"Did you mean {near[0]}? {hint}" if near else hint

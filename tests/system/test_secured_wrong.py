@@ -178,17 +178,17 @@ UNUSABLE = [
         "Java's own",
         lambda secured, _: _with(secured.scram, sasl_jaas_config=f'ScramLoginModule password="{secured.password}";'),
         "Java JAAS configuration is not supported",
-        "Correct it under [destination.client]",
+        "Correct [destination.client]",
         code=2,
     ),
     Wrong(
         "value",
         scram(security_protocol="SASL-SSL"),
         'Invalid value "SASL-SSL" for configuration property "security.protocol"',
-        "Correct it under [destination.client]",
+        "Correct [destination.client]",
         code=2,
     ),
-    Wrong("half a login", scram(sasl_username=""), "sasl.username", "Correct it under [destination.client]", code=2),
+    Wrong("half a login", scram(sasl_username=""), "sasl.username", "Correct [destination.client]", code=2),
 ]
 """Settings that the client library does not even begin with."""
 
