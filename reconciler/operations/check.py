@@ -264,6 +264,8 @@ def _missing(at: Place) -> Found:
 
 def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[Verdict]) -> PartitionPlan:
     finding, by_hand, cost = found.finding, False, (found.probes, found.rounds)
+    if at.selected.row is not None and at.selected.row.note:
+        finding = replace(finding, detail=f"{finding.detail}; {at.selected.row.note}")
     if by_person is not None:
         detail = f"set by hand to {by_person.finding.resume_offset}; found: {finding.detail}"
         finding, by_hand = replace(by_person.finding, verdict=finding.verdict, detail=detail), True

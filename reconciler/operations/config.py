@@ -319,7 +319,7 @@ def _jobs(tables: list[Any]) -> tuple[Job, ...]:
             name=table.text("name", required=True),
             group=table.text("group", required=True),
             topics=tuple(topics),
-            store=table.text("store", required=True),
+            store=_with_saves(table),
             identity=identity_from_spec(
                 identity.text("timestamp", "record"),
                 identity.text("id", "none"),
@@ -332,6 +332,17 @@ def _jobs(tables: list[Any]) -> tuple[Job, ...]:
         _refuse_twins(job, jobs)
         jobs.append(job)
     return tuple(jobs)
+
+
+def _with_saves(table: _Table) -> str:
+    """The job's store address, with ``saves`` as a part of it: which offset of a batch the job stores."""
+    address: str = table.text("store", required=True)
+    saves = table.choice("saves", ("", "from", "until"), "")
+    if not saves:
+        return address
+    if re.search(r"[?&]saves=", address):
+        raise ConfigError(f"{table._where('saves')} is given in the store's address too.", hint="Give it once.")
+    return f"{address}{'&' if '?' in address else '?'}saves={saves}"
 
 
 def _refuse_twins(job: Job, others: list[Job]) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.core.question import Limits, Question
+from reconciler.core.question import Limits, Question, StartAt
 from reconciler.operations.config import Config, Job
-from reconciler.operations.selection import Selected, anchor_lag, by_key, is_own, select
+from reconciler.operations.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
 from reconciler.ports import ClusterInfo, OffsetStore, Row, TopicPartition
 
 StoreOpener = Callable[[str], OffsetStore]
+
+NOTHING_READ = -1
+"""The stored offset of a partition of which nothing was processed (a sentinel)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Place:
     @property
     def is_new(self) -> bool:
         """True if the job has read nothing from it yet."""
-        return self.selected.stored is None or self.selected.stored.is_sentinel
+        return is_unread(self.selected.stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +116,18 @@ def source_cluster(jobs: Sequence[GatheredJob], destination: str) -> str | None:
 def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -> Question:
     """What to ask about one place."""
     row = place.selected.row
-    anchor = row.stored.anchor if row else None
+    stored = row.stored if row else None
+    anchor, new = stored.anchor if stored else None, config.policy.new
+    if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
+        # The job did have a place, in front of every record: it must not be moved to where new partitions begin.
+        stored, new = StoredOffset(NOTHING_READ), StartAt()
     return Question(
-        stored=row.stored if row else None,
+        stored=stored,
         cluster_id=cluster_id,
         topic_id=place.topic_id,
         identity=place.job.identity,
         limits=limits,
-        new=config.policy.new,
+        new=new,
         by_row_time=config.policy.no_anchor == "row-time",
         anchor_lag=anchor_lag(row, place.source, cluster_id, translated=place.translated) if row else 0,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),

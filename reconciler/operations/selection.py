@@ -45,6 +45,16 @@ def is_own(row: Row, cluster_id: str) -> bool:
     return row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster_id
 
 
+def is_unread(stored: StoredOffset | None) -> bool:
+    """True if nothing of the partition was processed: no row, a sentinel, or offset 0 of a log with no record to name.
+
+    What ``track`` keeps for the last of these is the numbering alone.
+    """
+    if stored is None or stored.is_sentinel:
+        return True
+    return stored.offset == 0 and stored.anchor is not None and stored.anchor.is_bare
+
+
 def _written(row: Row) -> int:
     return -1 if row.stored.written_at_ms is None else row.stored.written_at_ms
 
@@ -52,14 +62,15 @@ def _written(row: Row) -> int:
 def anchor_lag(row: Row, source: TopicPartition, cluster_id: str, *, translated: bool) -> int:
     """Offsets between the anchor's record and the stored offset, where both are in one numbering; else 0.
 
-    A row of the destination's name with the source's anchor is one whose offset MirrorMaker translated; in a store
-    that MirrorMaker writes (``translated``), so is every row with the source's anchor.
+    A store that knows what it was made for says it. Else the numbers tell: a row of the destination's name with the
+    source's anchor is one whose offset MirrorMaker translated; in a store that MirrorMaker writes (``translated``), so
+    is every row with the source's anchor.
     """
     anchor = row.stored.anchor
+    if anchor is not None and row.anchor_lag is not None:
+        return row.anchor_lag
     if anchor is None or anchor.offset is None or anchor.names is not Names.LAST:
         return 0
-    if row.anchor_lag is not None:
-        return row.anchor_lag
     same_numbering = (row.key == source and not translated) or anchor.cluster_id == cluster_id
     return row.stored.offset - anchor.offset - 1 if same_numbering else 0
 
@@ -73,11 +84,12 @@ def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool) -> b
     """True if a planned row changes the store.
 
     A row that is right where the job will look stays as it is. A partition that starts at the earliest needs no row: it
-    will start there whenever it is asked, also after retention has moved the earliest.
+    will start there whenever it is asked, also after retention has moved the earliest. Where the job had stored offset
+    0 it gets one all the same, whatever the job does without.
     """
     if row.resume_offset is None:
         return False
     if row.verdict is Verdict.NEW and not row.set_by_hand:
-        return writes_new
+        return writes_new or row.stored_offset == 0
     in_place = selected.row is not None and selected.row.key.topic == row.topic
     return not (row.verdict is Verdict.MATCH and in_place and row.stored_offset == row.resume_offset)

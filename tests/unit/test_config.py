@@ -267,3 +267,22 @@ def test_two_jobs_that_share_stored_offsets(complaint) -> None:
 
 def test_a_plan_that_would_expire_at_once(complaint) -> None:
     assert "at least" in complaint(LEAST.replace("[[jobs]]", '[policy]\nplan_expires = "0s"\n[[jobs]]'))
+
+
+@pytest.mark.parametrize(
+    ("store", "address"),
+    [
+        ("zookeeper://z/kafka?layout=consumers", "zookeeper://z/kafka?layout=consumers&saves=from"),
+        ("files:/srv/manifests", "files:/srv/manifests?saves=from"),
+    ],
+)
+def test_which_offset_of_a_batch_is_stored_becomes_a_part_of_the_address(load: Load, store: str, address: str) -> None:
+    text = LEAST.replace("sqlite:///offsets.db", store)
+    assert load(text).jobs[0].store == store
+    assert load(text + 'saves = "from"\n').jobs[0].store == address
+
+
+def test_which_offset_of_a_batch_is_stored_is_said_once_and_in_known_words(complaint: Callable[..., str]) -> None:
+    assert 'saves = "first" is not one of' in complaint(LEAST + 'saves = "first"\n')
+    twice = LEAST.replace("sqlite:///offsets.db", "files:/srv?saves=until") + 'saves = "from"\n'
+    assert "given in the store's address too" in complaint(twice)

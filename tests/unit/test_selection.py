@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.plan import PartitionPlan
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.operations.selection import Selected, anchor_lag, by_key, is_written, select
+from reconciler.operations.selection import Selected, anchor_lag, by_key, is_unread, is_written, select
 from reconciler.ports import Row, TopicPartition
 
 SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
@@ -122,6 +124,22 @@ def test_only_an_anchor_of_the_last_record_can_lag() -> None:
         assert lag(row(SOURCE, 50, THERE, offset=10, names=names)) == 0
 
 
+def test_a_store_that_knows_what_an_anchor_was_made_for_says_how_much_it_lags() -> None:
+    """A gap parts the numbers of an exact pair, and what names the next record may lag as well."""
+    assert lag(replace(row(SOURCE, 50, THERE, offset=44), anchor_lag=0)) == 0
+    assert lag(replace(row(SOURCE, 50, THERE, offset=44, names=Names.NEXT), anchor_lag=6)) == 6
+    assert lag(replace(row(SOURCE, 50), anchor_lag=6)) == 0
+
+
+def test_offset_zero_of_a_log_without_records_is_unread_and_so_is_a_sentinel() -> None:
+    assert is_unread(None)
+    assert is_unread(StoredOffset(-1))
+    assert is_unread(StoredOffset(0, Anchor(cluster_id=THERE)))
+    assert not is_unread(StoredOffset(0))
+    assert not is_unread(StoredOffset(1, Anchor(cluster_id=THERE)))
+    assert not is_unread(StoredOffset(0, Anchor(offset=0, timestamp_ms=5, names=Names.NEXT)))
+
+
 # ---------------------------------------------------------------- writing
 
 
@@ -154,6 +172,11 @@ def test_a_match_that_a_person_moved_is_written() -> None:
 @pytest.mark.parametrize("writes_new", [True, False])
 def test_a_new_partition_is_written_as_the_policy_needs(writes_new: bool) -> None:
     assert is_written(planned(Verdict.NEW, 0, None), Selected(None, None), writes_new=writes_new) is writes_new
+
+
+def test_a_job_that_stood_at_offset_zero_gets_a_row_whatever_the_policy_for_new_partitions() -> None:
+    unread = Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
+    assert is_written(planned(Verdict.NEW, 3, unread), Selected(unread, None), writes_new=False)
 
 
 def test_a_new_partition_that_a_person_set_is_always_written() -> None:
