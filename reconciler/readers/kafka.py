@@ -130,14 +130,15 @@ class KafkaLogReader:
         """Put the log's start in place of a "none" that is not proven.
 
         A broker answers from the first segment that ever held so new a record, even if all such records of it were
-        deleted (DeleteRecords; it keeps the segment for minutes), and then says "none" whatever the later segments
-        hold. The log's largest timestamp, deleted segments included, tells.
+        deleted (DeleteRecords; it keeps the segment for minutes) or compacted away (an emptied batch keeps its largest
+        timestamp, an emptied segment counts as new as its file), and then says "none" whatever the later segments hold.
+        The log's largest timestamp, deleted segments included, tells.
         """
         if not silent:
             return
         places = [asked[index][0] for index in silent]
         starts, ends = self.log_starts(places), self.log_ends(places)
-        doubtful = [index for index in silent if 0 < starts[asked[index][0]] < ends[asked[index][0]]]
+        doubtful = [index for index in silent if starts[asked[index][0]] < ends[asked[index][0]]]
         latest = self._latest_times([asked[index][0] for index in doubtful])
         for index in doubtful:
             tp, timestamp_ms = asked[index]
@@ -146,7 +147,10 @@ class KafkaLogReader:
                 answers[index] = starts[tp]
 
     def _latest_times(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """The largest timestamp a log has held (KIP-734); None where the broker is too old to say."""
+        """The largest timestamp a log has held (KIP-734).
+
+        None where the broker is too old to say, or cannot, as the batch with that timestamp has been emptied.
+        """
         from confluent_kafka.admin import OffsetSpec
 
         if not partitions:
@@ -158,7 +162,8 @@ class KafkaLogReader:
         for place, future in answers.items():
             tp = TopicPartition(place.topic, place.partition)
             try:
-                found[tp] = future.result().timestamp
+                newest = future.result().timestamp
+                found[tp] = None if newest < 0 else newest
             except KafkaException as error:
                 if error.args[0].code() not in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
                     raise self._lookup_failed(error, tp.topic, tp.partition) from error

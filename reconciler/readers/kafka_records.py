@@ -22,6 +22,11 @@ from reconciler.ports import ReadRequest, TopicPartition
 log = logging.getLogger(__name__)
 
 
+GOES_ON = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.MSG_SIZE_TOO_LARGE})
+"""Errors after which the client reads on. It says that a message is too large whenever a response held no record,
+as over batches that the log cleaner has emptied, once it has made its fetches as large as it can."""
+
+
 class KafkaRecord:
     """One consumed message as a ``core.anchors.Record``. Everything is taken out when asked for, most never is."""
 
@@ -159,7 +164,7 @@ class Gathering:
             place.ended_at = message.offset()
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             place.gone = True
-        elif message.error().retriable() or code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        elif message.error().retriable() or code in GOES_ON:
             return False  # the client goes on by itself; the stall or the deadline decides
         else:
             needs = Needs(topic=f'Read on topic "{message.topic()}"')

@@ -34,6 +34,11 @@ class MemoryPartition:
     _cleaned_to: int = 0
     _last_data: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for record in self.records:
+            self.segments[-1].add(Batch(record.offset, record.offset, record.stamp, [record]))
+            self.end = max(self.end, record.offset + 1)
+
     # ------------------------------------------------------------ writing
 
     def append(
@@ -142,6 +147,13 @@ class MemoryPartition:
 
     # ------------------------------------------------------------ asking
 
+    @property
+    def may_be_compacted(self) -> bool:
+        """True also if an offset is missing that no transaction explains."""
+        batches = [batch for segment in self.segments for batch in segment.batches]
+        written = sum(batch.last + 1 - max(batch.base, self.start) for batch in batches if batch.last >= self.start)
+        return self.compacted or written < self.end - self.start
+
     def lookup(self, timestamp_ms: int) -> int | None:
         """No record before the answer has a timestamp at or after ``timestamp_ms``; None: no record at all has.
 
@@ -206,7 +218,9 @@ class MemoryLog:
 
     def _info(self, name: str) -> TopicInfo:
         own = {tp.partition: log for tp, log in self.partitions.items() if tp.topic == name}
-        return TopicInfo(name, self.topic_ids[name], tuple(sorted(own)), any(log.compacted for log in own.values()))
+        return TopicInfo(
+            name, self.topic_ids[name], tuple(sorted(own)), any(log.may_be_compacted for log in own.values())
+        )
 
     def log_starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {tp: self.partitions[tp].start for tp in partitions}

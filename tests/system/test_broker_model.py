@@ -27,13 +27,6 @@ pytestmark = pytest.mark.system
 SEEDS = range(72)
 """As many of each kind of topic."""
 
-a_none_is_believed = pytest.mark.xfail(
-    strict=True, reason="a broker's 'none' is believed of logs from 0 on, though the log cleaner may be behind it"
-)
-a_client_gives_up = pytest.mark.xfail(
-    strict=True, reason="the client calls a message too large where the log cleaner emptied batches, and reads on"
-)
-
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaCluster]:
@@ -121,7 +114,6 @@ def test_lookups_are_the_same_and_never_overlook_a_record(reader: KafkaLogReader
     assert some_of(twin_differences.in_lookups(reader, never_compacted(twins))) == ""
 
 
-@a_none_is_believed
 def test_lookups_in_compacted_topics_are_the_same_and_never_overlook_a_record(
     reader: KafkaLogReader, twins: list[Twin]
 ) -> None:
@@ -151,7 +143,6 @@ def test_reads_from_every_offset_are_the_same(reader: KafkaLogReader, twins: lis
     assert some_of(twin_differences.in_reads(reader, twins)) == ""
 
 
-@a_client_gives_up
 def test_a_read_goes_over_batches_that_the_log_cleaner_emptied_again_and_again(
     broker: KafkaCluster, twins: list[Twin]
 ) -> None:
@@ -173,7 +164,6 @@ def test_searches_find_the_same_with_the_same_number_of_probes(reader: KafkaLogR
     assert some_of(twin_differences.in_findings(reader, never_compacted(twins))) == ""
 
 
-@a_none_is_believed
 def test_searches_in_compacted_topics_find_the_same_with_the_same_number_of_probes(
     reader: KafkaLogReader, twins: list[Twin]
 ) -> None:

@@ -142,3 +142,21 @@ def test_a_topic_that_was_deleted_is_gone_and_can_be_made_anew() -> None:
     (info,) = log.describe(["events"]).topics.values()
     assert (info.topic_id, info.partitions, info.compacted) == ("another id", (0,), True)
     assert log.partition("events", 0).end == 0
+
+
+def test_a_partition_made_of_records_is_looked_up_like_one_that_was_written() -> None:
+    made = MemoryPartition([MemoryRecord(3, 10), MemoryRecord(5, 20)], start=3)
+    assert (made.end, made.lookup(10), made.lookup(11), made.lookup(21)) == (6, 3, 5, None)
+    made.append(30)
+    assert made.lookup(21) == 6
+
+
+def test_a_hole_is_taken_for_compaction_unless_a_transaction_explains_it() -> None:
+    whole = written(10, 20)
+    whole.append_marker(30)
+    assert not whole.may_be_compacted
+    whole.delete_before(1)
+    assert not whole.may_be_compacted
+    assert MemoryPartition([MemoryRecord(0, 10), MemoryRecord(2, 20)]).may_be_compacted
+    whole.compact([1])
+    assert whole.may_be_compacted
