@@ -42,7 +42,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tools))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("RECONCILER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(artifacts.importlib.metadata, "version", lambda _: "4.2.0")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.2.0")
     return tools
 
 
@@ -147,7 +147,7 @@ def test_without_maven_it_says_so_when_maven_was_asked_for(tools: Path) -> None:
 
 
 def test_an_old_pyspark_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts.importlib.metadata, "version", lambda _: "3.5.7")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "3.5.7")
     with pytest.raises(ConfigError, match=r"PySpark 3\.5\.7 is installed, .* needs 4\.0 or newer"):
         fetch()
 
@@ -156,7 +156,7 @@ def test_an_absent_pyspark_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch
     def absent(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(artifacts.importlib.metadata, "version", absent)
+    monkeypatch.setattr(importlib.metadata, "version", absent)
     with pytest.raises(ConfigError, match="PySpark is not installed"):
         fetch()
 
@@ -178,7 +178,7 @@ def test_two_processes_do_not_fetch_at_once(mvn, tools: Path) -> None:
         "from reconciler import artifacts\n"
         "print(len(artifacts.spark_kafka_connector(lambda _: None, way='maven')))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(artifacts.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(artifacts.__file__).parents[2])}
     racers = [
         subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -1,0 +1,52 @@
+"""The Java that runs what was fetched."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from reconciler.core.errors import ConfigError
+
+MINIMUM_JAVA = 17
+
+
+def java_executable() -> Path:
+    """A Java that is new enough: that of JAVA_HOME, else the first on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    places = [os.path.join(home, "bin", "java")] if home else []
+    places += [found] if (found := shutil.which("java")) else []
+    too_old: list[str] = []
+    for place in places:
+        version = _java_version(place)
+        if version is not None and version >= MINIMUM_JAVA:
+            return Path(place)
+        if version is not None:
+            too_old.append(f"{place} is Java {version}")
+    what = f"Java {MINIMUM_JAVA} or newer is needed, and " + ("; ".join(too_old) or "there is none here")
+    raise ConfigError(
+        what + ".",
+        hint=f"Install one (Debian and Ubuntu: openjdk-{MINIMUM_JAVA}-jre-headless, Fedora: "
+        f"java-{MINIMUM_JAVA}-openjdk-headless, macOS: openjdk@{MINIMUM_JAVA}) and put it on the PATH, or set "
+        "JAVA_HOME.",
+    )
+
+
+def _java_version(executable: str) -> int | None:
+    """The feature release, 8 for "1.8"; None where nothing there runs as Java."""
+    try:
+        said = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(found[1]) if found else None
+
+
+def java_home(java: Path) -> dict[str, str]:
+    """What makes Maven and Spark use that very Java. A version manager's shim sits in no home: nothing then."""
+    real = java.resolve()
+    return {"JAVA_HOME": str(real.parent.parent)} if real.parent.name == "bin" else {}

@@ -1,0 +1,108 @@
+"""What belongs to each set of jars, by coordinates."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass
+
+from reconciler.core.errors import ConfigError
+
+KAFKA_VERSION = "4.1.0"
+ZOOKEEPER_VERSION = "3.9.5"
+GET_PYSPARK = "Install it with: pip install 'pyspark==4.2.0'."
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Coordinates ``group:artifact:version``, and what they need but shall not bring (``group:artifact``)."""
+
+    coordinates: tuple[str, ...]
+    exclusions: tuple[str, ...] = ()
+
+
+Recipe = tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """A set by its name in the cache. Recipes are tried in order; ``keep`` names the only artifacts wanted."""
+
+    name: str
+    title: str
+    recipes: tuple[Recipe, ...]
+    keep: tuple[str, ...] = ()
+    scala_library: bool = False
+
+    def definition(self) -> list[list[list[str]]]:
+        """What the manifest must repeat for a cached directory to be this set."""
+        return [[[*request.coordinates, "without", *request.exclusions] for request in r] for r in self.recipes]
+
+
+def kafka_set() -> JarSet:
+    artifacts = ("kafka_2.13", "kafka-tools", "connect-mirror", "connect-runtime")
+    kafka = tuple(f"org.apache.kafka:{artifact}:{KAFKA_VERSION}" for artifact in artifacts)
+    # Kafka asks for slf4j 1.7, its Jetty for 2.0: Maven would take the former, Ivy the latter. Naming the newer
+    # API and its binding makes both choose the same, and gives the servers' logs something to say.
+    logging = ("org.slf4j:slf4j-api:2.0.17", "org.slf4j:slf4j-simple:2.0.17")
+    return JarSet(
+        name=f"kafka-{KAFKA_VERSION}",
+        title=f"Kafka {KAFKA_VERSION} (54 MB)",
+        recipes=((Request(logging + kafka),),),
+        scala_library=True,
+    )
+
+
+def zookeeper_set() -> JarSet:
+    logging = ("org.slf4j:slf4j-api:2.0.17", "org.slf4j:slf4j-simple:2.0.17")
+    # The server asks for these two at run time, and its description of itself does not name them.
+    unnamed = ("io.dropwizard.metrics:metrics-core:4.1.12.1", "org.xerial.snappy:snappy-java:1.1.10.5")
+    server = f"org.apache.zookeeper:zookeeper:{ZOOKEEPER_VERSION}"
+    return JarSet(
+        name=f"zookeeper-{ZOOKEEPER_VERSION}",
+        title=f"ZooKeeper {ZOOKEEPER_VERSION} (5 MB)",
+        recipes=((Request((*logging, *unnamed, server), ("io.netty:*", "ch.qos.logback:*")),),),
+    )
+
+
+def connector_set(version: str) -> JarSet:
+    connector, token = "spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"
+    # Spark has these already, and two versions of them must not meet in one driver.
+    in_the_wheel = (
+        *("org.apache.hadoop:*", "org.scala-lang:*", "org.scala-lang.modules:*", "org.slf4j:*"),
+        *("at.yawk.lz4:*", "org.lz4:*", "org.xerial.snappy:*", "com.github.luben:*"),
+        *("com.google.code.findbugs:*", "org.apache.spark:spark-tags_2.13"),
+    )
+
+    def recipes(release: str) -> tuple[Recipe, Recipe]:
+        wanted = (f"org.apache.spark:{connector}:{release}",)
+        plain = (Request(wanted, in_the_wheel),)
+        # Some registries lack newer token providers. 4.0.0's passes for the later connectors: they ask it for
+        # delegation tokens only. The two are apart because Ivy's exclusions also strike what was asked for.
+        with_old_token = (
+            Request(wanted, (*in_the_wheel, f"org.apache.spark:{token}")),
+            Request((f"org.apache.spark:{token}:4.0.0",), (*in_the_wheel, "org.apache.kafka:*")),
+        )
+        return plain, with_old_token
+
+    # A connector of another minor version loads and then fails; another patch release of the same one fits.
+    first = ".".join(version.split(".")[:2]) + ".0"
+    releases = dict.fromkeys((version, first))
+    return JarSet(
+        name=f"spark-kafka-{version}",
+        title=f"Spark's Kafka connector {version} (10 MB)",
+        recipes=tuple(recipe for release in releases for recipe in recipes(release)),
+        keep=(connector, token, "kafka-clients", "commons-pool2"),
+    )
+
+
+def pyspark_version() -> str:
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        raise ConfigError("PySpark is not installed here.", hint=GET_PYSPARK) from None
+    if int(version.split(".")[0]) < 4:
+        raise ConfigError(
+            f"PySpark {version} is installed, and this product needs 4.0 or newer.",
+            hint=GET_PYSPARK,
+        )
+    return version
