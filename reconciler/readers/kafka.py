@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -29,6 +29,9 @@ from reconciler.kafka_client.connection import Connection
 from reconciler.kafka_client.errors import Needs
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.readers.kafka_records import Gathering, turns
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,7 @@ class KafkaLogReader:
         self._timeout_s = timeout_s
         self._connection = Connection(client, timeout_s=timeout_s, whose=who)
         self._consumers: dict[int, Consumer] = {}
+        self._admin: AdminClient | None = None
 
     # ------------------------------------------------------------ metadata
 
@@ -78,7 +82,7 @@ class KafkaLogReader:
         from confluent_kafka.admin import ConfigResource
 
         names = sorted(set(topics))
-        admin = self._connection.admin()
+        admin = self._administration()
         described, configs = {}, {}
         if names:
             described = admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
@@ -89,6 +93,7 @@ class KafkaLogReader:
         try:
             cluster_id = self._connection.describe_cluster(admin, DESCRIBE).cluster_id
         except KafkaException as error:
+            self._admin = None
             raise self._connection.failure(error, DESCRIBE) from error
         found: dict[str, TopicInfo] = {}
         for name, future in described.items():
@@ -156,8 +161,7 @@ class KafkaLogReader:
         if not partitions:
             return {}
         query = {KafkaPartition(tp.topic, tp.partition): OffsetSpec.max_timestamp() for tp in partitions}
-        admin = self._connection.admin()  # held: answers do not come to a client that is gone
-        answers = admin.list_offsets(query, request_timeout=self._timeout_s)
+        answers = self._administration().list_offsets(query, request_timeout=self._timeout_s)
         found: dict[TopicPartition, int | None] = {}
         for place, future in answers.items():
             tp = TopicPartition(place.topic, place.partition)
@@ -166,9 +170,16 @@ class KafkaLogReader:
                 found[tp] = None if newest < 0 else newest
             except KafkaException as error:
                 if error.args[0].code() not in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
+                    self._admin = None
                     raise self._lookup_failed(error, tp.topic, tp.partition) from error
                 found[tp] = None
         return found
+
+    def _administration(self) -> AdminClient:
+        """One client for all calls; a new one after a failure, as an old one waits longer and longer to reconnect."""
+        if self._admin is None:
+            self._admin = self._connection.admin()
+        return self._admin
 
     def _lookup_failed(self, error: KafkaException, topic: str, partition: int) -> ReconcilerError:
         needs = Needs(topic=f'Describe on topic "{topic}"')
@@ -239,6 +250,7 @@ class KafkaLogReader:
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
+        self._admin = None
 
 
 def _is_compacted(future: Any) -> bool | None:
