@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from reconciler.core.errors import ConfigError
 
+HBASE_VERSION = "2.6.1"
 KAFKA_VERSION = "4.1.0"
 ZOOKEEPER_VERSION = "3.9.5"
 GET_PYSPARK = "Install it with: pip install 'pyspark==4.2.0'."
@@ -61,6 +62,46 @@ def zookeeper_set() -> JarSet:
         name=f"zookeeper-{ZOOKEEPER_VERSION}",
         title=f"ZooKeeper {ZOOKEEPER_VERSION} (5 MB)",
         recipes=((Request((*logging, *unnamed, server), ("io.netty:*", "ch.qos.logback:*")),),),
+    )
+
+
+def hbase_set() -> JarSet:
+    """HBase with its Thrift 1 server, without what a server on local disk never uses (HDFS, YARN, web pages)."""
+    unused = (
+        *("org.apache.hadoop:hadoop-distcp", "org.apache.hadoop:hadoop-hdfs", "org.apache.hadoop:hadoop-yarn-client"),
+        *("org.apache.hadoop:hadoop-yarn-common", "org.apache.hbase.thirdparty:hbase-shaded-jersey"),
+        *("org.glassfish.web:*", "org.glassfish:*", "javax.servlet.jsp:*", "com.sun.jersey:*", "org.eclipse.jetty:*"),
+        *("com.sun.jersey.contribs:*", "com.github.pjfanning:*", "org.apache.curator:*", "org.apache.kerby:*"),
+        *("com.google.inject.extensions:*", "com.google.inject:*", "com.google.guava:*", "com.google.code.gson:*"),
+        *("com.nimbusds:*", "net.minidev:*", "org.apache.avro:*", "com.jcraft:*", "dnsjava:*", "org.jline:*"),
+        *("com.squareup.okhttp3:*", "io.netty:netty"),
+    )
+    # There is no Thrift server built for Hadoop 3. The plain one does not care, but its dependencies would.
+    of_the_server = tuple(
+        f"org.apache.hbase:{name}"
+        for name in (
+            "hbase-common",
+            "hbase-protocol",
+            "hbase-client",
+            "hbase-server",
+            "hbase-hadoop-compat",
+            "hbase-hadoop2-compat",
+        )
+    )
+    there_already = (
+        *("org.apache.hbase.thirdparty:*", "org.slf4j:*", "org.apache.commons:*", "org.apache.thrift:*"),
+        *("javax.servlet:*", "org.glassfish.web:*", "org.glassfish:*", "org.apache.yetus:*", "org.apache.hadoop:*"),
+    )
+    server = Request((f"org.apache.hbase:hbase-server:{HBASE_VERSION}-hadoop3",), unused)
+    thrift_server = Request((f"org.apache.hbase:hbase-thrift:{HBASE_VERSION}",), (*of_the_server, *there_already))
+    thrift = Request(
+        ("org.apache.thrift:libthrift:0.14.1",),
+        ("org.apache.tomcat.embed:*", "org.apache.httpcomponents:*", "javax.annotation:*", "org.slf4j:*"),
+    )
+    return JarSet(
+        name=f"hbase-{HBASE_VERSION}",
+        title=f"HBase {HBASE_VERSION} (77 MB)",
+        recipes=((server, thrift_server, thrift),),
     )
 
 
