@@ -22,6 +22,7 @@ COMMANDS = {
     "rollback": "put back what apply replaced",
     "hook": "check, correct, then become COMMAND: for the start of every job",
     "show": "a plan as a table, as Spark's startingOffsets, or as a page",
+    "track": "keep anchors for jobs that store bare offsets, while the source is alive",
     "anchors": "export or import stored offsets with their anchors, as JSON lines",
     "demo": "a whole failover on this machine, with real clusters",
 }

@@ -75,6 +75,16 @@ def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, 
     return PairedStore(store, anchors, pairing=by_cluster(_ClusterId(kafka_client or {})))
 
 
+def refuse_unable(anchors: OffsetStore) -> None:
+    """Raise ConfigError for a store that cannot keep other stores' anchors. Contacts nothing."""
+    able = anchors.capabilities
+    if not (able.writable and able.keeps_anchors) or able.translated_by_mirror:
+        raise ConfigError(
+            f"The store {anchors.address} cannot keep the anchors of other stores.",
+            hint="Choose another [anchors] store, for example sqlite:////srv/anchors.db.",
+        )
+
+
 class _ClusterId:
     """The id of the cluster that client settings lead to, asked for once, when first needed."""
 
@@ -132,12 +142,7 @@ class PairedStore:
     """
 
     def __init__(self, bare: OffsetStore, anchors: OffsetStore, *, pairing: Pairing = by_offset) -> None:
-        able = anchors.capabilities
-        if not (able.writable and able.keeps_anchors) or able.translated_by_mirror:
-            raise ConfigError(
-                f"The store {anchors.address} cannot keep the anchors of other stores.",
-                hint="Choose another [anchors] store, for example sqlite:////srv/anchors.db.",
-            )
+        refuse_unable(anchors)
         self._bare = bare
         self._anchors = anchors
         self._pairing = pairing

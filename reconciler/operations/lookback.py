@@ -1,0 +1,88 @@
+"""Which record of the source an anchor names, for a stored offset that says nothing but a number.
+
+The rule is the last record before the stored offset: the last one that was processed, whatever gap a transaction marker
+or compaction left behind it. Where compaction may have removed records in the gap that the destination still holds, the
+anchor is kept as made for the offset right behind its record, so that the gap counts as lag, and so as replay.
+
+Where no record is left before it, the record *at* the stored offset is as good: it was not processed, and everything
+before it was (``Names.NEXT``). It must be at that very offset, or in a log that is not compacted: else records between
+the two that only the destination still holds would be skipped. For the same reason nothing is named where retention has
+passed the stored offset.
+
+Offset 0 of a log with no record at it: nothing was processed, and there is nothing to name. What is kept then is the
+numbering alone (``Anchor.is_bare``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reconciler.core.anchors import Anchor, Identity, Names, Record, StoredOffset
+from reconciler.core.probes import Search, ask_edges, ask_read
+from reconciler.core.scan import last_before
+
+LONG_AGO = 0
+"""A time of writing (epoch ms) that is surely not later than the real one, where nothing better is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One stored offset, and the source's partition that it is an offset of. ``now_ms`` is the time of looking.
+
+    ``compacted``: whether compaction may have removed records; None if that is not known, which is taken for yes.
+    ``written_at_ms``: when the offset was stored, where the store knows.
+    """
+
+    offset: int
+    cluster_id: str
+    topic_id: str | None
+    compacted: bool | None
+    written_at_ms: int | None
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What to keep for a stored offset, or ``why`` there is nothing to keep, as the end of a sentence."""
+
+    kept: StoredOffset | None
+    why: str = ""
+
+
+def look_back(place: Place, identity: Identity) -> Search[Looked]:
+    """Find the record that an anchor for this place names."""
+    edges = yield from ask_edges()
+    offset, start, end = place.offset, edges.start, edges.end
+    if offset > end:
+        return Looked(None, f"the source's log ends at {end}, before the stored offset")
+    last = yield from last_before(offset, start)
+    if last is not None:
+        made_for = offset if place.compacted is False else last.offset + 1
+        return Looked(StoredOffset(made_for, _anchor(place, identity, last), _not_later(place, last)))
+    if offset < start:
+        return Looked(None, f"retention has removed the records around it: the source's log begins at {start}")
+    if offset < end:
+        chunk = yield from ask_read(offset, 1)
+        following = chunk.records[0] if chunk.records else None
+        if following is not None and (following.offset == offset or place.compacted is False):
+            anchor = replace(_anchor(place, identity, following), names=Names.NEXT)
+            return Looked(StoredOffset(offset, anchor, _not_later(place, None)))
+    if offset == 0:
+        numbering = Anchor(cluster_id=place.cluster_id, topic_id=place.topic_id)
+        return Looked(StoredOffset(0, numbering, _not_later(place, None)))
+    return Looked(None, "no record is left in the source's log before it, nor at it")
+
+
+def _anchor(place: Place, identity: Identity, record: Record) -> Anchor:
+    return identity.anchor_of(record, cluster_id=place.cluster_id, topic_id=place.topic_id)
+
+
+def _not_later(place: Place, last: Record | None) -> int:
+    """A time of writing that is not later than the real one: an offset is stored after its last record was made.
+
+    With a later one, a row that was only looked at late would pass for one that was written after a failover.
+    """
+    if place.written_at_ms is not None:
+        return place.written_at_ms
+    made_at = last.timestamp_ms if last is not None else None
+    return LONG_AGO if made_at is None else max(LONG_AGO, min(place.now_ms, made_at))

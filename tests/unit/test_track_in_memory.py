@@ -1,0 +1,735 @@
+"""Tracking jobs that store bare offsets, over logs and stores in memory, and what a failover then makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from bare import BareStore
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from in_memory import BASE, BEGIN, GROUP, NOW, Memory, content, found
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.plan import PartitionPlan
+from reconciler.core.verdicts import Verdict
+from reconciler.operations.check import Outside
+from reconciler.operations.track import ANCHORS, SOURCE, JobReport, Round, SourceSide, Tracker
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.readers.memory import MemoryLog
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired import PairedStore
+from reconciler.stores.paired_rules import by_cluster
+from reconciler.stores.paired_steps import aside_of
+
+EVENTS = TopicPartition("events", 0)
+ANCHORED = '[anchors]\nstore = "memory:anchors"\n'
+
+
+class GroupStore(MemoryStore):
+    """A group's commits as an unmodified consumer makes them, at a cluster that a mirror syncs to."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(translated_by_mirror=True)
+
+
+@dataclass
+class Trouble:
+    """Errors that stores and logs raise from now on, each so many times; by what is asked."""
+
+    waiting: dict[str, list[Exception]] = field(default_factory=dict)
+
+    def comes(self, what: str, *errors: Exception) -> None:
+        self.waiting[what] = list(errors)
+
+    def at(self, what: str) -> None:
+        if self.waiting.get(what):
+            raise self.waiting[what].pop(0)
+
+
+class TroubledStore:
+    def __init__(self, store: OffsetStore, name: str, trouble: Trouble, closed: list[str]) -> None:
+        self._store, self._name, self._trouble, self._closed = store, name, trouble, closed
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        self._trouble.at(f"read {self._name}")
+        return self._store.read(group, topics)
+
+    def write(self, group: str, changes: list[Change], *, reason: str, now_ms: int) -> WriteResult:
+        self._trouble.at(f"write {self._name}")
+        return self._store.write(group, changes, reason=reason, now_ms=now_ms)
+
+    def close(self) -> None:
+        self._closed.append(self._name)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+class TroubledLog(MemoryLog):
+    """A source that can be away."""
+
+    trouble: Trouble
+
+    def describe(self, topics: Iterable[str]) -> object:
+        self.trouble.at("describe")
+        return super().describe(topics)
+
+    def read(self, requests: object) -> object:
+        self.trouble.at("log")
+        return super().read(requests)
+
+
+class Tracked(Memory):
+    """A memory world with a source, a store of bare offsets (or of a group's commits) and a store of anchors."""
+
+    def __init__(self, memory: Memory, store: MemoryStore, partitions: int = 1) -> None:
+        super().__init__(memory.log, store, memory.folder)
+        self.source = TroubledLog("a", {"events": partitions})
+        self.source.trouble = self.trouble = Trouble()
+        self.anchors = MemoryStore(f"{store.address}-anchors")
+        self.closed: list[str] = []
+        self.stopping = False
+        self.seconds, self.step = 0.0, 1.0
+
+    # ------------------------------------------------------------ the source
+
+    def make(self, numbers: Iterable[int], partition: int = 0) -> None:
+        for number in numbers:
+            self.source.partition("events", partition).append(*content(number, partition))
+
+    def job_stores(self, offset: int | None, partition: int = 0, *, topic: str = "events", group: str = GROUP) -> None:
+        key = TopicPartition(topic, partition)
+        there = {row.key: row.version for row in self.store.read(group)}
+        if offset is not None or key in there:
+            new = None if offset is None else StoredOffset(offset)
+            assert self.store.write(group, [Change(key, there.get(key), new)], reason="job", now_ms=NOW).written
+
+    # ------------------------------------------------------------ tracking
+
+    def side(self) -> SourceSide:
+        def clock() -> float:
+            self.seconds += self.step
+            return self.seconds
+
+        return SourceSide(
+            reader=self.source,
+            open_store=lambda address: TroubledStore(self.store, address, self.trouble, self.closed),  # type: ignore[arg-type,return-value]
+            open_anchors=lambda: TroubledStore(self.anchors, ANCHORS, self.trouble, self.closed),  # type: ignore[arg-type,return-value]
+            monotonic=clock,
+            now_ms=lambda: NOW,
+            stopping=lambda: self.stopping,
+        )
+
+    def tracker(self, extra: str = "", jobs: str = "") -> Tracker:
+        config = self.config(ANCHORED + '[search]\ndeadline = "20s"\n' + extra, jobs)
+        return Tracker(config, config.jobs, self.side())
+
+    def track(self, tracker: Tracker | None = None) -> JobReport:
+        around = self.look(tracker)
+        assert not around.troubles
+        (job,) = around.jobs
+        return job
+
+    def look(self, tracker: Tracker | None = None) -> Round:
+        return (tracker or self.tracker()).round()
+
+    def kept(self, partition: int = 0, topic: str = "events") -> StoredOffset | None:
+        key = TopicPartition(topic, partition)
+        return next((row.stored for row in self.anchors.read(GROUP) if row.key == key), None)
+
+    # ------------------------------------------------------------ the failover
+
+    @property
+    def outside(self) -> Outside:
+        rule = {"pairing": by_cluster(lambda: "b")} if self.store.capabilities.translated_by_mirror else {}
+        return Outside(
+            self.log, lambda _: PairedStore(self.store, self.anchors, **rule), lambda: self.clock, lambda: NOW
+        )
+
+
+@pytest.fixture
+def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
+    return Tracked(memory, BareStore(f"{request.node.nodeid}-bare"))
+
+
+@pytest.fixture
+def group(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
+    return Tracked(memory, GroupStore(f"{request.node.nodeid}-group"))
+
+
+def named(number: int, offset: int | None = None) -> Anchor:
+    """The anchor of a record of the source."""
+    stamp, key, value = content(number)
+    return Anchor(number if offset is None else offset, stamp, None, fingerprint(key, value), "a", "a/events")
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_the_last_record_before_the_stored_offset_is_kept_as_made_for_it(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    assert (world.track().saved, world.track().saved) == (1, 0)
+    kept = world.kept()
+    assert kept is not None
+    assert (kept.offset, kept.anchor) == (7, named(6))
+
+
+def test_a_job_that_goes_on_is_followed(world: Tracked) -> None:
+    world.make(range(10))
+    tracker = world.tracker()
+    for offset in (3, 3, 8):
+        world.job_stores(offset)
+        report = world.track(tracker)
+        assert (report.exact, report.lagging, report.without) == (1, {}, {})
+        kept = world.kept()
+        assert kept is not None
+        assert (kept.offset, kept.anchor) == (offset, named(offset - 1))
+
+
+def test_a_gap_that_a_transaction_marker_left_makes_the_pair_no_less_exact(world: Tracked) -> None:
+    world.make(range(4))
+    for _ in range(3):
+        world.source.partition("events", 0).append_marker(BEGIN)
+    world.job_stores(7)
+    assert world.track().exact == 1
+    kept = world.kept()
+    assert kept is not None
+    assert (kept.offset, kept.anchor) == (7, named(3))
+
+
+def test_a_gap_that_compaction_left_counts_as_lag_for_the_destination_may_hold_what_was_there(world: Tracked) -> None:
+    world.make(range(10))
+    world.log.create("a.events", 1)
+    world.deliver(range(10))
+    part = world.source.partition("events", 0)
+    part.compacted = True
+    part.records = [record for record in part.records if record.offset not in (4, 5, 6)]
+    world.job_stores(7)
+    report = world.track()
+    assert list(report.lagging) == [EVENTS]
+    assert world.track().saved == 0
+    row = world.row()
+    assert found(row) == (Verdict.BOUNDED, 4)
+    assert row.replay_at_most == 3
+
+
+def test_nothing_processed_of_an_empty_log_keeps_the_numbering_alone(world: Tracked) -> None:
+    world.job_stores(0)
+    assert world.track().exact == 1
+    kept = world.kept()
+    assert kept is not None
+    assert (kept.offset, kept.anchor) == (0, Anchor(cluster_id="a", topic_id="a/events"))
+    assert kept.anchor is not None
+    assert kept.anchor.is_bare
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_a_job_that_had_processed_nothing_starts_at_the_earliest_record_whatever_new_partitions_do(
+    world: Tracked, policy: str
+) -> None:
+    world.job_stores(0)
+    world.track()
+    world.deliver(range(5))
+    extra = f'[policy]\nnew = "{policy}"\n'
+    assert found(world.row(extra)) == (Verdict.NEW, 0)
+    world.apply(extra)
+    assert [row.stored.offset for row in world.store.read(GROUP, ["a.events"])] == [0]
+    assert found(world.row(extra)) == (Verdict.MATCH, 0)
+
+
+def test_nothing_processed_although_records_are_there_names_the_next_one(world: Tracked) -> None:
+    world.make(range(5))
+    world.job_stores(0)
+    world.track()
+    kept = world.kept()
+    assert kept is not None
+    assert kept.anchor == replace(named(0), names=Names.NEXT)
+    world.deliver(range(5))
+    assert found(world.row()) == (Verdict.MATCH, 0)
+
+
+def test_retention_up_to_the_stored_offset_leaves_the_next_record_to_name(world: Tracked) -> None:
+    world.make(range(10))
+    world.source.partition("events", 0).delete_before(7)
+    world.job_stores(7)
+    assert world.track().exact == 1
+    world.deliver(range(2, 10))
+    row = world.row()
+    assert found(row) == (Verdict.MOVED, 5)
+    assert row.replay_exact == 0
+
+
+def test_retention_does_not_take_away_what_was_kept_for_the_same_offset(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    world.source.partition("events", 0).delete_before(10)
+    assert world.track().exact == 1
+    kept = world.kept()
+    assert kept is not None
+    assert kept.anchor == named(6)
+
+
+def test_retention_past_the_stored_offset_names_no_record_behind_it(world: Tracked) -> None:
+    """Records between the two may be on the destination still, and were not processed."""
+    world.make(range(10))
+    world.source.partition("events", 0).delete_before(8)
+    world.job_stores(6)
+    report = world.track()
+    assert "retention has removed the records around it" in report.without[EVENTS]
+    assert world.kept() is None
+
+
+def test_retention_past_a_job_that_went_on_leaves_it_the_older_anchor(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.job_stores(7)
+    world.source.partition("events", 0).delete_before(9)
+    report = world.track()
+    assert "retention has removed" in report.lagging[EVENTS]
+    assert report.age_ms == NOW - content(4)[0]
+    world.deliver(range(10))
+    row = world.row()
+    assert found(row) == (Verdict.BOUNDED, 5)
+    assert row.replay_at_most == 2
+
+
+def test_in_a_compacted_log_the_next_record_is_named_only_if_it_is_at_the_stored_offset(world: Tracked) -> None:
+    world.make(range(10))
+    part = world.source.partition("events", 0)
+    part.compacted = True
+    part.delete_before(5)
+    part.records = [record for record in part.records if record.offset > 6]
+    world.job_stores(5)
+    assert "no record is left" in world.track().without[EVENTS]
+    world.job_stores(7)
+    assert world.track().exact == 1
+
+
+def test_a_stored_offset_behind_the_logs_end_is_said_and_not_looked_up(world: Tracked) -> None:
+    world.make(range(5))
+    world.job_stores(9)
+    report = world.track()
+    assert report.without == {EVENTS: "the source's log ends at 5, before the stored offset"}
+
+
+def test_a_partition_that_the_source_does_not_have_is_said(world: Tracked) -> None:
+    world.job_stores(9, 4)
+    assert world.track().without == {TopicPartition("events", 4): "the source has no such partition"}
+
+
+def test_a_sentinel_needs_no_anchor(world: Tracked) -> None:
+    world.make(range(5))
+    world.job_stores(-1)
+    report = world.track()
+    assert (report.exact, report.saved, world.kept()) == (1, 0, None)
+
+
+def test_a_topic_made_anew_is_looked_at_anew_although_the_number_is_the_same(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    world.source.create("events", 1, topic_id="another")
+    world.make(range(20, 30))
+    assert world.track().saved == 1
+    kept = world.kept()
+    assert kept is not None
+    assert kept.anchor == replace(named(26, offset=6), topic_id="another")
+
+
+# ---------------------------------------------------------------- others who write
+
+
+def test_of_two_trackers_one_gives_way_and_is_right_the_next_time(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    first, second = world.tracker(), world.tracker()
+    world.track(first)
+    slow = world.anchors.read
+
+    def faster(group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        rows = slow(group, topics)
+        world.anchors.read = slow  # type: ignore[method-assign]
+        world.track(first)
+        return rows
+
+    world.job_stores(8)
+    world.anchors.read = faster  # type: ignore[method-assign]
+    report = world.track(second)
+    assert report.saved == 0
+    assert list(report.lagging) == [EVENTS]
+    assert world.track(second).exact == 1
+
+
+def test_an_offset_that_was_handed_over_under_the_same_name_is_left_alone(world: Tracked) -> None:
+    """With the identity policy the row holds the destination's number now; the source has a record there too."""
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    handed = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
+    store = PairedStore(world.store, world.anchors)
+    (row,) = store.read(GROUP)
+    store.write(GROUP, [Change(EVENTS, row.version, handed)], reason="apply", now_ms=NOW)
+    report = world.track()
+    assert (report.elsewhere, report.saved, report.without, report.exact) == ((EVENTS,), 0, {}, 0)
+    kept = world.kept()
+    assert kept is not None
+    assert kept.anchor == handed.anchor
+
+
+def test_an_offset_that_is_just_being_handed_over_is_left_alone(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    laid = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
+    world.anchors.write(GROUP, [Change(aside_of(EVENTS), None, laid)], reason="apply", now_ms=NOW)
+    world.job_stores(4)
+    assert world.track().elsewhere == (EVENTS,)
+
+
+def test_what_a_killed_handover_left_is_removed_once_the_job_has_gone_on(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    laid = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
+    world.anchors.write(GROUP, [Change(aside_of(EVENTS), None, laid)], reason="apply", now_ms=NOW)
+    assert world.track().exact == 1
+    assert len(world.anchors.read(GROUP)) == 2
+    world.job_stores(8)
+    assert world.track().exact == 1
+    assert [row.key for row in world.anchors.read(GROUP)] == [EVENTS]
+
+
+# ---------------------------------------------------------------- outages
+
+
+AWAY = Unreachable("It is away.")
+
+
+def test_a_source_that_is_away_for_a_moment_is_asked_again(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.trouble.comes("describe", AWAY, AWAY)
+    world.trouble.comes("log", AWAY)
+    assert world.track().exact == 1
+
+
+def test_a_source_that_stays_away_is_reported_with_what_is_known_without_it(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    tracker = world.tracker()
+    world.track(tracker)
+    world.job_stores(8)
+    world.step = 15
+    world.trouble.comes("describe", *[AWAY] * 50)
+    around = world.look(tracker)
+    assert around.troubles == {SOURCE: AWAY}
+    assert list(around.jobs[0].lagging) == [EVENTS]
+    world.trouble.comes("describe")
+    assert world.track(tracker).exact == 1
+
+
+@pytest.mark.parametrize("what", ["read memory:", f"read {ANCHORS}"])
+def test_a_store_that_is_away_is_asked_again_over_a_new_connection(world: Tracked, what: str) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    tracker = world.tracker()
+    world.closed.clear()
+    world.trouble.comes(what, AWAY)
+    assert world.track(tracker).exact == 1
+    assert world.closed == [what.removeprefix("read ")]
+
+
+def test_anchors_that_could_not_be_saved_are_saved_the_next_time(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    tracker = world.tracker()
+    world.trouble.comes(f"write {ANCHORS}", OutcomeUnknown("The answer got lost."))
+    around = world.look(tracker)
+    (error,) = around.troubles.values()
+    assert isinstance(error, OutcomeUnknown)
+    assert around.jobs[0].exact == 0
+    assert world.track(tracker).exact == 1
+
+
+TWO = "".join(
+    f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["events"]\nstore = "memory:{name}"\n'
+    for name in ("fast", "slow")
+)
+
+
+@pytest.mark.parametrize("error", [AWAY, Refused("It said no.")])
+def test_a_job_whose_store_fails_does_not_keep_the_others_waiting(world: Tracked, error: Exception) -> None:
+    world.make(range(10))
+    for group in ("fast", "slow"):
+        world.job_stores(7, group=group)
+    tracker = world.tracker(jobs=TWO)
+    world.step = 15
+    world.trouble.comes("read memory:fast", *[error] * 50)
+    around = world.look(tracker)
+    assert list(around.troubles) == ['the store of job "fast"']
+    assert [(job.job, job.known, job.exact) for job in around.jobs] == [("fast", False, 0), ("slow", True, 1)]
+
+
+def test_topics_that_one_job_may_not_see_do_not_keep_the_others_from_being_tracked(world: Tracked) -> None:
+    world.make(range(10))
+    for group in ("fast", "slow"):
+        world.job_stores(7, group=group)
+    world.trouble.comes("describe", Refused("Not allowed.", hint="Correct it under [destination.client]."))
+    around = world.look(world.tracker(jobs=TWO))
+    assert [(place, str(error)) for place, error in around.troubles.items()] == [
+        (f'{SOURCE}, for job "fast"', "Not allowed. Correct it under [source.client].")
+    ]
+    assert [job.exact for job in around.jobs] == [0, 1]
+
+
+def test_one_who_wants_to_stop_does_not_wait_for_an_outage_to_end(world: Tracked) -> None:
+    world.job_stores(7)
+    tracker = world.tracker()
+
+    def stop(what: str) -> None:
+        world.stopping = True
+        raise AWAY
+
+    world.trouble.at = stop  # type: ignore[method-assign]
+    around = world.look(tracker)
+    assert len(around.troubles) == 1
+    assert world.seconds < 20
+    assert world.look(tracker).jobs == ()
+
+
+# ---------------------------------------------------------------- configuration
+
+
+def test_what_keeps_its_anchors_itself_is_left_out(world: Tracked) -> None:
+    stores: Mapping[str, OffsetStore] = {"memory:fast": MemoryStore("kept"), "memory:slow": world.store}
+    config = world.config(ANCHORED, TWO)
+    side = replace(world.side(), open_store=lambda address: stores[address])
+    assert Tracker(config, config.jobs, side).left_out == ("fast",)
+    with pytest.raises(ConfigError, match="every job keeps its anchors itself"):
+        Tracker(config, config.chosen("fast"), side)
+
+
+def test_there_must_be_a_place_for_anchors_and_one_that_can_keep_them(world: Tracked) -> None:
+    config = world.config()
+    with pytest.raises(ConfigError, match=r"\[anchors\] store is missing"):
+        Tracker(config, config.jobs, world.side())
+    world.anchors = BareStore("unable")
+    with pytest.raises(ConfigError, match="cannot keep the anchors"):
+        world.tracker()
+
+
+def test_two_jobs_whose_anchors_could_not_be_told_apart_are_refused(world: Tracked) -> None:
+    with pytest.raises(ConfigError, match='"fast" and "slow" have one group and the topic "events"'):
+        world.tracker(jobs=TWO.replace('group = "slow"', 'group = "fast"'))
+
+
+# ---------------------------------------------------------------- failing over
+
+
+def test_a_tracked_job_fails_over_to_the_record_behind_its_last_one(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    world.deliver(range(3, 10))
+    row = world.row()
+    assert found(row) == (Verdict.MOVED, 4)
+    assert (row.stored_offset, row.replay_exact, row.record_offset) == (7, 0, 3)
+    world.apply()
+    assert {row.key.topic: row.stored.offset for row in world.store.read(GROUP)} == {"events": 7, "a.events": 4}
+    checked = world.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 4)
+    assert not checked.to_write
+
+
+def test_a_job_that_went_on_at_the_destination_is_left_where_it_is(world: Tracked) -> None:
+    """Nobody keeps anchors there: the pair lags, in the destination's own numbers."""
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    world.deliver(range(3, 10))
+    world.apply()
+    world.job_stores(6, topic="a.events")
+    checked = world.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 6)
+    assert not checked.to_write
+
+
+def test_a_source_that_is_tracked_late_does_not_pull_the_job_back(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.job_stores(7)
+    world.deliver(range(10))
+    world.apply()
+    world.job_stores(9, topic="a.events")
+    assert world.track().saved == 1
+    assert found(world.row()) == (Verdict.MATCH, 9)
+
+
+def test_a_job_that_went_back_to_the_source_and_is_tracked_there_speaks_from_there(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.deliver(range(3, 10))
+    world.apply()
+    later = NOW + 1_000
+    world.source.partition("events", 0).append(later, b"k", b"v")
+    world.log.partition("a.events", 0).append(later, b"k", b"v")
+    world.job_stores(11)
+    side = replace(world.side(), now_ms=lambda: later + 5)
+    config = world.config(ANCHORED)
+    assert Tracker(config, config.jobs, side).round().jobs[0].saved == 1
+    assert found(world.row()) == (Verdict.MOVED, 8)
+
+
+def test_a_lagging_pair_resumes_behind_its_record_and_counts_the_rest_as_replay(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.job_stores(8)
+    world.deliver(range(10))
+    row = world.row()
+    assert found(row) == (Verdict.BOUNDED, 5)
+    assert row.replay_at_most == 3
+
+
+def test_a_store_that_was_reset_is_not_given_the_anchor_of_where_it_was(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(8)
+    world.track()
+    world.job_stores(3)
+    world.deliver(range(10))
+    row = world.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert "stored without an anchor" in row.detail
+    assert row.detail.endswith("its anchor was made for the later offset 8: the stored offset went back since")
+
+
+def test_a_row_from_before_tracking_goes_by_its_own_time_where_that_is_allowed(memory: Memory) -> None:
+    world = Tracked(memory, BareStore(f"{memory.folder}-dated", dated=True))
+    world.deliver(range(10))
+    key = TopicPartition("events", 0)
+    legacy = StoredOffset(BASE + 6, None, content(5)[0])
+    world.store.write(GROUP, [Change(key, None, legacy)], reason="job", now_ms=NOW)
+    assert found(world.row()) == (Verdict.UNRESOLVED, None)
+    assert found(world.row('[policy]\nno_anchor = "row-time"')) == (Verdict.BOUNDED, 5)
+
+
+# ---------------------------------------------------------------- groups
+
+
+def test_what_was_copied_of_the_sources_group_leads_to_the_exact_offset(group: Tracked) -> None:
+    """The source's group is gone with it: the destination's has only what the mirror translated, or nothing."""
+    group.make(range(10))
+    group.job_stores(7)
+    group.track()
+    at_the_destination = Tracked(group, GroupStore(f"{group.folder}-destination"))
+    at_the_destination.anchors = group.anchors
+    at_the_destination.deliver(range(3, 10))
+    assert found(at_the_destination.row()) == (Verdict.MOVED, 4)
+    at_the_destination.job_stores(2, topic="a.events")  # as the mirror translated it: never ahead
+    row = at_the_destination.row()
+    assert (found(row), row.stored_offset) == ((Verdict.MOVED, 4), 7)
+    at_the_destination.apply()
+    assert found(at_the_destination.row()) == (Verdict.MATCH, 4)
+    at_the_destination.job_stores(6, topic="a.events")  # the consumer commits as ever, and no anchor
+    checked = at_the_destination.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 6)
+    assert not checked.to_write
+
+
+def test_with_one_name_on_both_sides_the_copy_leads_to_the_exact_offset_too(group: Tracked) -> None:
+    identity = '[topics]\npolicy = "identity"\n'
+    group.make(range(10))
+    group.job_stores(7)
+    group.track()
+    there = Tracked(group, GroupStore(f"{group.folder}-destination"))
+    there.anchors = group.anchors
+    there.log.create("events", 1)
+    there.deliver(range(3, 10), topic="events")
+    there.job_stores(2)
+    row = there.row(identity)
+    assert (found(row), row.stored_offset) == ((Verdict.MOVED, 4), 2)
+    there.apply(identity)
+    there.job_stores(6)
+    assert found(there.row(identity)) == (Verdict.MATCH, 6)
+    assert group.track().elsewhere == (EVENTS,)
+
+
+def test_an_anchor_that_a_commit_brings_is_kept_as_it_is(group: Tracked) -> None:
+    group.make(range(10))
+    own = StoredOffset(7, replace(named(6), id=b"from the job"), NOW - 5)
+    group.store.write(GROUP, [Change(EVENTS, None, own)], reason="job", now_ms=NOW)
+    group.trouble.comes("log", AssertionError("nothing needs to be read"))
+    assert group.track().exact == 1
+    assert group.kept() == own
+
+
+# ---------------------------------------------------------------- whatever the logs look like
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happened: per slot of the source's log a record (True) or a marker; what retention and the mirror did."""
+
+    slots: list[bool]
+    deleted: int
+    missing: int
+    tracked: int
+    stored: int
+
+
+def stories() -> st.SearchStrategy[Story]:
+    def with_slots(slots: list[bool]) -> st.SearchStrategy[Story]:
+        place = st.integers(0, len(slots))
+        return st.builds(Story, st.just(slots), place, place, place, place)
+
+    return st.lists(st.booleans(), min_size=1, max_size=24).flatmap(with_slots)
+
+
+def played(story: Story, folder: Memory) -> tuple[PartitionPlan, Tracked]:
+    log = MemoryLog("b", {"a.events": 1})
+    world = Tracked(Memory(log, folder.store, folder.folder), BareStore(f"{id(story)}-{id(log)}"))
+    part = world.source.partition("events", 0)
+    for number, is_record in enumerate(story.slots):
+        if is_record:
+            part.append(BEGIN + 10 * number, b"k", b"%d" % number)
+        else:
+            part.append_marker(BEGIN + 10 * number)
+    for record in part.records:
+        if record.offset >= story.missing:
+            log.partition("a.events", 0).append(record.timestamp_ms, record.key, record.value)
+    first, last = sorted((story.tracked, story.stored))
+    world.job_stores(first)
+    world.track()
+    world.job_stores(last)
+    part.delete_before(story.deleted)
+    world.look()
+    return world.row(), world
+
+
+@settings(max_examples=200, deadline=None)
+@given(story=stories())
+def test_no_story_of_source_mirror_and_tracker_skips_a_record_or_replays_more_than_it_says(
+    story: Story, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = Memory(MemoryLog("unused"), MemoryStore("unused"), tmp_path_factory.getbasetemp())
+    row, world = played(story, folder)
+    if row.resume_offset is None:
+        return
+    stored = max(story.tracked, story.stored)
+    records = world.log.partition("a.events", 0).records
+    numbers = {record.offset: int(record.value or b"") for record in records}
+    skipped = [number for offset, number in numbers.items() if offset < row.resume_offset and number >= stored]
+    again = [number for offset, number in numbers.items() if offset >= row.resume_offset and number < stored]
+    assert not skipped
+    assert row.replay_at_most is not None
+    assert len(again) <= row.replay_at_most
+    assert row.replay_exact in (None, len(again))
