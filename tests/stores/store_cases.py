@@ -1,5 +1,6 @@
 """The stores under test and what each may be asked, for the behaviour suite and its neighbours."""
 
+import functools
 import itertools
 import uuid
 from collections.abc import Callable
@@ -66,6 +67,21 @@ def kafka_case(bootstrap: str) -> Case:
         sentinels=False,
         deletes_single_rows=False,
     )
+
+
+@functools.cache
+def topic_of_rows(bootstrap: str) -> str:
+    """One topic for the whole run: stores of many groups share it, as they do in life."""
+    name = f"st-rows-{uuid.uuid4().hex}"
+    store = open_store(f"kafka-topic:{name}", kafka_client={"bootstrap.servers": bootstrap})
+    store.create()
+    store.close()
+    return name
+
+
+def kafka_topic_case(bootstrap: str) -> Case:
+    address = f"kafka-topic:{topic_of_rows(bootstrap)}"
+    return Case(lambda: open_store(address, kafka_client={"bootstrap.servers": bootstrap}), ("events", "a.events"))
 
 
 def put(store: OffsetStore, group: str, rows: dict, *, now_ms: int = NOW, reason: str = "test"):

@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from store_cases import NOW, Case, exists, kafka_case, memory_case, put, sqlite_case
+from store_cases import NOW, Case, exists, kafka_case, kafka_topic_case, memory_case, put, sqlite_case
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
@@ -35,13 +35,16 @@ SHAPES = {
 }
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("kafka-group", marks=pytest.mark.system)])
+IN_KAFKA = {"kafka-group": kafka_case, "kafka-topic": kafka_topic_case}
+
+
+@pytest.fixture(params=["memory", "sqlite", *(pytest.param(name, marks=pytest.mark.system) for name in IN_KAFKA)])
 def case(request, tmp_path) -> Case:
     if request.param == "memory":
         return memory_case()
     if request.param == "sqlite":
         return sqlite_case(tmp_path)
-    return kafka_case(request.getfixturevalue("clusters").destination.bootstrap)
+    return IN_KAFKA[request.param](request.getfixturevalue("clusters").destination.bootstrap)
 
 
 @pytest.fixture
