@@ -181,11 +181,12 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
     return finding(Verdict.BOUNDED, "resuming at the first record that may not have been processed")
 
 
-def remap(question: Question, earliest_ms: int, latest_ms: int) -> Search[Finding]:
+def remap(question: Question, earliest_ms: int | None, latest_ms: int | None) -> Search[Finding]:
     """Resume one destination partition by the times of all stored partitions (partition counts differ).
 
     Any unprocessed record, whichever partition it came from, has a time >= the earliest anchor's less the disorder;
-    a processed one has a time <= the latest anchor's plus the disorder.
+    a processed one has a time <= the latest anchor's plus the disorder. ``earliest_ms`` None: of some partition nothing
+    was read, so that only the log's start is safe. ``latest_ms`` None: nothing bounds what was processed.
     """
     judge = judge_by_time(question, earliest_ms, latest_ms)
     around = yield from look_around(question, earliest_ms, judge, absent=False)
@@ -193,6 +194,8 @@ def remap(question: Question, earliest_ms: int, latest_ms: int) -> Search[Findin
     # A record that lags behind its anchor may be in any partition.
     at_most = around.end - around.lower if question.anchor_lag else around.possibly
     detail = "partition counts differ: resuming by the earliest anchor's time over all partitions"
+    if earliest_ms is None:
+        detail = "partition counts differ, and no time bounds what was not read: resuming at the log's start"
     return Finding(
         Verdict.LOST if gone else Verdict.REMAPPED,
         around.lower,

@@ -21,7 +21,14 @@ from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Found, Inquiry, Progress, run
 from reconciler.operations.config import Config, Job
 from reconciler.operations.gather import GatheredJob, Place, StoreOpener, gather, question_of, source_cluster
-from reconciler.operations.repartition import all_in_place, old_in_silence, times_of
+from reconciler.operations.repartition import (
+    Span,
+    all_in_place,
+    earliest_anchor_ms,
+    has_more,
+    not_newer_than,
+    span_of,
+)
 from reconciler.operations.selection import is_written
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 
@@ -84,8 +91,8 @@ class _Check:
 def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
     """Find the verdict of every partition of ``jobs``; reads only.
 
-    Raises ``ConfigError`` for topics that exist nowhere and for a destination that is the source, ``Changed`` for topics
-    made anew meanwhile, ``Unreachable`` and ``Refused`` for clusters and stores.
+    Raises ``ConfigError`` for topics that exist nowhere and for a destination that is the source, ``Changed`` for
+    topics made anew meanwhile, ``Unreachable`` and ``Refused`` for clusters and stores.
     """
     by_hand = by_hand or ByHand()
     topics = {config.topics.destination_of(topic) for job in jobs for topic in job.topics}
@@ -119,7 +126,8 @@ def _refuse_made_anew(before: ClusterInfo, after: ClusterInfo) -> None:
         ids = [info.topic_id if info else None for info in (before.topics.get(name), after.topics.get(name))]
         if ids[0] != ids[1] or before.cluster_id != after.cluster_id:
             raise Changed(
-                f'The topic "{name}" was deleted or made anew while it was checked (its id was {ids[0]}, now {ids[1]}).',
+                f'The topic "{name}" was deleted or made anew while it was checked '
+                f"(its id was {ids[0]}, now {ids[1]}).",
                 hint="Run this again when the topics have settled.",
             )
 
@@ -158,8 +166,9 @@ def _ask_all(checking: _Check, gathered: Sequence[GatheredJob]) -> dict[Key, Fou
 
 
 def _has_fewer(places: Sequence[Place]) -> bool:
-    """True if the destination lacks a partition that the job has read from, and has not been handed over since."""
-    return any(not at.exists and not at.is_new for at in places) and not _is_handed_over(places)
+    """True if the destination lacks a partition that is stored, and the job has not been handed over since."""
+    stored = [at for at in places if at.selected.stored is not None]
+    return any(not at.exists for at in stored) and not all(at.is_new for at in stored) and not _is_handed_over(places)
 
 
 def _is_handed_over(places: Sequence[Place]) -> bool:
@@ -172,7 +181,11 @@ def _is_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found
     """True if the topic must be remapped. Where partitions merely look old, their replay bound is loosened instead."""
     existing = {at.destination: at.key for at in places if at.exists}
     questions = {tp: checking.questions[key] for tp, key in existing.items()}
-    old = old_in_silence(questions, checking.outside.reader)
+    if _has_more(checking, places, questions):
+        return True
+    reader = checking.outside.reader
+    earliest = earliest_anchor_ms(list(questions.values()))
+    old = {} if earliest is None else not_newer_than(earliest - 1, questions, reader)
     if old and not all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions):
         return True
     for tp, (start, end) in old.items():
@@ -184,23 +197,31 @@ def _is_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found
     return False
 
 
+def _has_more(checking: _Check, places: Sequence[Place], questions: Mapping[TopicPartition, Question]) -> bool:
+    """True if the destination has more partitions than are stored, and not because the topic grew."""
+    span = span_of({at.destination.partition: at.selected.stored for at in places})
+    if any(at.own for at in places) or not has_more(questions) or span is None or span.latest_ms is None:
+        return False
+    return bool(not_newer_than(span.latest_ms, questions, checking.outside.reader))
+
+
 def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:
     """Remap topics whose partitions do not correspond to the stored ones."""
-    spans: dict[Key, tuple[int, int, int]] = {}
+    spans: dict[Key, tuple[Span, int]] = {}
     found: dict[Key, Found] = {}
     for places in topics:
-        times = times_of([at.selected.stored for at in places])
+        span = span_of({at.destination.partition: at.selected.stored for at in places})
         keys = [at.key for at in places if at.exists]
-        if times is None:
-            detail = "partition counts differ, and some stored offsets have no time to go by"
+        if span is None:
+            detail = "partition counts differ, and a stored offset has no anchor to go by"
             found.update(dict.fromkeys(keys, Found(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)))
         else:
             lag = max(checking.questions[key].anchor_lag for key in keys)
-            spans.update(dict.fromkeys(keys, (min(times), max(times), lag)))
+            spans.update(dict.fromkeys(keys, (span, lag)))
 
     def start(question: Question, key: Key) -> Search[Finding]:
-        earliest, latest, lag = spans[key]
-        return remap(replace(question, anchor_lag=lag), earliest, latest)
+        span, lag = spans[key]
+        return remap(replace(question, anchor_lag=lag), span.earliest_ms, span.latest_ms)
 
     found.update(checking.ask(list(spans), start))
     return found

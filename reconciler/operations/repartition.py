@@ -1,13 +1,22 @@
 """Signs that the mirror did not keep records in their partitions, so that partition numbers mean nothing.
 
-MirrorMaker 2 keeps partitions. Another mirror, or a person who recreated the topic with another count, may not. Two
-signs: the destination has fewer partitions than there are stored offsets; or an anchor is not in its own partition
-while a partition without any stored offset holds records older than all anchors, which the job would have read.
+MirrorMaker 2 keeps partitions. Another mirror, or a person who recreated the topic with another count, may not. Then
+any record of the source can lie in any partition, and only times bound what is unprocessed. The signs:
+
+- *Fewer.* There is a stored offset for a partition that the destination lacks.
+- *More.* The destination has partitions with higher numbers than all that are stored, and one of them holds a record
+  that is not newer than the latest anchor. A topic that only grew has none: its new partitions began after the job last
+  looked, and their records are newer.
+- *As many.* A partition without a stored offset holds records older than all anchors, and some anchor is not in the
+  partition of its own number.
+
+What no sign tells: the source had more partitions than there are rows, and the job had no row for the last ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.question import Question
@@ -15,17 +24,40 @@ from reconciler.core.verdicts import Finding, Verdict
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 IN_ITS_PLACE = frozenset({Verdict.MATCH, Verdict.MOVED})
+FIRST_RECORDS = 16
+"""Records looked at from a partition's start: one dated years ahead must not hide how old the partition is."""
 
 
-def times_of(stored: Sequence[StoredOffset | None]) -> list[int] | None:
-    """The anchors' times of all partitions; None if one of them has none, or there is none.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The times of a topic's anchors, epoch ms.
 
-    A sentinel says that nothing of its partition was read: no time bounds what may be unprocessed then.
+    ``earliest_ms`` None: nothing was read of some partition, or its anchor has no time, so that no time bounds what is
+    unprocessed. ``latest_ms`` None: no time bounds what was processed.
     """
-    read = [item for item in stored if item is not None]
-    times = [item.anchor.timestamp_ms for item in read if item.anchor is not None]
-    known = [time for time in times if time is not None]
-    return known if known and len(known) == len(read) else None
+
+    earliest_ms: int | None
+    latest_ms: int | None
+
+
+def span_of(stored: Mapping[int, StoredOffset | None]) -> Span | None:
+    """The span of a topic's stored offsets by source partition; None where an offset has no anchor at all.
+
+    Partitions below the highest number that have no offset were not read either.
+    """
+    known = {number: row for number, row in stored.items() if row is not None}
+    if not known:
+        return None
+    read = [row for row in known.values() if not row.is_sentinel]
+    if any(row.anchor is None for row in read):
+        return None
+    times = [row.anchor.timestamp_ms for row in read if row.anchor is not None]
+    timed = [time for time in times if time is not None]
+    all_read = len(read) == max(known) + 1
+    return Span(
+        min(timed) if timed and all_read and len(timed) == len(times) else None,
+        max(timed) if timed and len(timed) == len(times) else None,
+    )
 
 
 def all_in_place(findings: Mapping[TopicPartition, Finding], questions: Mapping[TopicPartition, Question]) -> bool:
@@ -34,25 +66,38 @@ def all_in_place(findings: Mapping[TopicPartition, Finding], questions: Mapping[
     return all(findings[tp].verdict in IN_ITS_PLACE for tp in read_from)
 
 
-def old_in_silence(
-    questions: Mapping[TopicPartition, Question], reader: LogReader
+def has_more(questions: Mapping[TopicPartition, Question]) -> bool:
+    """True if the destination has partitions with higher numbers than all that have a stored offset."""
+    stored = [tp.partition for tp, question in questions.items() if question.stored is not None]
+    return bool(stored) and max(tp.partition for tp in questions) > max(stored)
+
+
+def not_newer_than(
+    latest_ms: int, questions: Mapping[TopicPartition, Question], reader: LogReader
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Partitions without a stored offset that begin with a record older than every anchor, with their [start, end).
+    """Partitions without a stored offset that hold a record of ``latest_ms`` or before, with their [start, end).
 
     A job that read the topic would have read them, unless it began at the latest, or they were numbered otherwise.
-    Reads one record a silent partition.
+    Looks at the first records of each.
     """
     silent = [tp for tp, question in questions.items() if question.stored is None]
-    times = times_of([question.stored for question in questions.values()])
-    if not silent or times is None:
+    if not silent:
         return {}
     starts, ends = reader.log_starts(silent), reader.log_ends(silent)
-    chunks = reader.read([ReadRequest(tp, starts[tp], 1) for tp in silent])
-    disorder = max(question.limits.max_disorder_ms for question in questions.values())
+    filled = [tp for tp in silent if starts[tp] < ends[tp]]
+    chunks = reader.read([ReadRequest(tp, starts[tp], FIRST_RECORDS) for tp in filled])
     found = {}
-    for tp, chunk in zip(silent, chunks, strict=True):
-        for record in chunk.records[:1]:
-            time = questions[tp].identity.timestamp_of(record)
-            if time is not None and time < min(times) - disorder:
-                found[tp] = (starts[tp], ends[tp])
+    for tp, chunk in zip(filled, chunks, strict=True):
+        times = [questions[tp].identity.timestamp_of(record) for record in chunk.records]
+        if any(time is not None and time <= latest_ms for time in times):
+            found[tp] = (starts[tp], ends[tp])
     return found
+
+
+def earliest_anchor_ms(questions: Sequence[Question]) -> int | None:
+    """The earliest stored anchor's time less the disorder; None where one has no time, or nothing is stored."""
+    anchors = [question.stored.anchor for question in questions if question.stored is not None]
+    times = [anchor.timestamp_ms for anchor in anchors if anchor is not None and anchor.timestamp_ms is not None]
+    if not times or len(times) < len(anchors):
+        return None
+    return min(times) - max(question.limits.max_disorder_ms for question in questions)
