@@ -1,0 +1,202 @@
+"""Anchors recorded into a topic of the source and carried by MirrorMaker with the data: they outlive the source.
+
+One source for both topic policies, each with a mirror of its own. It is killed before the first question is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import Ended, World, a_world
+
+from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.mirror import MirrorMaker
+from reconciler.layouts import topic_rows
+from reconciler.layouts.topic_rows import RowName
+from reconciler.ports import TopicPartition
+from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.recording import Recorder
+from reconciler.stores import kafka_topic_writer
+from reconciler.stores.registry import open_store
+
+pytestmark = pytest.mark.system
+
+BEGIN, RECORDS, DELETED, LAST = 1_600_000_000_000, 400, 100, 250
+GROUP = "readers"
+RIGHT = LAST - DELETED + 1
+"""The resume offset at the destination: the mirror began with record DELETED."""
+POLICIES = ("default", "identity")
+
+
+class Alias:
+    """The source under another name, so that a second mirror keeps its own books."""
+
+    def __init__(self, cluster: KafkaCluster, name: str) -> None:
+        self._cluster = cluster
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._cluster, attribute)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What one policy's mirror left at the destination when the source died."""
+
+    policy: str
+    alias: str
+    events: str
+    rows: str
+
+    @property
+    def there(self) -> str:
+        return self.events if self.policy == "identity" else f"{self.alias}.{self.events}"
+
+    @property
+    def rows_there(self) -> str:
+        return self.rows if self.policy == "identity" else f"{self.alias}.{self.rows}"
+
+
+def produce(source: KafkaCluster, topic: str) -> None:
+    from confluent_kafka import Producer
+
+    source.create_topic(topic)
+    producer = Producer({"bootstrap.servers": source.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(topic, b"value %d" % number, b"key %d" % number, partition=0, timestamp=BEGIN + number // 5)
+    assert producer.flush(30) == 0
+    source.delete_records(topic, 0, before=DELETED)
+
+
+def record(source: KafkaCluster, failed: Failed) -> None:
+    """What a recording job does with every batch, up to record LAST; then a batch that never comes to its commit."""
+    client = {"bootstrap.servers": source.bootstrap}
+    with closing(open_store(f"kafka-topic:{failed.rows}", kafka_client=client)) as store:
+        store.create()
+    recorder = Recorder(f"kafka-topic:{failed.rows}", GROUP, client, now_ms=lambda: BEGIN + 1_000_000)
+    for number in range(50, LAST + 1, 50):
+        at = TopicPartition(failed.events, 0)
+        last = LastRecord(at, number, BEGIN + number // 5, False, b"key %d" % number, b"value %d" % number)
+        recorder.store([last], BatchIdentity(), reason=f"batch {number}")
+    recorder.close()
+    loser = kafka_topic_writer.Writer(client, failed.rows, "another group", timeout_s=30)
+    loser._producer.begin_transaction()
+    loser._producer.produce(failed.rows, b'{"v":1,"s":7}', topic_rows.encode_key(RowName("another group", "x", 0)))
+    loser._producer.flush(30)
+    loser._producer.abort_transaction(30)
+
+
+@pytest.fixture(scope="module")
+def failed_over(clusters: Any, tmp_path_factory: Any, kafka_jars: Path) -> Iterator[dict[str, Failed]]:
+    folder, mark = tmp_path_factory.mktemp("mirrors"), uuid.uuid4().hex[:8]
+    destination = clusters.destination
+    with KafkaCluster("a", folder / "a", kafka_jars) as source, ExitStack() as mirrors:
+        made: dict[str, tuple[Failed, MirrorMaker]] = {}
+        for policy, alias in zip(POLICIES, ("a", "c"), strict=True):
+            failed = Failed(policy, alias, f"events-{policy}-{mark}", f"rows-{policy}-{mark}")
+            produce(source, failed.events)
+            record(source, failed)
+            topics, home = [failed.events, failed.rows], folder / policy
+            told = {"c.consumer.isolation.level": "read_committed"} if alias == "c" else {}
+            pair = (Alias(source, alias), destination)
+            mirror = MirrorMaker(*pair, topics, home, kafka_jars, policy=policy, properties=told)
+            made[policy] = (failed, mirrors.enter_context(mirror))
+        for failed, mirror in made.values():
+            mirror.wait_until_mirrored(failed.events, ends={0: RECORDS - DELETED})
+            mirror.wait_until_mirrored(failed.rows, ends={0: 5})
+        mirrors.close()
+        source.kill()
+        yield {policy: failed for policy, (failed, _) in made.items()}
+
+
+@pytest.fixture(params=POLICIES)
+def failed(request: Any, failed_over: dict[str, Failed]) -> Failed:
+    return failed_over[request.param]
+
+
+@pytest.fixture
+def world(clusters: Any, tmp_path: Path, failed: Failed, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
+    for made in a_world(clusters, tmp_path, failed.events, capsys):
+        made.address, made.group = f"kafka-topic:{failed.rows}", GROUP
+        yield made
+
+
+def last_value(world: World, topic: str, key: bytes) -> bytes | None:
+    """The latest record of a key, as a plain client reads it."""
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as KafkaPartition
+
+    settings = {"bootstrap.servers": world.cluster.bootstrap, "group.id": "unused", "enable.partition.eof": True}
+    with closing(Consumer({**settings, "isolation.level": "read_committed"})) as consumer:
+        consumer.assign([KafkaPartition(topic, 0, 0)])
+        found = {}
+        while (message := consumer.poll(30)).error() is None:
+            found[message.key()] = message.value()
+    return found[key]
+
+
+def exits(ended: Ended, code: int) -> Ended:
+    assert ended.code == code, ended.said
+    return ended
+
+
+def test_check_plan_apply_and_rollback_work_from_what_the_mirror_brought(world: World, failed: Failed) -> None:
+    source = 'alias = "a"' if failed.alias == "a" else f'alias = "{failed.alias}"'
+    config = world.config(world.job(id="none"), extra=f'[topics]\npolicy = "{failed.policy}"', source=source)
+    brought = last_value(world, failed.rows_there, topic_rows.encode_key(RowName(GROUP, failed.events, 0)))
+    assert brought is not None
+    assert json.loads(brought)["s"] == LAST + 1
+
+    exits(world.run("check", "-c", config), 3)
+    row = world.checked(config)[0]
+    assert (row["verdict"], row["stored_offset"], row["resume_offset"]) == ("moved", LAST + 1, RIGHT)
+    assert row["replay"] == {"at_most": 0, "exact": 0}
+    world.plan(config)
+    if failed.policy == "default":
+        # The topic of the destination's own rows is not there yet, and no command but the explicit one makes it.
+        told = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 6)
+        assert "reconciler anchors import -c FILE --job JOB /dev/null" in told.said
+        assert world.cluster.partitions(failed.rows) == 0
+        exits(world.run("anchors", "import", "-c", config, "--job", "clicks", "/dev/null"), 0)
+    exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
+
+    key = topic_rows.encode_key(RowName(GROUP, failed.there, 0))
+    written = json.loads(last_value(world, failed.rows, key) or b"null")
+    assert (written["v"], written["s"]) == (1, RIGHT)
+    assert (written["a"]["o"], written["a"]["t"]) == (RIGHT - 1, BEGIN + LAST // 5)
+    assert written["a"]["c"] == world.cluster.cluster_id
+    exits(world.run("check", "-c", config), 0)
+
+    exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
+    back = last_value(world, failed.rows, key)
+    assert back == (brought if failed.policy == "identity" else None), "to the byte"
+    assert world.checked(config)[0]["resume_offset"] == RIGHT
+    exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
+    exits(world.run("check", "-c", config), 0)
+
+
+def test_the_mirrored_topic_is_compacted_like_the_one_it_comes_from(world: World, failed: Failed) -> None:
+    from confluent_kafka.admin import ConfigResource
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, failed.rows_there)
+    found = world.cluster.admin().describe_configs([resource])[resource].result()
+    assert found["cleanup.policy"].value == "compact"
+
+
+def test_what_was_never_committed_at_the_source_comes_along_unless_the_mirror_is_told(
+    failed_over: dict[str, Failed], clusters: Any
+) -> None:
+    """Why the store's page says to have MirrorMaker read what is committed."""
+    found = {}
+    for policy, failed in failed_over.items():
+        client = {"bootstrap.servers": clusters.destination.bootstrap}
+        with closing(open_store(f"kafka-topic:{failed.rows}", kafka_client=client)) as store:
+            found[policy] = [row.stored.offset for row in store.read("another group")]
+    assert found == {"default": [7], "identity": []}
