@@ -78,14 +78,35 @@ def belongs(offset: int, node: Znode, beside: Znode, kept: Kept, *, shared: bool
     return node.mzxid in (beside.mzxid, kept.seen_zxid)
 
 
-def stored_with(offset: int, node: Znode, beside: Znode | None, *, shared: bool) -> tuple[StoredOffset, int | None]:
-    """The stored offset, and how far its anchor lags: None where the two belong together, or there is no anchor."""
-    if beside is None:
-        return StoredOffset(offset, None, node.mtime_ms), None
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A stored offset with its anchor, as far as the two say the same.
+
+    ``lag``: how far the anchor lags, None where the two belong together or there is no anchor. ``note``: why there is
+    no anchor although there is a znode for one, as the end of a sentence.
+    """
+
+    stored: StoredOffset
+    lag: int | None = None
+    note: str = ""
+
+
+def pair(offset: int, node: Znode, beside: Znode | None, *, shared: bool) -> Pair:
+    """What ``offset``, as ``node`` says, and the znode beside it mean together: A1 to A4."""
+    if beside is None or not beside.data:
+        return Pair(StoredOffset(offset, None, node.mtime_ms))
     kept = decode(beside.data)
     if belongs(offset, node, beside, kept, shared=shared):
-        return StoredOffset(offset, kept.anchor, kept.written_at_ms), None
+        return Pair(StoredOffset(offset, kept.anchor, kept.written_at_ms), note=_without(kept))
     anchor = kept.anchor
-    if anchor is None or anchor.offset is None or anchor.names is not Names.LAST:
-        return StoredOffset(offset, None, node.mtime_ms), None
-    return StoredOffset(offset, anchor, node.mtime_ms), offset - anchor.offset - 1
+    bare = StoredOffset(offset, None, node.mtime_ms)
+    if anchor is None:
+        return Pair(bare, note=_without(kept))
+    if anchor.offset is None or anchor.names is not Names.LAST:
+        return Pair(bare, note="the offset was written without one, after one that does not say how far it lags")
+    return Pair(StoredOffset(offset, anchor, node.mtime_ms), offset - anchor.offset - 1)
+
+
+def _without(kept: Kept) -> str:
+    """A znode of ours that holds a time and no anchor is nothing to wonder about."""
+    return "" if kept.anchor is not None or kept.offset is not None else kept.reason or ""

@@ -240,6 +240,7 @@ def znode(data: bytes = b"", *, at: int = 5, mtime_ms: int = 1000) -> Znode:
     return Znode(data, 0, 1, at, mtime_ms)
 
 
+AT = Anchor(9, 5, b"i", names=Names.NEXT)
 LAST = Anchor(8, 1700000000000, b"\x00id", "0" * 32, "cluster", "topic")
 
 
@@ -290,7 +291,8 @@ def test_any_bytes_are_read_without_an_exception(data):
 
 
 def read(offset, node, beside, *, shared=False):
-    return zookeeper_anchor.stored_with(offset, node, beside, shared=shared)
+    found = zookeeper_anchor.pair(offset, node, beside, shared=shared)
+    return found.stored, found.lag
 
 
 def written(stored, *, at, seen=None):
@@ -317,7 +319,7 @@ def test_an_offset_that_the_job_wrote_since_shows_how_far_its_anchor_lags(now, l
 @pytest.mark.parametrize(
     "anchor",
     [
-        Anchor(9, 5, b"i", names=Names.NEXT),
+        AT,
         Anchor(None, 5, names=Names.MAX_TIME),
         Anchor(None, 5, b"id without a place"),
         None,
@@ -337,10 +339,29 @@ def test_a_time_that_was_kept_beside_an_offset_counts_instead_of_the_znodes_own(
 
 
 def test_in_a_shared_znode_the_number_says_whether_they_belong_together():
-    stored = StoredOffset(9, Anchor(9, 5, b"i", names=Names.NEXT), 1234)
+    stored = StoredOffset(9, AT, 1234)
     assert read(9, znode(at=99), written(stored, at=7), shared=True) == (stored, None)
     assert read(10, znode(at=7), written(stored, at=7), shared=True) == (StoredOffset(10, None, 1000), None)
 
 
 def test_what_was_left_of_a_deleted_row_says_nothing():
     assert read(9, znode(at=8), znode(b"", at=7)) == (StoredOffset(9, None, 1000), None)
+
+
+@pytest.mark.parametrize(
+    ("data", "note"),
+    [
+        (b"", ""),
+        (zookeeper_anchor.encode(StoredOffset(9, None, 5)), ""),
+        (
+            zookeeper_anchor.encode(StoredOffset(9, Anchor(9, 5, b"i", names=Names.NEXT))),
+            "does not say how far it lags",
+        ),
+        (b"consumer-1", "is not JSON"),
+        (b'{"v":2}', "newer release"),
+    ],
+)
+def test_a_row_says_why_it_has_no_anchor_although_there_is_something_beside_it(data, note):
+    found = zookeeper_anchor.pair(10, znode(at=8), znode(data, at=7), shared=False)
+    assert found.stored == StoredOffset(10, None, 1000)
+    assert re.search(note or "^$", found.note)
