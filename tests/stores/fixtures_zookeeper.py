@@ -68,7 +68,7 @@ def zookeeper_consumers_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
 
 @pytest.fixture
 def zookeeper_single_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
-    return zookeeper_case(zookeeper, chroot, "single")
+    return zookeeper_case(zookeeper, chroot, "single", groups=False)
 
 
 # ---------------------------------------------------------------- for this store's own tests

@@ -24,6 +24,7 @@ class Case:
     any_topic_name: bool = True
     sentinels: bool = True
     deletes_single_rows: bool = True
+    groups: bool = True
 
     def key(self, partition: int = 0, topic: int = 0) -> TopicPartition:
         return TopicPartition(self.topics[topic], partition)
