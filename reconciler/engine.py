@@ -1,8 +1,8 @@
 """Runs many partitions' searches in lockstep rounds, each round's probes batched into a few calls.
 
 The number of rounds is that of the slowest partition, not the sum. Probes only read, so a round that failed because
-brokers were away is asked again until the deadline; a partition whose range moved while it was searched (retention)
-starts over, a few times at most.
+brokers were away is asked again until the deadline; a partition whose range moved while it was searched (retention, a
+new leader) starts over, a few times at most.
 """
 
 from __future__ import annotations
@@ -12,7 +12,19 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from reconciler.core.errors import Unreachable
-from reconciler.core.probes import Answer, Chunk, Cleaning, Edges, Probe, Range, Read, Round, Search, TimeLookup
+from reconciler.core.probes import (
+    Answer,
+    Chunk,
+    Cleaning,
+    Edges,
+    LogMoved,
+    Probe,
+    Range,
+    Read,
+    Round,
+    Search,
+    TimeLookup,
+)
 from reconciler.core.verdicts import Finding
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from reconciler.retry import insist
@@ -83,6 +95,9 @@ class _Task:
         except StopIteration as stop:
             self.found = Found(stop.value, self._probes, self._rounds)
             return
+        except LogMoved:
+            self._start_over()
+            return
         self._probes += len(self.asked)
         self._rounds += 1
 
@@ -92,8 +107,9 @@ class _Task:
             name = f"{self.partition.topic}-{self.partition.partition}"
             raise Unreachable(
                 f"The log of {name} moved {self._restarts} times while it was searched: "
-                "its retention deletes faster than it can be read.",
-                hint="Raise the topic's retention.ms until the job has started, then run this again.",
+                "its retention deletes faster than it can be read, or its leaders change.",
+                hint="Raise the topic's retention.ms until the job has started, or let the brokers settle; "
+                "then run this again.",
             )
         self._search.close()
         self._search = self._start()

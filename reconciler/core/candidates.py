@@ -15,7 +15,7 @@ from reconciler.core.anchors import Anchor, Record
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import Search, ask_read
 from reconciler.core.question import Question
-from reconciler.core.scan import FIRST_READ, LARGEST_READ, Stretch, scan_for_anchor
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, Stretch, advance, scan_for_anchor
 
 PEEK = 8
 """Records looked at per bisection step, so that a record without id or time does not end the search."""
@@ -59,6 +59,7 @@ def _bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Se
             high = middle
     if low < high:
         chunk = yield from ask_read(low, PEEK)
+        advance(chunk, low, high)
         for record in chunk.records:
             if record.offset >= high:
                 break
@@ -74,6 +75,7 @@ def _next_that_compares(
 ) -> Search[tuple[int, int | None]]:
     """The first of a few records that has anything to compare, and how it does."""
     chunk = yield from ask_read(begin, PEEK)
+    advance(chunk, begin, end)
     for record in chunk.records:
         if record.offset >= end:
             break

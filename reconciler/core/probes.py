@@ -70,6 +70,13 @@ class Chunk:
     out_of_range: bool = False
 
 
+class LogMoved(Exception):
+    """The log ends before an end that was known: it was cut, or its new leader has not caught up yet.
+
+    What was read so far may be of another log: the search has to begin anew.
+    """
+
+
 Probe = Edges | TimeLookup | Cleaning | Read
 Answer = Range | int | bool | None | Chunk
 Round = tuple[Probe, ...]

@@ -6,7 +6,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.matching import Matcher
 from reconciler.core.probes import Search, ask_edges, ask_lookup, ask_read
 from reconciler.core.question import Question
-from reconciler.core.scan import last_before
+from reconciler.core.scan import advance, last_before
 from reconciler.core.search import search
 from reconciler.core.timebound import Known, judge_by_time, resume_by_time
 from reconciler.core.verdicts import Finding, Verdict
@@ -95,6 +95,7 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
             )
         )
     chunk = yield from ask_read(anchor.offset, 1)
+    advance(chunk, anchor.offset, anchor.offset + 1)
     record = chunk.records[0] if chunk.records else None
     matcher = Matcher(anchor, question.identity)
     if record is not None and record.offset == anchor.offset:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.matching import Matcher, Processed, Seen
-from reconciler.core.probes import Chunk, Search, ask_read
+from reconciler.core.probes import Chunk, LogMoved, Search, ask_read
 
 FIRST_READ = 64
 """Records asked for beyond the expected position: a tie or a marker or two never costs a second round."""
@@ -44,8 +44,13 @@ class Scan:
 
 
 def advance(chunk: Chunk, position: int, end: int) -> int:
-    """Where to read next, at most ``end``. A reader that stands still would loop for ever: that is its bug."""
+    """Where to read next, at most ``end``. A reader that stands still would loop for ever: that is its bug.
+
+    Raises ``LogMoved`` where the log is found to end before ``end``.
+    """
     if not chunk.records:
+        if chunk.next_offset < end:
+            raise LogMoved
         return end
     if chunk.next_offset <= position:
         raise RuntimeError(f"the log reader made no progress at offset {position}")
@@ -135,6 +140,7 @@ def has_gap(begin: int, end: int) -> Search[bool]:
                 return position < end
             position += 1
         if not chunk.records:
+            advance(chunk, position, end)
             return True
         size = min(size * 4, LARGEST_READ)
     return False

@@ -52,6 +52,7 @@ from reconciler.core.scan import (
     Replay,
     Scan,
     Stretch,
+    advance,
     count_possible,
     count_replay,
     first_unproven,
@@ -304,6 +305,7 @@ def _older_survives(case: _Case, bounds: Bounds, scan: Scan) -> Search[bool]:
     if previous is not None:
         return True
     chunk = yield from ask_read(bounds.start, 1)
+    advance(chunk, bounds.start, min(bounds.start + 1, bounds.end))
     return bool(chunk.records) and case.judge(chunk.records[0]) is True
 
 

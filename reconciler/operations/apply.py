@@ -7,7 +7,7 @@ again; the snapshot is on disk before the first write; a second run finds what t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler.core.anchors import Anchor, Record, StoredOffset
@@ -59,6 +59,7 @@ def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
     if now >= plan.expires_at:  # both are UTC text of one layout, which sorts as time does
         raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
     topics = {row.topic for job in plan.jobs for row in job.partitions}
+    outside = replace(outside, reader=outside.patient(config.search))
     cluster = outside.reader.describe(topics)
     _check_destination(plan, cluster)
     changes = [_prepare_job(job_plan, plan, config, cluster, outside) for job_plan in plan.jobs]

@@ -19,7 +19,7 @@ from reconciler.core.reconcile import place, reconcile
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Found, Inquiry, Progress, run
-from reconciler.operations.config import Config, Job
+from reconciler.operations.config import Config, Job, SearchSettings
 from reconciler.operations.gather import GatheredJob, Place, StoreOpener, gather, question_of, source_cluster
 from reconciler.operations.repartition import (
     Span,
@@ -31,6 +31,7 @@ from reconciler.operations.repartition import (
 )
 from reconciler.operations.selection import is_written
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
+from reconciler.readers.patient import PatientReader
 
 TAIL_TOTAL = 200_000
 """Records read behind resume points to count replays, over all partitions of a run: about half a second's work."""
@@ -58,6 +59,10 @@ class Outside:
     on_progress: Callable[[Progress], None] | None = None
     on_probes: Callable[[Mapping[str, int]], None] | None = None
 
+    def patient(self, settings: SearchSettings) -> LogReader:
+        """The destination, asked again while it is away and the search's deadline has not passed."""
+        return PatientReader(self.reader, self.monotonic, settings.deadline_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -72,6 +77,7 @@ class _Check:
     """One check under way: its limits, and what every place is asked."""
 
     outside: Outside
+    reader: LogReader
     settings: EngineSettings
     questions: Mapping[Key, Question]
 
@@ -96,16 +102,17 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     """
     by_hand = by_hand or ByHand()
     topics = {config.topics.destination_of(topic) for job in jobs for topic in job.topics}
-    cluster = outside.reader.describe(topics)
+    reader = outside.patient(config.search)
+    cluster = reader.describe(topics)
     gathered = [gather(config, job, cluster, outside.open_store) for job in jobs]
     places = [found for job in gathered for found in job.places]
     _refuse_unknown(by_hand, places)
     limits = _limits(config, len(places))
     questions = {at.key: question_of(config, at, cluster.cluster_id, limits) for at in places if at.exists}
-    checking = _Check(outside, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
+    checking = _Check(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = _ask_all(checking, gathered)
     by_person = _ask_by_hand(checking, by_hand, places)
-    _refuse_made_anew(cluster, outside.reader.describe(topics))
+    _refuse_made_anew(cluster, reader.describe(topics))
     now = outside.now_ms()
     plan = Plan(
         tool_version=__version__,
@@ -183,9 +190,8 @@ def _is_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found
     questions = {tp: checking.questions[key] for tp, key in existing.items()}
     if _has_more(checking, places, questions):
         return True
-    reader = checking.outside.reader
     earliest = earliest_anchor_ms(list(questions.values()))
-    old = {} if earliest is None else not_newer_than(earliest - 1, questions, reader)
+    old = {} if earliest is None else not_newer_than(earliest - 1, questions, checking.reader)
     if old and not all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions):
         return True
     for tp, (start, end) in old.items():
@@ -202,7 +208,7 @@ def _has_more(checking: _Check, places: Sequence[Place], questions: Mapping[Topi
     span = span_of({at.destination.partition: at.selected.stored for at in places})
     if any(at.own for at in places) or not has_more(questions) or span is None or span.latest_ms is None:
         return False
-    return bool(not_newer_than(span.latest_ms, questions, checking.outside.reader))
+    return bool(not_newer_than(span.latest_ms, questions, checking.reader))
 
 
 def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:

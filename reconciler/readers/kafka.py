@@ -93,7 +93,7 @@ class KafkaLogReader:
         try:
             cluster_id = self._connection.describe_cluster(admin, DESCRIBE).cluster_id
         except KafkaException as error:
-            self._admin = None
+            self._forget()
             raise self._connection.failure(error, DESCRIBE) from error
         found: dict[str, TopicInfo] = {}
         for name, future in described.items():
@@ -170,13 +170,13 @@ class KafkaLogReader:
                 found[tp] = None if newest < 0 else newest
             except KafkaException as error:
                 if error.args[0].code() not in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
-                    self._admin = None
+                    self._forget()
                     raise self._lookup_failed(error, tp.topic, tp.partition) from error
                 found[tp] = None
         return found
 
     def _administration(self) -> AdminClient:
-        """One client for all calls; a new one after a failure, as an old one waits longer and longer to reconnect."""
+        """One client for all calls."""
         if self._admin is None:
             self._admin = self._connection.admin()
         return self._admin
@@ -195,9 +195,11 @@ class KafkaLogReader:
         try:
             answers = consumer.offsets_for_times(query, timeout=self._timeout_s)
         except KafkaException as error:
+            self._forget()
             raise self._connection.failure(error, "look up offsets", LOOKUP_NEEDS) from error
         for answer in answers:
             if answer.error is not None:
+                self._forget()
                 raise self._lookup_failed(KafkaException(answer.error), answer.topic, answer.partition)
         by_name = {(answer.topic, answer.partition): answer.offset for answer in answers}
         return [by_name[tp.topic, tp.partition] for tp, _ in asked]
@@ -217,6 +219,7 @@ class KafkaLogReader:
                 if not waiting:
                     break
             if waiting:
+                self._forget()
                 names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(waiting)[:3])
                 raise self._connection.no_answer(f"Could not read {names}")
         return [chunks[index] for index in range(len(requests))]
@@ -247,6 +250,13 @@ class KafkaLogReader:
         return self._consumers[fetch_bytes]
 
     def close(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of all clients, so that a repeated call is made by new ones.
+
+        An old one goes on asking the leader that it knew, and waits longer and longer to reconnect.
+        """
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()

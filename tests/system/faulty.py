@@ -14,16 +14,17 @@ from reconciler.lab.broker import Broker
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 
 Act = Callable[[], object]
+Moment = int | str | tuple[str, int]
 _PATIENCE_S = 60
 
 
 class Acting:
     """A log reader through which something happens right before chosen calls. ``calls`` names those made so far.
 
-    Moments are numbers (the first call is 1) or a method's name: its first call.
+    A moment is a number (the first call is 1), a method's name (its first call), or a name with a number.
     """
 
-    def __init__(self, reader: LogReader, acts: Mapping[int | str, Act] | None = None) -> None:
+    def __init__(self, reader: LogReader, acts: Mapping[Moment, Act] | None = None) -> None:
         self.reader = reader
         self.calls: list[str] = []
         self._acts = dict(acts or {})
@@ -53,7 +54,7 @@ class Acting:
 
     def _begin(self, name: str) -> None:
         self.calls.append(name)
-        for moment in (len(self.calls), name):
+        for moment in (len(self.calls), name, (name, self.calls.count(name))):
             act = self._acts.pop(moment, None)
             if act is not None:
                 act()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -50,16 +51,24 @@ class Numbered:
 
 
 def write(
-    cluster: KafkaCluster, topic: str, numbers: Iterable[int], partitions: Iterable[int] = (0,), **settings: Any
+    cluster: KafkaCluster,
+    topic: str,
+    numbers: Iterable[int],
+    partitions: Iterable[int] = (0,),
+    *,
+    padding: int = 0,
+    **settings: Any,
 ) -> None:
-    """Write these records, in this order, to each of these partitions."""
+    """Write these records, in this order, to each of these partitions. ``padding``: bytes that no anchor knows of."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **settings})
-    records = [Numbered(number) for number in numbers]
+    records, headers = [Numbered(number) for number in numbers], [("padding", random.randbytes(padding))]
     for partition in partitions:
         for record in records:
-            producer.produce(topic, record.value, record.key, partition=partition, timestamp=record.time)
+            producer.produce(
+                topic, record.value, record.key, partition=partition, timestamp=record.time, headers=headers
+            )
     assert producer.flush(60) == 0
 
 
