@@ -68,7 +68,7 @@ def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
         steps = _json_steps(spec, rest)
         return lambda record: json_text(_json_value(record.value, steps))
     if kind == "python":
-        return _guarded(_load_function(spec, rest))
+        return _guarded(load_function("id", spec))
     raise ConfigError(
         f'id = "{spec}" is not known: use "none", "key", "header:NAME", "json:$.path" or "python:module:function".'
     )
@@ -155,18 +155,23 @@ def _iso_ms(text: str) -> int | None:
     return math.floor(moment.timestamp() * 1000)
 
 
-def _load_function(spec: str, target: str) -> Callable[[Record], object]:
+def load_function(setting: str, spec: str) -> Callable[..., object]:
+    """The user's function that ``python:package.module:function`` names.
+
+    Raises ConfigError where there is none; ``setting`` says whose value ``spec`` is.
+    """
+    kind, _, target = spec.partition(":")
     module_name, _, function_name = target.partition(":")
-    if not module_name or not function_name:
-        raise ConfigError(f'id = "{spec}" must read "python:package.module:function".')
+    if kind != "python" or not module_name or not function_name:
+        raise ConfigError(f'{setting} = "{spec}" must read "python:package.module:function".')
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f'id = "{spec}": {error}.', hint="Put the module on PYTHONPATH of whoever runs this command."
+            f'{setting} = "{spec}": {error}.', hint="Put the module on PYTHONPATH of whoever runs this command."
         ) from error
     if not callable(function):
-        raise ConfigError(f'id = "{spec}": {function_name} is not a function.')
+        raise ConfigError(f'{setting} = "{spec}": {function_name} is not a function.')
     return function  # type: ignore[no-any-return]
 
 

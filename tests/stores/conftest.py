@@ -1,5 +1,17 @@
 """Real servers for the stores' tests, each started when a test first asks for it."""
 
+from fixtures_hbase import (  # noqa: F401
+    happy,
+    hbase,
+    hbase_anchored_case,
+    hbase_cloudera_anchors_case,
+    hbase_cloudera_case,
+    hbase_flowlet_case,
+    hbase_logsaver_case,
+    hbase_metrics_case,
+    hbase_shared,
+    hbase_table,
+)
 from fixtures_zookeeper import (  # noqa: F401
     chroot,
     kazoo,

@@ -25,6 +25,10 @@ class Case:
     sentinels: bool = True
     deletes_single_rows: bool = True
     groups: bool = True
+    rows_apart: bool = True
+    """A row's version does not change with another row."""
+    whole_history: bool = True
+    """History tells why, and with which anchor."""
 
     def key(self, partition: int = 0, topic: int = 0) -> TopicPartition:
         return TopicPartition(self.topics[topic], partition)

@@ -36,7 +36,8 @@ SHAPES = {
 
 
 IN_KAFKA = {"kafka-group": kafka_case, "kafka-topic": kafka_topic_case}
-ON_SERVERS = ["zookeeper_consumers", "zookeeper_single"]
+IN_HBASE = ["anchored", "cloudera", "cloudera_anchors", "logsaver", "metrics", "flowlet"]
+ON_SERVERS = ["zookeeper_consumers", "zookeeper_single", *(f"hbase_{layout}" for layout in IN_HBASE)]
 """Each has a fixture ``…_case`` in ``fixtures_….py``."""
 REAL = [pytest.param(name, marks=pytest.mark.system) for name in (*IN_KAFKA, *ON_SERVERS)]
 
@@ -79,6 +80,8 @@ def test_a_group_nobody_wrote_is_empty(store, group):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_of_anchor_reads_back(store, case, group, shape):
+    if SHAPES[shape] is not None and not store.capabilities.keeps_anchors:
+        pytest.skip("this store has no room for anchors")
     stored = StoredOffset(42, SHAPES[shape], written_at_ms=NOW - 5)
     result = put(store, group, {case.key(): stored})
     assert (result.written, result.conflicts) == ((case.key(),), ())
@@ -222,7 +225,9 @@ def test_one_row_can_be_deleted(store, case, group):
     stale = store.write(group, [Change(first.key, second.version, None)], reason="no", now_ms=NOW)
     assert stale.conflicts == (first.key,)
     store.write(group, [Change(first.key, first.version, None)], reason="yes", now_ms=NOW)
-    assert store.read(group) == [second]
+    (left,) = store.read(group)
+    assert (left.key, left.stored) == (second.key, second.stored)
+    assert left == second or not case.rows_apart
 
 
 def test_a_row_deleted_and_made_again_has_another_version(store, case, group):
@@ -264,8 +269,8 @@ def test_rows_survive_closing_and_opening(store, case, group):
 
 
 def test_history_tells_every_change(store, case, group):
-    if not store.capabilities.keeps_history:
-        pytest.skip("this store keeps no history")
+    if not (store.capabilities.keeps_history and case.whole_history):
+        pytest.skip("this store keeps no history, or one of offsets alone")
     first, second = StoredOffset(1, FULL, 5), StoredOffset(2, None, 6)
     put(store, group, {case.key(): first}, now_ms=5, reason="one")
     put(store, group, {case.key(): second}, now_ms=6, reason="two")
