@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import random
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ from reconciler.lab.broker import java_command as java_command
 from reconciler.lab.processes import Child
 
 _PORT_ATTEMPTS = 3
+_PORTS = range(15_000, 32_000)
+"""Below those that systems give to outgoing connections: who comes back after a while finds its own port free."""
 
 
 class KafkaCluster:
@@ -335,10 +338,16 @@ def start_all(clusters: Sequence[KafkaCluster]) -> None:
 
 def _free_ports() -> tuple[int, int]:
     """Two ports nobody listens on now. Both sockets are open at once, so that they differ."""
-    with socket.socket() as first, socket.socket() as second:
-        for each in (first, second):
-            each.bind((HOST, 0))
-        return first.getsockname()[1], second.getsockname()[1]
+    found: list[int] = []
+    with contextlib.ExitStack() as until_both_are_found:
+        for port in random.SystemRandom().sample(_PORTS, 200):
+            probe = until_both_are_found.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind((HOST, port))
+                found.append(port)
+            if len(found) == 2:
+                return found[0], found[1]
+    raise Unreachable("No port is free on this machine.", hint=f"200 of {_PORTS[0]} to {_PORTS[-1]} were tried.")
 
 
 def _new_id() -> str:
