@@ -89,9 +89,10 @@ def _of_source(anchor: Anchor | None, offset: int = BASE + LAST + 1) -> Callable
     return lambda cluster_id, topic_id: StoredOffset(offset, anchor)
 
 
-def _own(cluster_id: str, topic_id: str) -> StoredOffset:
-    record = Numbered(LAST)
-    return StoredOffset(LAST + 1, Anchor(LAST, record.time, None, record.fingerprint, cluster_id, topic_id))
+def own_row(cluster_id: str, topic_id: str | None, number: int = LAST) -> StoredOffset:
+    """What a job on the destination has stored after record ``LAST``, with record ``number`` as its anchor."""
+    record = Numbered(number)
+    return StoredOffset(LAST + 1, Anchor(number, record.time, None, record.fingerprint, cluster_id, topic_id))
 
 
 def _anchor(number: int = LAST, **changes: Any) -> Anchor:
@@ -112,7 +113,7 @@ KINDS = (
     Kind("by time alone", _PLAIN, _of_source(_anchor(fingerprint=None))),
     Kind("by a record that did not come", _PLAIN, _of_source(_anchor(fingerprint="0" * 32))),
     Kind("by a record three before the last", _PLAIN, _of_source(_anchor(LAST - 3))),
-    Kind("in the destination's numbers", _PLAIN, _own, own=True),
+    Kind("in the destination's numbers", _PLAIN, own_row, own=True),
 )
 
 
