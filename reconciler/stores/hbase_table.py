@@ -82,8 +82,8 @@ class HBaseTable:
     def scan(self, start: bytes, stop: bytes, *, limit: int | None = None, reverse: bool = False) -> dict[bytes, Cells]:
         """The rows from ``start`` (inclusive) to ``stop`` (exclusive), in their order; ``limit`` of them at most.
 
-        An empty ``stop`` is the end. Backwards, ``start`` is the larger key. HBase answers swapped bounds with no rows at
-        all, so they are checked.
+        An empty ``stop`` is the end. Backwards, ``start`` is the larger key. HBase answers swapped bounds with no rows
+        at all, so they are checked.
         """
         if stop and ((start < stop) if reverse else (start > stop)):
             raise ValueError(f"the bounds {start!r} and {stop!r} are the wrong way round")

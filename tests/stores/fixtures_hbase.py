@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,18 +21,29 @@ if TYPE_CHECKING:
 TOPICS = ("events", "a.events")
 
 
+_SERVER: pytest.StashKey[HBase] = pytest.StashKey()
+
+
 @pytest.fixture(scope="session")
-def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
-    """The run's HBase. Tests share it: use tables of ``hbase_table``'s making, or the suite's own with other groups."""
+def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HBase:
+    """The run's HBase. Tests share it: use tables of ``hbase_table``'s making, or the suite's own with other groups.
+
+    One server, though the stores' tests and the commands' each have this fixture for their own.
+    """
+    if _SERVER not in request.config.stash:
+        request.config.stash[_SERVER] = server = started(request, tmp_path_factory.mktemp("hbase"))
+        request.config.add_cleanup(server.stop)
+    return request.config.stash[_SERVER]
+
+
+def started(request: pytest.FixtureRequest, directory: Path) -> HBase:
     from reconciler import artifacts
     from reconciler.lab.hbase import HBase
 
     try:
-        jars = artifacts.hbase_jars(print)
+        return HBase(directory, artifacts.hbase_jars(print)).start()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
-    with HBase(tmp_path_factory.mktemp("hbase"), jars) as server:
-        yield server
 
 
 @pytest.fixture
