@@ -12,6 +12,14 @@ from fixtures_hbase import (  # noqa: F401
     hbase_shared,
     hbase_table,
 )
+from fixtures_postgresql import (  # noqa: F401
+    database,
+    postgres,
+    postgresql_grouped_case,
+    postgresql_mapped_case,
+    postgresql_own_case,
+    psql,
+)
 from fixtures_zookeeper import (  # noqa: F401
     chroot,
     kazoo,

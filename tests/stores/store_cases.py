@@ -29,6 +29,8 @@ class Case:
     """A row's version does not change with another row."""
     whole_history: bool = True
     """History tells why, and with which anchor."""
+    dates_rows: bool = True
+    """A row without an anchor has a time."""
 
     def key(self, partition: int = 0, topic: int = 0) -> TopicPartition:
         return TopicPartition(self.topics[topic], partition)

@@ -1,0 +1,114 @@
+"""PostgreSQL addresses: which of their parameters are this product's, and which libpq's. Nothing is opened here.
+
+    postgresql://[USER[:PASSWORD]@][HOST[:PORT],…][/DATABASE][?PARAMETERS]
+
+All but this product's own parameters goes to libpq as it is, with its environment variables, password file and service
+file. No parameter of libpq has one of our names; one that neither knows is an error, not ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from psycopg import ProgrammingError, conninfo, pq
+
+from reconciler.core.errors import ConfigError
+from reconciler.stores import common
+
+EXAMPLE = "postgresql://host/db, or with a table of your own postgresql://host/db?table=T&topic=C&partition=C&offset=C"
+OWN = ("schema", "table", "topic", "partition", "offset", "group", "of_group")
+_REQUIRED = ("topic", "partition", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """An existing table, by its schema (None: by the search path) and name, and its columns. Names as in the catalog.
+
+    ``group`` None: the table has no groups, and all its rows are one job's, that of ``of_group`` if it is given.
+    """
+
+    table: str
+    topic: str
+    partition: str
+    offset: str
+    group: str | None = None
+    of_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address taken apart: ``libpq`` is the connection string, with its secrets; ``place`` names it without."""
+
+    libpq: str
+    place: str
+    schema: str | None = None
+    columns: Columns | None = None
+
+
+def parse(address: str) -> Address:
+    """Raises ConfigError, which shows no secret, for what neither this product nor libpq understands."""
+    rest = address.partition(":")[2]
+    if not rest.startswith("//"):
+        raise _wrong("it does not begin with postgresql://")
+    base, _, query = rest.partition("?")
+    own, foreign = _split(query)
+    uri = f"postgresql:{base}" + (f"?{'&'.join(foreign)}" if foreign else "")
+    try:
+        known = conninfo.conninfo_to_dict(uri)
+    except ProgrammingError:
+        raise _wrong("libpq cannot take it apart (write characters like @ / : % in a password as %40 %2F …)") from None
+    hosts = base[2:].rpartition("@")[2].partition("/")[0]
+    place = f"PostgreSQL at {(known.get('host') and hosts) or hosts or 'the default host'}"
+    if database := known.get("dbname"):
+        place += f", database {database!s}"
+    schema, columns = _columns(own)
+    return Address(uri, place, schema, columns)
+
+
+def _split(query: str) -> tuple[dict[str, str], list[str]]:
+    libpq = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    own: dict[str, str] = {}
+    foreign = []
+    for part in query.split("&") if query else []:
+        name, equals, value = part.partition("=")
+        name = unquote(name)
+        if name in OWN:
+            if name in own:
+                raise _wrong(f"{name} is given twice")
+            own[name] = unquote(value)
+            if not equals or not own[name]:
+                raise _wrong(f"{name} is empty")
+        elif name in libpq or name == "ssl":  # which libpq takes for sslmode, as JDBC's addresses have it
+            foreign.append(part)
+        else:
+            raise _wrong(f"{name!a} is neither one of its parameters ({', '.join(OWN)}) nor one of libpq's")
+    return own, foreign
+
+
+def _columns(own: Mapping[str, str]) -> tuple[str | None, Columns | None]:
+    for name, value in own.items():
+        common.check_name(f"{name} in a store's address", value)
+    schema, table = own.get("schema"), own.get("table")
+    if table is None:
+        alone = [name for name in OWN[2:] if name in own]
+        if alone:
+            raise _wrong(f"{alone[0]} goes with table only")
+        return schema, None
+    missing = [name for name in _REQUIRED if name not in own]
+    if missing:
+        raise _wrong(f"table goes with {', '.join(_REQUIRED)}, and {missing[0]} is missing")
+    if schema is None and "." in table:
+        schema, _, table = table.partition(".")
+    names = [own[name] for name in (*_REQUIRED, "group") if name in own]
+    if len({*names}) != len(names):
+        raise _wrong("two of its columns are the same")
+    if "group" in own and "of_group" in own:
+        raise _wrong("of_group says whose rows they are in a table without groups, and group names a column of them")
+    return schema, Columns(table, own["topic"], own["partition"], own["offset"], own.get("group"), own.get("of_group"))
+
+
+def _wrong(why: str) -> ConfigError:
+    # The address is not repeated: it may hold a password, and could not be taken apart.
+    return ConfigError(f"A store's address postgresql:… is wrong: {why}.", hint=f"Write it like {EXAMPLE}.")

@@ -1,0 +1,120 @@
+"""PostgreSQL's errors as this product's sentences. Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+
+from reconciler.core.errors import Refused, Unreachable
+
+
+class Again(Unreachable):
+    """Nothing was written, and the same transaction may succeed at once."""
+
+
+class NoAnswer(psycopg.OperationalError):  # type: ignore[misc]
+    """The server did not answer in time, and the connection was cut."""
+
+
+_CREDENTIALS = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|role .* does not exist"
+    r"|is not permitted to log in|certificate|permission denied for database"
+)
+_NO_DATABASE = re.compile(r"database .* does not exist")
+
+_BUSY_CODES = {"40001", "40P01"}
+_UNREACHABLE_CODES = re.compile(r"08...|57P0.|53...|58...")
+_SENTENCES = {
+    "57014": "did not finish a statement within {timeout:g} s",
+    "55P03": "could not get a lock within {timeout:g} s: another transaction holds the rows or the table",
+}
+
+
+def explain(err: psycopg.Error, place: str, timeout_s: float) -> Unreachable:
+    """The error to raise for one that came before COMMIT: nothing was written."""
+    code, said = err.sqlstate, word(err)
+    if code is None:
+        if isinstance(err, psycopg.OperationalError):
+            return Unreachable(
+                f"{place} did not answer ({said}); nothing was written.",
+                hint="Check that the server runs and can be reached, then run this again.",
+            )
+        return Refused(f"{place} cannot hold this: {said}; nothing was written.", hint="Choose another store for it.")
+    if code in _BUSY_CODES:
+        return Again(
+            f"{place}: other transactions were in the way ({said}); nothing was written.", hint="Run this again."
+        )
+    if code in _SENTENCES:
+        return Unreachable(
+            f"{place} {_SENTENCES[code].format(timeout=timeout_s)}; nothing was written.",
+            hint="See in pg_stat_activity what holds it up, then run this again.",
+        )
+    if _UNREACHABLE_CODES.fullmatch(code):
+        return Unreachable(f"{place} gave up ({said}); nothing was written.", hint="See the server's log for why.")
+    return _refused(err, code, place)
+
+
+def _refused(err: psycopg.Error, code: str, place: str) -> Refused:
+    said = word(err)
+    if code == "42501":
+        return Refused(
+            f"{place} does not allow it ({said}); nothing was written.",
+            hint="Have it granted to the user of the store's address (GRANT … ON …), or use another one.",
+        )
+    if code == "25006":
+        return Refused(
+            f"{place} is read-only ({said}); nothing was written.",
+            hint="A standby cannot be written: name the primary, or several hosts and target_session_attrs=read-write.",
+        )
+    if code == "23502":
+        column = err.diag.column_name or "?"
+        return Refused(
+            f'{place} takes no new row without a value for the column "{column}", which the store\'s address does not'
+            " name; nothing was written.",
+            hint="Give the column a default, or insert rows for the destination's topic yourself (any offset will do),"
+            " then make a new plan.",
+        )
+    return Refused(f"{place} refused it: {said} (SQLSTATE {code}); nothing was written.", hint=_hint(err))
+
+
+def _hint(err: psycopg.Error) -> str:
+    constraint = err.diag.constraint_name
+    return f'See the constraint "{constraint}" of the table.' if constraint else "See the server's log for more."
+
+
+def explain_connecting(err: psycopg.Error, place: str) -> Unreachable:
+    """The error to raise for a connection that did not come about. libpq has no code for that, only words."""
+    said = word(err)
+    if _NO_DATABASE.search(said):
+        return Refused(
+            f"{place} does not exist ({said}).", hint="Correct the store's address, or create it with createdb."
+        )
+    if _CREDENTIALS.search(said):
+        return Refused(
+            f"{place} does not let this user in ({said}).",
+            hint="Correct user and password (in the address, PGPASSWORD or ~/.pgpass), or the server's pg_hba.conf.",
+        )
+    return Unreachable(
+        f"{place} could not be reached ({said}); nothing was written.",
+        hint="Check host and port of the store's address, and that the server runs.",
+    )
+
+
+def took_back(err: psycopg.Error) -> bool:
+    """True if an error in answer to COMMIT says that nothing of it happened.
+
+    A server that is shut down says so even where it has committed, and was only waiting for its standby.
+    """
+    code = err.sqlstate or ""
+    return (code.startswith("40") and code != "40003") or code.startswith("23")
+
+
+def word(err: psycopg.Error) -> str:
+    """What the server or libpq said, as one line without a full stop."""
+    text = err.diag.message_primary or str(err)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(err).__name__]
+    # Of several hosts each has its line; the last is the one that was tried last.
+    said = lines[0] if len(lines) < 3 else "; ".join(lines[:4])
+    said = re.sub(r"^(connection failed: )?(connection to server .*? failed: )?(FATAL:\s*)?", "", said)
+    return said.rstrip(".")
