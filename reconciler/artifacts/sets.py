@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from reconciler.core.errors import ConfigError
 
+HADOOP_VERSION = "3.4.1"
 HBASE_VERSION = "2.6.1"
 KAFKA_VERSION = "4.1.0"
 ZOOKEEPER_VERSION = "3.9.5"
@@ -102,6 +103,26 @@ def hbase_set() -> JarSet:
         name=f"hbase-{HBASE_VERSION}",
         title=f"HBase {HBASE_VERSION} (77 MB)",
         recipes=((server, thrift_server, thrift),),
+    )
+
+
+def hdfs_set() -> JarSet:
+    """HDFS in one process: Hadoop's own small cluster for tests, with its dependencies inside."""
+    logging = ("org.slf4j:slf4j-api:2.0.17", "org.slf4j:slf4j-simple:2.0.17")
+    unused = (
+        "junit:junit",
+        "org.hamcrest:*",
+        "com.google.code.findbugs:*",
+        "org.xerial.snappy:*",
+        "javax.activation:*",
+    )
+    # WebHDFS needs what Java 11 left out.
+    jaxb = "javax.xml.bind:jaxb-api:2.3.1"
+    cluster = f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP_VERSION}"
+    return JarSet(
+        name=f"hdfs-{HADOOP_VERSION}",
+        title=f"HDFS {HADOOP_VERSION} (90 MB)",
+        recipes=((Request((*logging, jaxb, cluster), unused),),),
     )
 
 
