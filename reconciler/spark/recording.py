@@ -50,6 +50,7 @@ def recording(
     store: str | OffsetStore,
     group: str,
     bootstrap_servers: str,
+    anchors: str | None = None,
     kafka_client: Mapping[str, str] | None = None,
     timestamp: str | Column = "record",
     id: str | Column = "none",
@@ -65,6 +66,9 @@ def recording(
     the configuration's ``[jobs.identity]`` and must be the same there, or columns: see ``BatchIdentity``. ``now_ms``
     gives epoch ms.
 
+    ``anchors`` is the address of a store that keeps the anchors, as under ``[anchors]`` in the configuration: for a
+    ``store`` with no room for them, and for ``kafka-group:``, whose rows at the source are lost with it.
+
     The batch must still have the Kafka source's columns. Records filtered out before foreachBatch do not count as
     processed: the stored offset is then earlier than it could be, never later.
 
@@ -78,7 +82,13 @@ def recording(
     return Recording(
         function,
         BatchIdentity(timestamp=timestamp, id=id, unit=unit),
-        Recorder(store, group, {"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}, now_ms=now_ms),
+        Recorder(
+            store,
+            group,
+            {"bootstrap.servers": bootstrap_servers, **(kafka_client or {})},
+            anchors=anchors,
+            now_ms=now_ms,
+        ),
         cache=cache,
     )
 
@@ -135,9 +145,16 @@ class Recorder:
         group: str,
         client: Mapping[str, str],
         *,
+        anchors: str | None = None,
         now_ms: Callable[[], int],
         describe: Describe | None = None,
     ) -> None:
+        if anchors is not None and not isinstance(store, str):
+            raise ConfigError(
+                "recording() pairs an anchor store with a store that it opens itself.",
+                hint="Give the store as an address too, or pair them yourself and leave anchors out.",
+            )
+        self._anchors = anchors
         self._address = store if isinstance(store, str) else None
         self._store = None if isinstance(store, str) else store
         self._group = group
@@ -192,13 +209,14 @@ class Recorder:
             from reconciler.stores.registry import open_store
 
             assert self._address is not None
-            self._store = open_store(self._address, kafka_client=self._client)
+            self._store = open_store(self._address, kafka_client=self._client, anchors=self._anchors)
         able = self._store.capabilities
         if not (able.writable and able.keeps_anchors):
             lack = "hold anchors" if able.writable else "be written"
             raise ConfigError(
                 f"The store {self._store.address} cannot {lack}, so that nothing can be recorded there.",
-                hint="Record in another store, for example sqlite:///offsets.db.",
+                hint="Record in another store, for example sqlite:///offsets.db, or give an anchor store beside it:"
+                ' anchors="sqlite:///anchors.db".',
             )
         return self._store
 

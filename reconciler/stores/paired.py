@@ -31,13 +31,13 @@ anchors follow it, as long as the offset is still the one that was written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Unreachable
+from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.paired_rules import Kept, Pairing, by_cluster, by_offset
@@ -62,6 +62,7 @@ TIMEOUT_S = 10.0
 _log = logging.getLogger(__name__)
 
 Keys = set[TopicPartition]
+T = TypeVar("T")
 
 
 def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, str] | None) -> OffsetStore:
@@ -227,7 +228,14 @@ class PairedStore:
 
     def _begin(self, group: str, changes: Sequence[Change], now_ms: int) -> tuple[list[Step], Keys]:
         """The steps of the changes whose rows are as expected, and the keys of the others."""
-        state = self._state(group, {change.key.topic for change in changes})
+        topics = {change.key.topic for change in changes}
+        try:
+            state = self._state(group, topics)
+        except Refused:
+            # A store that the first write makes cannot be read before. Expecting no rows is safe: the writes make
+            # it, fail with the true reason, or conflict.
+            there = _unless_refused(lambda: self._bare.read(group, topics))
+            state = _State(tuple(there or ()), _unless_refused(lambda: read_kept(self._anchors, group, topics)) or {})
         own = {row.key: row for row in state.own}
         rows = [self._pairing(c.key, own.get(c.key), state.kept_for(c.key)) for c in changes]
         lost = set(common.conflicts(changes, {row.key: row.version for row in rows if row is not None}))
@@ -332,6 +340,13 @@ class _Writing:
         with of_anchors():
             result = self.anchors.write(self.group, changes, reason=self.reason, now_ms=self.now_ms)
         return {change.key for change in changes} - set(result.written)
+
+
+def _unless_refused(call: Callable[[], T]) -> T | None:
+    try:
+        return call()
+    except Refused:
+        return None
 
 
 def _asides(steps: Iterable[Step]) -> dict[TopicPartition, StoredOffset]:

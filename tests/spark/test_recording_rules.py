@@ -216,7 +216,7 @@ class Faulty:
 @pytest.mark.parametrize("error", [Unreachable("gone"), OutcomeUnknown("perhaps")])
 def test_a_cut_connection_is_made_anew_once(name, monkeypatch, error):
     store = Faulty(name, [error])
-    monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client: store)
+    monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
     recorder("faulty:").store([end(41)], IDENTITY, reason="batch 3")
     assert only_row(store).stored.offset == 42
     assert store.closed == 1
@@ -225,7 +225,7 @@ def test_a_cut_connection_is_made_anew_once(name, monkeypatch, error):
 @pytest.mark.parametrize("errors", [[Unreachable("gone"), Unreachable("still")], [Refused("no")]])
 def test_what_stays_broken_fails_the_batch(name, monkeypatch, errors):
     store = Faulty(name, list(errors))
-    monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client: store)
+    monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
     with pytest.raises(type(errors[-1]), match=str(errors[-1])):
         recorder("faulty:").store([end(41)], IDENTITY, reason="batch 3")
 
