@@ -1,8 +1,6 @@
 """Partition counts that differ between what a job has stored and what the destination has, on real clusters.
 
-A source topic is written by a partitioner, a forwarder writes its records on by the same partitioner to topics with
-more and fewer partitions, and a job has stopped at a random place of each source partition. What the commands make of
-it is held against all records of the destination, read with a plain client.
+A job has stopped at a random place of each source partition; check, plan and apply hand it over.
 """
 
 from __future__ import annotations
@@ -13,25 +11,37 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from estate import (
+    KEYS,
+    KINDS,
+    NARROWER,
+    RECORDS,
+    WIDER,
+    Estate,
+    Partitioner,
+    Route,
+    Sent,
+    Stopped,
+    broken_promises,
+    kept,
+    laid,
+    read,
+    somewhere,
+    stopped,
+)
 from world import BEGIN, World, a_world
 
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.anchors import StoredOffset
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
+from reconciler.ports import Change, Row
+from reconciler.stores.registry import open_store
 
 pytestmark = pytest.mark.system
 
-SOURCE_ID = "the-source-cluster"
-RECORDS = 60
-"""A source partition."""
-KEYS = 40
-NARROWER, WIDER = [(2, 1), (3, 2), (5, 3)], [(1, 3), (2, 3), (2, 4), (4, 6)]
-"""Partitions at the source, and at the destination."""
-KINDS = ("keyed", "inturn")
-DRAWS = 3
+DRAWS = 4
 
 
 @pytest.fixture
@@ -39,244 +49,13 @@ def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
     yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
-# ---------------------------------------------------------------- records
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A record as a log holds it; its value is its number among all of its source topic's."""
-
-    partition: int
-    offset: int
-    number: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes
-
-
-def read(cluster: KafkaCluster, topics: Sequence[str]) -> dict[str, list[Sent]]:
-    """All records of whole topics, each partition's in order."""
-    found: dict[str, list[Sent]] = {topic: [] for topic in topics}
-    for message in consume(cluster, {topic: cluster.end_offsets(topic) for topic in topics}):
-        found[message.topic()].append(
-            Sent(
-                message.partition(),
-                message.offset(),
-                int(message.value()),
-                message.timestamp()[1],
-                message.key(),
-                message.value(),
-            )
-        )
-    return found
-
-
-def consume(
-    cluster: KafkaCluster,
-    ends: Mapping[str, Mapping[int, int]],
-    starts: Mapping[str, Mapping[int, int]] | None = None,
-) -> Iterator[Any]:
-    """The messages of topics up to the given ends, as fetches bring them."""
-    from confluent_kafka import Consumer
-    from confluent_kafka import TopicPartition as KafkaPartition
-
-    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
-    begins = {topic: dict.fromkeys(each, 0) | dict((starts or {}).get(topic, {})) for topic, each in ends.items()}
-    left = sum(end - begins[topic][number] for topic, each in ends.items() for number, end in each.items())
-    consumer.assign([KafkaPartition(topic, n, at) for topic, each in begins.items() for n, at in each.items()])
-    try:
-        while left:
-            message = consumer.poll(30)
-            assert message is not None, "the logs' ends did not come"
-            assert message.error() is None, message.error()
-            left -= 1
-            yield message
-    finally:
-        consumer.close()
-
-
-# ---------------------------------------------------------------- topics that were written on by a partitioner
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A source topic, and a destination topic that all of its records were written on to."""
-
-    source: str
-    destination: str
-    partitions: int
-    wanted: int
-
-
-class Estate:
-    """All source topics and all destination topics of this file, written once."""
-
-    def __init__(self, clusters: Any, tag: str) -> None:
-        self.source, self.destination = clusters.source, clusters.destination
-        self.routes = {
-            (kind, partitions, wanted): Route(
-                f"{kind}-{partitions}-{tag}", f"{kind}-{partitions}-to-{wanted}-{tag}", partitions, wanted
-            )
-            for kind in KINDS
-            for partitions, wanted in NARROWER + WIDER
-        }
-        for topic, count in {route.source: route.partitions for route in self.routes.values()}.items():
-            self.source.create_topic(topic, count)
-        for route in self.routes.values():
-            self.destination.create_topic(route.destination, route.wanted, {"segment.ms": "10000000000000"})
-        self._write()
-        self.sent = read(self.source, sorted({route.source for route in self.routes.values()}))
-        self.held = read(self.destination, [route.destination for route in self.routes.values()])
-
-    def _write(self) -> None:
-        """Produce and forward in turns, the forwarder now and then some turns behind."""
-        rng = random.Random(1)
-        sizes = {route.source: route.partitions for route in self.routes.values()}
-        here = {kind: Partitioner(self.source, kind) for kind in KINDS}
-        there = {kind: Partitioner(self.destination, kind) for kind in KINDS}
-        left = {topic: RECORDS * size for topic, size in sizes.items()}
-        times = dict.fromkeys(sizes, BEGIN)
-        done: dict[str, dict[int, int]] = {topic: {} for topic in sizes}
-        while any(left.values()):
-            for topic, size in sizes.items():
-                for _ in range(min(left[topic], rng.randint(1, 12 * size))):
-                    times[topic] += 1_000 * rng.choice((0, 1, 2))
-                    number, key = RECORDS * size - left[topic], b"%d" % rng.randrange(KEYS)
-                    here[kind_of(topic)].produce(topic, size, number, times[topic], key)
-                    left[topic] -= 1
-            for each in here.values():
-                each.flush()
-            if rng.random() < 0.6 or not any(left.values()):
-                ends = {topic: self.source.end_offsets(topic) for topic in sizes}
-                for message in interleaved(rng, list(consume(self.source, ends, done))):
-                    self._forward(there[kind_of(message.topic())], message)
-                done = ends
-                for each in there.values():
-                    each.flush()
-
-    def _forward(self, there: Partitioner, message: Any) -> None:
-        for route in self.routes.values():
-            if route.source == message.topic():
-                number, stamp = int(message.value()), message.timestamp()[1]
-                there.produce(route.destination, route.wanted, number, stamp, message.key())
-
-
-def kind_of(topic: str) -> str:
-    return topic.partition("-")[0]
-
-
-def interleaved(rng: random.Random, messages: Sequence[Any]) -> Iterator[Any]:
-    """Each partition's in order, some of one and some of another: as fetches bring them, but the same in every run."""
-    waiting: dict[tuple[str, int], list[Any]] = {}
-    for message in messages:
-        waiting.setdefault((message.topic(), message.partition()), []).append(message)
-    while waiting:
-        name = rng.choice(sorted(waiting, key=lambda name: (kind_of(name[0]), name)))
-        count = rng.randint(1, 6)
-        yield from waiting[name][:count]
-        waiting[name] = waiting[name][count:]
-        if not waiting[name]:
-            del waiting[name]
-
-
-class Partitioner:
-    """Writes records by key (murmur2, as Java's clients do), or without keys in turn."""
-
-    def __init__(self, cluster: KafkaCluster, kind: str) -> None:
-        from confluent_kafka import Producer
-
-        self._producer = Producer({"bootstrap.servers": cluster.bootstrap, "partitioner": "murmur2"})
-        self._keyed = kind == "keyed"
-        self._turn: dict[str, int] = {}
-
-    def produce(self, topic: str, partitions: int, number: int, stamp: int, key: bytes | None) -> None:
-        more: dict[str, Any] = {"timestamp": stamp}
-        if self._keyed:
-            self._producer.produce(topic, b"%d" % number, key, **more)
-        else:
-            turn = self._turn[topic] = self._turn.get(topic, -1) + 1
-            self._producer.produce(topic, b"%d" % number, partition=turn % partitions, **more)
-
-    def flush(self) -> None:
-        assert self._producer.flush(30) == 0
-
-
 @pytest.fixture(scope="module")
 def estate(clusters) -> Estate:
     return Estate(clusters, f"{time.time_ns() % 10**9:x}")
 
 
-# ---------------------------------------------------------------- jobs
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """A job that has processed the first records of each source partition; ``done`` are their numbers."""
-
-    rows: Mapping[int, StoredOffset]
-    done: frozenset[int]
-
-
-def stopped(sent: Sequence[Sent], counts: Mapping[int, int]) -> Stopped:
-    """``counts``: how many records it has processed of each partition; where it is none there is no row."""
-    rows, done = {}, set()
-    for partition, count in counts.items():
-        processed = [record for record in sent if record.partition == partition][:count]
-        done |= {record.number for record in processed}
-        if processed:
-            last = processed[-1]
-            digest = fingerprint(last.key, last.value)
-            anchor = Anchor(last.offset, last.timestamp_ms, None, digest, SOURCE_ID, "the-source-topic")
-            rows[partition] = StoredOffset(last.offset + 1, anchor, last.timestamp_ms)
-    return Stopped(rows, frozenset(done))
-
-
-def somewhere(sent: Sequence[Sent], seed: int) -> Stopped:
-    """Stopped at a random place of each partition, behind its first record."""
-    rng = random.Random(seed)
-    sizes = Counter(record.partition for record in sent)
-    return stopped(sent, {partition: rng.randint(1, sizes[partition]) for partition in sorted(sizes)})
-
-
-def broken_promises(rows: Mapping[int, Mapping[str, Any]], held: Sequence[Sent], job: Stopped) -> Iterator[str]:
-    for partition, row in rows.items():
-        resume, replay = row["resume_offset"], row["replay"]
-        what = f"{row['verdict']} {partition}, resume {resume}:"
-        if resume is None:
-            continue
-        here = [record for record in held if record.partition == partition]
-        lost = [record.offset for record in here if record.offset < resume and record.number not in job.done]
-        again = sum(record.offset >= resume and record.number in job.done for record in here)
-        if lost:
-            yield f"{what} skips {lost}"
-        if again > replay["at_most"]:
-            yield f"{what} replays {again}, promised at most {replay['at_most']}"
-        if replay["exact"] not in (None, again):
-            yield f"{what} replays {again}, promised exactly {replay['exact']}"
-
-
-def laid(world: World, route: Route, job: Stopped) -> Path:
-    """A store of its own for this job, and a configuration."""
-    world.address = f"sqlite:///{world.folder / f'offsets-{time.monotonic_ns()}.db'}"
-    world.plan_file = world.folder / f"{time.monotonic_ns()}.plan.json"
-    world.save(job.rows, topic=route.source)
-    names = f'[topics.names]\n"{route.source}" = "{route.destination}"'
-    return world.config(world.job("clicks", route.source, id="none"), extra=names)
-
-
-def kept(world: World, estate: Estate, route: Route, job: Stopped) -> tuple[Path, dict[int, dict[str, Any]]]:
-    """The configuration, and what a check says when it has kept its promises."""
-    config = laid(world, route, job)
-    rows = world.checked(config)
-    assert set(rows) >= set(range(route.wanted))
-    broken = list(broken_promises(rows, estate.held[route.destination], job))
-    assert not broken, (route, {number: row.offset for number, row in job.rows.items()}, broken)
-    return config, rows
-
-
-def handed_over(world: World, estate: Estate, route: Route, job: Stopped) -> set[str]:
-    """Through the commands, from check to a second check; the first one's verdicts."""
+def handed_over(world: World, estate: Estate, route: Route, job: Stopped) -> None:
+    """Through the commands, from check to a second check, and back."""
     config, rows = kept(world, estate, route, job)
     world.plan(config)
     applied = world.run("apply", world.plan_file, "-c", config, "--yes")
@@ -291,7 +70,6 @@ def handed_over(world: World, estate: Estate, route: Route, job: Stopped) -> set
     assert world.rows() == after
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
     assert world.offsets(route.destination) == {}
-    return {row["verdict"] for row in rows.values()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -299,17 +77,18 @@ def handed_over(world: World, estate: Estate, route: Route, job: Stopped) -> set
 def test_fewer_partitions(estate: Estate, world: World, kind: str, partitions: int, wanted: int) -> None:
     route = estate.routes[kind, partitions, wanted]
     for seed in range(DRAWS):
-        job = somewhere(estate.sent[route.source], seed)
-        assert handed_over(world, estate, route, job) == {"remapped"}
+        _, rows = kept(world, estate, route, somewhere(estate.sent[route.source], seed))
+        assert {row["verdict"] for row in rows.values()} == {"remapped"}
+    handed_over(world, estate, route, somewhere(estate.sent[route.source], DRAWS))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("partitions", "wanted"), [(1, 3), (2, 4), (4, 6)])
+@pytest.mark.parametrize(("partitions", "wanted"), WIDER)
 def test_more_partitions(estate: Estate, world: World, kind: str, partitions: int, wanted: int) -> None:
     route = estate.routes[kind, partitions, wanted]
     for seed in range(DRAWS):
-        job = somewhere(estate.sent[route.source], seed)
-        handed_over(world, estate, route, job)
+        kept(world, estate, route, somewhere(estate.sent[route.source], seed))
+    handed_over(world, estate, route, somewhere(estate.sent[route.source], DRAWS))
 
 
 def in_its_own(estate: Estate, route: Route, rng: random.Random) -> Stopped | None:
@@ -367,7 +146,94 @@ def test_fewer_partitions_of_which_the_job_has_read_nothing_of_one(
         kept(world, estate, route, replace(job, rows={**job.rows, unread: StoredOffset(-1)}))
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="one row in the destination's numbering is enough today")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("partitions", "wanted"), [(2, 3)])
+def test_a_correction_of_which_a_part_was_written_is_still_one_for_other_partitions(
+    estate: Estate, world: World, kind: str, partitions: int, wanted: int
+) -> None:
+    """A store that writes row by row, and an apply that was killed: the next start must not take numbers for kept."""
+    route = estate.routes[kind, partitions, wanted]
+    for seed in range(2):
+        job = somewhere(estate.sent[route.source], seed)
+        config, _ = kept(world, estate, route, job)
+        world.plan(config)
+        assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
+        for written in range(1, wanted):
+            missing = [
+                row for row in world.rows() if row.key.topic == route.destination and row.key.partition >= written
+            ]
+            take_away(world, missing)
+            broken = list(broken_promises(world.checked(config), estate.held[route.destination], job))
+            assert not broken, (route, written, broken)
+            assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
+
+
+def take_away(world: World, rows: Sequence[Row]) -> None:
+    store = open_store(world.address)
+    try:
+        changes = [Change(row.key, row.version, None) for row in rows]
+        assert not store.write(world.group, changes, reason="test", now_ms=BEGIN).conflicts
+    finally:
+        store.close()
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="more partitions are noticed by the anchors' times alone")
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_partitions_and_anchors_without_a_time(estate: Estate, world: World, kind: str) -> None:
+    route = estate.routes[kind, 2, 3]
+    for seed in range(DRAWS * 2):
+        job = somewhere(estate.sent[route.source], seed)
+        timeless = {
+            number: replace(row, anchor=replace(row.anchor, timestamp_ms=None))
+            for number, row in job.rows.items()
+            if row.anchor is not None
+        }
+        kept(world, estate, route, replace(job, rows=timeless))
+
+
 # ---------------------------------------------------------------- MirrorMaker, which keeps partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """What real mirroring made of topics, by their source's names."""
+
+    sent: Mapping[str, Sequence[Sent]]
+    held: Mapping[str, Sequence[Sent]]
+
+
+@pytest.fixture(scope="module")
+def mirrored(clusters, tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Mirrored:
+    """Into a topic with more partitions, which stay empty; into one with fewer, which it adds; and while one grows."""
+    source, destination = clusters.source, clusters.destination
+    topics = [f"{kind}-{time.time_ns() % 10**9:x}" for kind in ("wide", "narrow", "grown")]
+    wide, narrow, grown = topics
+    for topic, partitions in ((wide, 2), (narrow, 3), (grown, 2)):
+        source.create_topic(topic, partitions)
+    destination.create_topic(f"a.{wide}", 4)
+    destination.create_topic(f"a.{narrow}", 1)
+    quiet = {"emit.checkpoints.enabled": "false", "sync.group.offsets.enabled": "false"}
+    folder = tmp_path_factory.mktemp("mirror")
+    produce_keyed(source, topics, range(100))
+    with MirrorMaker(source, destination, topics, folder, kafka_jars, properties=quiet) as mirror:
+        mirror.wait_until_mirrored(grown)
+        grow(source, grown, 3)
+        produce_keyed(source, topics, range(100, 160))
+        for topic in topics:
+            mirror.wait_until_mirrored(topic)
+    there = read(destination, [f"a.{topic}" for topic in topics])
+    assert {record.partition for record in there[f"a.{grown}"]} == {0, 1, 2}
+    return Mirrored(read(source, topics), {topic: there[f"a.{topic}"] for topic in topics})
+
+
+def produce_keyed(cluster: KafkaCluster, topics: Sequence[str], numbers: range) -> None:
+    """By a producer of its own, which knows all partitions there are."""
+    partitioner = Partitioner(cluster, "keyed")
+    for number in numbers:
+        for topic in topics:
+            partitioner.produce(topic, 0, number, BEGIN + 1_000 * (number // 2), b"%d" % (number % KEYS))
+    partitioner.flush()
 
 
 def grow(cluster: KafkaCluster, topic: str, partitions: int) -> None:
@@ -376,48 +242,34 @@ def grow(cluster: KafkaCluster, topic: str, partitions: int) -> None:
     cluster.admin().create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
 
-def test_mirrormaker_keeps_partitions_whatever_the_destination_had_before(
-    clusters, world: World, tmp_path: Path, kafka_jars: Path
-) -> None:
-    """Into a topic with more partitions, which stay empty; into one with fewer, which it adds; and while one grows."""
-    source, destination = clusters.source, clusters.destination
-    wide, narrow, grown = topics = [f"{kind}-{world.topic}" for kind in ("wide", "narrow", "grown")]
-    for topic, partitions in ((wide, 2), (narrow, 3), (grown, 2)):
-        source.create_topic(topic, partitions)
-    destination.create_topic(f"a.{wide}", 4)
-    destination.create_topic(f"a.{narrow}", 1)
-    partitioner = Partitioner(source, "keyed")
+def checked(world: World, mirrored: Mirrored, topic: str, job: Stopped) -> list[tuple[str, int | None]]:
+    """Each row's verdict and exact replay, from a check that has kept its promises, and an apply that lasts."""
+    config = laid(world, Route(topic, f"a.{topic}", 0, 0), job)
+    rows = world.checked(config)
+    broken = list(broken_promises(rows, mirrored.held[topic], job))
+    assert not broken, broken
+    world.plan(config)
+    assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
+    assert world.run("check", "-c", config).code == 0
+    return [(row["verdict"].replace("match", "moved"), row["replay"]["exact"]) for row in rows.values()]
 
-    def produce(numbers: range) -> None:
-        for number in numbers:
-            for topic in topics:
-                partitioner.produce(topic, 0, number, BEGIN + 1_000 * (number // 2), b"%d" % (number % KEYS))
-        partitioner.flush()
 
-    produce(range(100))
-    jobs = {topic: somewhere(sent, 1) for topic, sent in read(source, topics).items()}
-    quiet = {"emit.checkpoints.enabled": "false", "sync.group.offsets.enabled": "false"}
-    with MirrorMaker(source, destination, topics, tmp_path / "mirror", kafka_jars, properties=quiet) as mirror:
-        mirror.wait_until_mirrored(grown)
-        grow(source, grown, 3)
-        partitioner = Partitioner(source, "keyed")  # which knows the new partition
-        produce(range(100, 160))
-        for topic in topics:
-            mirror.wait_until_mirrored(topic)
-    held = read(destination, [f"a.{topic}" for topic in topics])
-    assert {record.partition for record in held[f"a.{grown}"]} == {0, 1, 2}
-    found = {}
-    for topic, job in jobs.items():
-        config = laid(world, Route(topic, f"a.{topic}", 0, 0), job)
-        rows = found[topic] = world.checked(config)
-        assert not list(broken_promises(rows, held[f"a.{topic}"], job)), rows
-        world.plan(config)
-        assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
-        assert world.run("check", "-c", config).code == 0
+def test_mirrormaker_keeps_partitions_whatever_the_destination_had_before(mirrored: Mirrored, world: World) -> None:
+    wide, narrow, grown = mirrored.sent
+    moved = ("moved", 0)
+    jobs = {
+        topic: somewhere([record for record in mirrored.sent[topic] if record.number < 90], 1)
+        for topic in mirrored.sent
+    }
+    assert checked(world, mirrored, wide, jobs[wide]) == [moved, moved, ("new", 0), ("new", 0)]
+    assert checked(world, mirrored, narrow, jobs[narrow]) == [moved] * 3
+    assert checked(world, mirrored, grown, jobs[grown]) == [moved, moved, ("new", 0)]
 
-    def verdicts(topic: str) -> list[tuple[str, int | None]]:
-        return [(row["verdict"].replace("match", "moved"), row["replay"]["exact"]) for row in found[topic].values()]
 
-    assert verdicts(wide) == [("moved", 0), ("moved", 0), ("new", 0), ("new", 0)]
-    assert verdicts(narrow) == [("moved", 0)] * 3
-    assert len(verdicts(grown)) == 3
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="taken for records that were spread anew")
+def test_a_partition_that_the_job_has_not_noticed_yet_is_read_from_its_start(mirrored: Mirrored, world: World) -> None:
+    """The topic grew, and the job went on in the partitions it knew: the new one began before its anchors."""
+    *_, grown = mirrored.sent
+    sizes = Counter(record.partition for record in mirrored.sent[grown])
+    job = stopped(mirrored.sent[grown], {number: sizes[number] - 1 for number in (0, 1)})
+    checked(world, mirrored, grown, job)
