@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import sql
 
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.retry import insist
@@ -30,6 +31,16 @@ GRACE_S = 0.5
 _silent = logging.getLogger("psycopg")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
+
+
+def quoted(*names: str | None) -> str:
+    """An identifier as SQL has it, of as many parts as are known."""
+    return str(sql.Identifier(*(name for name in names if name is not None)).as_string(None))
+
+
+def identifier(*names: str | None) -> sql.SQL:
+    """The same for a statement with values, where a per cent sign stands for one of them."""
+    return sql.SQL(quoted(*names).replace("%", "%%"))
 
 
 class Undo(Exception):
@@ -71,10 +82,6 @@ class Session:
         with _cut_after(self._connection, patience_s):
             self._cursor.executemany(statement, rows)
         return int(self._cursor.rowcount)
-
-    def quoted(self, name: Any) -> str:
-        """An identifier as text."""
-        return str(name.as_string(self._connection))
 
 
 class Database:
@@ -132,7 +139,7 @@ class Database:
                 raise
             except psycopg.Error as err:
                 self._take_back(connection)
-                raise errors.explain(err, self.place, self._timeout_s) from err
+                errors.raise_explained(err, self.place, self._timeout_s)
             self._commit(connection)
         except BaseException:
             # Interrupted, or worse: whatever state it is in, nobody shall go on with it.
@@ -147,7 +154,7 @@ class Database:
                 connection.commit()
         except psycopg.Error as err:
             if errors.took_back(err):
-                raise errors.explain(err, self.place, self._timeout_s) from err
+                errors.raise_explained(err, self.place, self._timeout_s)
             self.close()
             raise OutcomeUnknown(
                 f"{self.place} did not say whether it took what was written ({errors.word(err)}).",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 import psycopg
 
@@ -31,16 +32,24 @@ _SENTENCES = {
 }
 
 
-def explain(err: psycopg.Error, place: str, timeout_s: float) -> Unreachable:
-    """The error to raise for one that came before COMMIT: nothing was written."""
-    code, said = err.sqlstate, word(err)
-    if code is None:
-        if isinstance(err, psycopg.OperationalError):
-            return Unreachable(
-                f"{place} did not answer ({said}); nothing was written.",
-                hint="Check that the server runs and can be reached, then run this again.",
-            )
-        return Refused(f"{place} cannot hold this: {said}; nothing was written.", hint="Choose another store for it.")
+def raise_explained(err: psycopg.Error, place: str, timeout_s: float) -> NoReturn:
+    """Raise what an error before COMMIT means: nothing was written. One that only a bug can cause goes on as it is."""
+    if err.sqlstate is not None:
+        raise _by_code(err, err.sqlstate, place, timeout_s) from err
+    if isinstance(err, psycopg.OperationalError):
+        raise Unreachable(
+            f"{place} did not answer ({word(err)}); nothing was written.",
+            hint="Check that the server runs and can be reached, then run this again.",
+        ) from err
+    if isinstance(err, psycopg.DataError):
+        raise Refused(
+            f"{place} cannot hold this: {word(err)}; nothing was written.", hint="Choose another store for it."
+        ) from err
+    raise err
+
+
+def _by_code(err: psycopg.Error, code: str, place: str, timeout_s: float) -> Unreachable:
+    said = word(err)
     if code in _BUSY_CODES:
         return Again(
             f"{place}: other transactions were in the way ({said}); nothing was written.", hint="Run this again."

@@ -24,7 +24,7 @@ from reconciler.layouts.decimal_text import NotDecimal
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.postgresql_address import Columns
-from reconciler.stores.postgresql_connection import Database, Session, Undo
+from reconciler.stores.postgresql_connection import Database, Session, Undo, identifier, quoted
 from reconciler.stores.postgresql_own import refuse_read_only, refuse_without
 
 _TABLES = {"r", "p"}
@@ -37,7 +37,8 @@ class MappedStore:
     def __init__(self, database: Database, schema: str | None, columns: Columns, address: str) -> None:
         self._database = database
         self._columns = columns
-        self._table = sql.Identifier(schema, columns.table) if schema else sql.Identifier(columns.table)
+        self._schema = schema
+        self._name = quoted(schema, columns.table)
         self._address = address
         self._looked = False
 
@@ -90,13 +91,12 @@ class MappedStore:
         def work(db: Session) -> None:
             self._look(db)
             refuse_read_only(db, self._database.place)
-            refuse_without(db, self._database.place, self._table, ("SELECT",))
+            refuse_without(db, self._database.place, self._name, ("SELECT",))
             update = "SELECT has_column_privilege(%s, %s, 'UPDATE')"
-            if db.one(update, (db.quoted(self._table), self._columns.offset)) != (True,):
+            if db.one(update, (self._name, self._columns.offset)) != (True,):
                 raise Refused(
-                    f"{self._database.place} does not allow this user to UPDATE {db.quoted(self._table)}; nothing was"
-                    " written.",
-                    hint=f"Have it granted: GRANT UPDATE ON {db.quoted(self._table)} TO …",
+                    f"{self._database.place} does not allow this user to UPDATE {self._name}; nothing was written.",
+                    hint=f"Have it granted: GRANT UPDATE ON {self._name} TO …",
                 )
 
         self._database.transaction(work)
@@ -162,7 +162,7 @@ class MappedStore:
         columns += [self._columns.group] if self._columns.group else []
         insert = self._sql(
             "INSERT INTO {table} ({columns}) VALUES ({marks})",
-            columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
+            columns=sql.SQL(", ").join(map(identifier, columns)),
             marks=sql.SQL(", ").join([sql.Placeholder()] * len(columns)),
         )
         done = db.each(self._sql(f"DELETE FROM {{table}} {where}"), gone)
@@ -171,7 +171,7 @@ class MappedStore:
         if done != len(gone) + len(kept) + len(made):
             raise Refused(
                 f"{self._database.place} took {done} of {len(gone) + len(kept) + len(made)} changes of"
-                f" {db.quoted(self._table)} without an error; nothing was written.",
+                f" {self._name} without an error; nothing was written.",
                 hint="A trigger, a rule or a row security policy of the table keeps back the others.",
             )
 
@@ -207,7 +207,7 @@ class MappedStore:
         """Refused where the table or a column is missing; looked for once."""
         if self._looked:
             return
-        name = db.quoted(self._table)
+        name = self._name
         kind = db.one("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", (name,))
         if kind is None:
             columns = self._columns
@@ -240,11 +240,11 @@ class MappedStore:
 
     def _sql(self, text: str, **parts: sql.Composable) -> sql.Composable:
         columns: dict[str, Any] = {
-            "topic": sql.Identifier(self._columns.topic),
-            "partition": sql.Identifier(self._columns.partition),
-            "offset": sql.Identifier(self._columns.offset),
+            "topic": identifier(self._columns.topic),
+            "partition": identifier(self._columns.partition),
+            "offset": identifier(self._columns.offset),
             "of_group": sql.SQL("true"),
         }
         if self._columns.group:
-            columns["of_group"] = sql.SQL("{}::text = %s").format(sql.Identifier(self._columns.group))
-        return sql.SQL(text).format(table=self._table, **columns, **parts)
+            columns["of_group"] = sql.SQL("{}::text = %s").format(identifier(self._columns.group))
+        return sql.SQL(text).format(table=identifier(self._schema, self._columns.table), **columns, **parts)

@@ -20,7 +20,7 @@ from reconciler.core.errors import Refused
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.common import HistoryEntry
-from reconciler.stores.postgresql_connection import Database, Session, Undo
+from reconciler.stores.postgresql_connection import Database, Session, Undo, identifier, quoted
 from reconciler.stores.postgresql_errors import Again
 from reconciler.stores.sqlite_schema import HISTORY_KEPT, NOTHING, from_columns, to_columns
 
@@ -43,6 +43,7 @@ _TYPES = {
 _COLUMNS = tuple(_TYPES)
 _HISTORY = tuple(f"{side}_{name}" for side in ("before", "after") for name in _TYPES)
 _KEY = ("grp", "topic", "partition")
+_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 class Kind(Enum):
@@ -162,7 +163,9 @@ class OwnStore:
             self._name(db)
             refuse_read_only(db, self._database.place)
             for table in ("reconciler_offsets", "reconciler_history"):
-                refuse_without(db, self._database.place, self._table(table), ("SELECT", "INSERT", "UPDATE", "DELETE"))
+                refuse_without(
+                    db, self._database.place, quoted(self._schema, table), ("SELECT", "INSERT", "UPDATE", "DELETE")
+                )
 
         self._database.transaction(work)
 
@@ -195,7 +198,7 @@ class OwnStore:
     ) -> None:
         keys = [(group, change.key.topic, change.key.partition) for change in changes]
         after = [to_columns(common.stamped(change, now_ms)) for change in changes]
-        sequence = db.quoted(self._table("reconciler_changes"))
+        sequence = quoted(self._schema, "reconciler_changes")
         found = db.all("SELECT nextval(%s::regclass) FROM generate_series(1, %s)", (sequence, len(changes)))
         numbers = sorted(number for (number,) in found)
         rows = list(zip(changes, keys, after, numbers, strict=True))
@@ -250,7 +253,7 @@ class OwnStore:
             return Kind.MISSING
         columns = db.all(
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            (db.quoted(self._table("reconciler_store")),),
+            (quoted(self._schema, "reconciler_store"),),
         )
         if not {("name",), ("version",)} <= {*columns}:
             return Kind.FOREIGN
@@ -260,7 +263,7 @@ class OwnStore:
         return Kind.OURS if found[0] == SCHEMA_VERSION else Kind.NEWER
 
     def _exists(self, db: Session, name: str) -> bool:
-        found = db.one("SELECT to_regclass(%s) IS NOT NULL", (db.quoted(self._table(name)),))
+        found = db.one("SELECT to_regclass(%s) IS NOT NULL", (quoted(self._schema, name),))
         return bool(found and found[0])
 
     def _name(self, db: Session) -> str:
@@ -306,11 +309,8 @@ class OwnStore:
             ),
         ]
 
-    def _table(self, name: str) -> sql.Identifier:
-        return sql.Identifier(self._schema, name) if self._schema else sql.Identifier(name)
-
     def _sql(self, text: str, table: str, **parts: sql.Composable) -> sql.Composable:
-        return sql.SQL(text).format(table=self._table(table), **parts)
+        return sql.SQL(text).format(table=identifier(self._schema, table), **parts)
 
     def _insert(self, table: str, columns: Sequence[str]) -> sql.Composable:
         marks = sql.SQL(", ").join([sql.Placeholder()] * len(columns))
@@ -328,9 +328,8 @@ def refuse_read_only(db: Session, place: str) -> None:
         )
 
 
-def refuse_without(db: Session, place: str, table: sql.Identifier, privileges: Iterable[str]) -> None:
-    """Raise Refused where this user lacks one of the privileges on a table."""
-    name = db.quoted(table)
+def refuse_without(db: Session, place: str, name: str, privileges: Iterable[str]) -> None:
+    """Raise Refused where this user lacks one of the privileges on a table, named as SQL has it."""
     for privilege in privileges:
         if db.one("SELECT has_table_privilege(%s, %s)", (name, privilege)) != (True,):
             raise Refused(
@@ -340,14 +339,14 @@ def refuse_without(db: Session, place: str, table: sql.Identifier, privileges: I
 
 
 def _listed(names: Sequence[str]) -> sql.Composable:
-    return sql.SQL(", ").join(map(sql.Identifier, names))
+    return sql.SQL(", ").join(map(identifier, names))
 
 
 def _set(names: Sequence[str]) -> sql.Composable:
-    return sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in names)
+    return sql.SQL(", ").join(sql.SQL("{} = %s").format(identifier(name)) for name in names)
 
 
 def _declared(prefix: str) -> sql.Composable:
     return sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(prefix + name), sql.SQL(kind)) for name, kind in _TYPES.items()
+        sql.SQL("{} {}").format(identifier(prefix + name), sql.SQL(kind)) for name, kind in _TYPES.items()
     )
