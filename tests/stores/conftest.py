@@ -1,5 +1,11 @@
 """Real servers for the stores' tests, each started when a test first asks for it."""
 
+from fixtures_files import (  # noqa: F401
+    files_hdfs_case,
+    files_local_case,
+    files_memory_case,
+    hdfs,
+)
 from fixtures_hbase import (  # noqa: F401
     happy,
     hbase,
@@ -10,7 +16,7 @@ from fixtures_hbase import (  # noqa: F401
     hbase_logsaver_case,
     hbase_metrics_case,
     hbase_shared,
-    hbase_table,
+    tables,
 )
 from fixtures_postgresql import (  # noqa: F401
     database,

@@ -39,14 +39,17 @@ IN_KAFKA = {"kafka-group": kafka_case, "kafka-topic": kafka_topic_case}
 IN_HBASE = ["anchored", "cloudera", "cloudera_anchors", "logsaver", "metrics", "flowlet"]
 IN_POSTGRESQL = ["own", "mapped", "grouped"]
 ON_SERVERS = ["zookeeper_consumers", "zookeeper_single", *(f"postgresql_{kind}" for kind in IN_POSTGRESQL)]
-ON_SERVERS += [*(f"hbase_{layout}" for layout in IN_HBASE)]
+ON_SERVERS += [*(f"hbase_{layout}" for layout in IN_HBASE), "files_hdfs"]
 """Each has a fixture ``…_case`` in ``fixtures_….py``."""
 REAL = [pytest.param(name, marks=pytest.mark.system) for name in (*IN_KAFKA, *ON_SERVERS)]
 
 
-@pytest.fixture(params=["memory", "sqlite", *REAL])
+HERE = ["files_local", "files_memory"]
+
+
+@pytest.fixture(params=["memory", "sqlite", *HERE, *REAL])
 def case(request, tmp_path) -> Case:
-    if request.param in ON_SERVERS:
+    if request.param in (*HERE, *ON_SERVERS):
         return request.getfixturevalue(f"{request.param}_case")
     if request.param == "memory":
         return memory_case()
