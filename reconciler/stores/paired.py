@@ -4,7 +4,7 @@ Theory of operation. The two stores cannot be changed in one step, and a process
 keeps an offset from being believed with another's anchor is that every kept anchor says which stored offset it was made
 for (``paired_rules`` holds the rules), and the order of writing. To put (offset X', anchor A') in the place of (X, A):
 
-    1. A' for X' is laid aside, under the topic's name with "~next" behind it (no topic can be called that)
+    1. A' for X' is laid aside, under the topic's name with ``ASIDE`` behind it (no job's topic may be called that)
     2. X' is written, by the job's store's own compare-and-set
     3. A' for X' takes the place of A for X
     4. what was laid aside is removed
@@ -109,7 +109,14 @@ class _ClusterId:
 
 def read_kept(anchors: OffsetStore, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, Kept]:
     """What an anchor store keeps for a group's rows. Raises what the store's ``read`` does, and says that it is it."""
-    names = None if topics is None else sorted({name + end for name in topics for end in ("", ASIDE)})
+    wanted = None if topics is None else set(topics)
+    for name in wanted or ():
+        if name.endswith(ASIDE):
+            raise ConfigError(
+                f"A topic whose anchors are kept apart cannot be called {name!r}: the end {ASIDE!r} is this product's.",
+                hint="Rename the topic, or keep the job's offsets in a store with room for anchors.",
+            )
+    names = None if wanted is None else sorted({name + end for name in wanted for end in ("", ASIDE)})
     with of_anchors():
         return gathered(anchors.read(group, names))
 

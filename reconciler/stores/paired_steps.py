@@ -10,7 +10,8 @@ from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.common import PutBack
 from reconciler.stores.paired_rules import Kept
 
-ASIDE = "~next"
+ASIDE = ".being-written"
+"""Behind a topic's name: a topic as far as stores go, and not one that a job may have."""
 NOTHING = Kept()
 
 

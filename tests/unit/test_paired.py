@@ -472,6 +472,11 @@ def test_a_store_that_cannot_keep_anchors_is_refused(both: Pair, able: Capabilit
         PairedStore(both.bare, Unable())
 
 
+def test_a_topic_that_would_be_taken_for_what_lies_aside_is_refused(both: Pair) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be called 'events\.being-written'"):
+        both.store.read(GROUP, ["events", aside_of(KEY).topic])
+
+
 def test_what_may_not_be_written_is_refused_by_whichever_store_it_is(both: Pair) -> None:
     class Closed(MemoryStore):
         def check_writable(self, group: str) -> None:
