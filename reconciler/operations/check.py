@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from reconciler import __version__
 from reconciler.core.errors import Changed, ConfigError
@@ -22,10 +23,12 @@ from reconciler.engine import EngineSettings, Found, Inquiry, Progress, run
 from reconciler.operations.config import Config, Job, SearchSettings
 from reconciler.operations.gather import GatheredJob, Place, StoreOpener, gather, question_of, source_cluster
 from reconciler.operations.repartition import (
+    IN_ITS_PLACE,
     Span,
     all_in_place,
+    beyond,
+    earlier_of,
     earliest_anchor_ms,
-    has_more,
     not_newer_than,
     span_of,
 )
@@ -36,6 +39,8 @@ from reconciler.readers.patient import PatientReader
 TAIL_TOTAL = 200_000
 """Records read behind resume points to count replays, over all partitions of a run: about half a second's work."""
 TAIL_LEAST = 100
+MOST_PAIRS = 64
+"""Anchors looked for in other partitions, to prove that records were spread: so many at most."""
 
 Key = tuple[str, TopicPartition]
 
@@ -165,10 +170,12 @@ def _ask_all(checking: _Check, gathered: Sequence[GatheredJob]) -> dict[Key, Fou
         [at.key for places in kept for at in places if at.exists], lambda question, _: reconcile(question)
     )
     spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
-    for places in kept:
-        if _is_spread(checking, places, found):
-            spread.append(places)
-    found.update(_ask_by_time(checking, spread))
+    doubtful = [places for places in kept if _may_be_spread(checking, places, found)]
+    proven = [places for places in doubtful if _is_found_elsewhere(checking, places, found)]
+    for key, by_time in _ask_by_time(checking, [places for places in doubtful if places not in proven]).items():
+        finding = earlier_of(found[key].finding, by_time.finding)
+        found[key] = replace(found[key], finding=finding, probes=found[key].probes + by_time.probes)
+    found.update(_ask_by_time(checking, [*spread, *proven]))
     return found
 
 
@@ -184,14 +191,15 @@ def _is_handed_over(places: Sequence[Place]) -> bool:
     return bool(existing) and all(at.own for at in existing)
 
 
-def _is_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found]) -> bool:
-    """True if the topic must be remapped. Where partitions merely look old, their replay bound is loosened instead."""
+def _may_be_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found]) -> bool:
+    """True if numbers may mean nothing. Where partitions merely look old, their replay bound is loosened instead."""
     existing = {at.destination: at.key for at in places if at.exists}
     questions = {tp: checking.questions[key] for tp, key in existing.items()}
     if _has_more(checking, places, questions):
         return True
+    silent = [tp for tp, question in questions.items() if question.stored is None]
     earliest = earliest_anchor_ms(list(questions.values()))
-    old = {} if earliest is None else not_newer_than(earliest - 1, questions, checking.reader)
+    old = {} if earliest is None else not_newer_than(earliest - 1, silent, questions, checking.reader)
     if old and not all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions):
         return True
     for tp, (start, end) in old.items():
@@ -204,11 +212,24 @@ def _is_spread(checking: _Check, places: Sequence[Place], found: dict[Key, Found
 
 
 def _has_more(checking: _Check, places: Sequence[Place], questions: Mapping[TopicPartition, Question]) -> bool:
-    """True if the destination has more partitions than are stored, and not because the topic grew."""
-    span = span_of({at.destination.partition: at.selected.stored for at in places})
-    if any(at.own for at in places) or not has_more(questions) or span is None or span.latest_ms is None:
+    """True if the destination has more partitions than are stored, and not for sure because the topic grew."""
+    span = span_of({at.destination.partition: at.origin for at in places})
+    if span is None or _is_handed_over(places):
         return False
-    return bool(not_newer_than(span.latest_ms, questions, checking.reader))
+    more = beyond([at.destination.partition for at in places if at.origin is not None], list(questions))
+    return bool(not_newer_than(span.latest_ms, more, questions, checking.reader))
+
+
+def _is_found_elsewhere(checking: _Check, places: Sequence[Place], found: Mapping[Key, Found]) -> bool:
+    """True if some anchor lies in a partition of another number: records were spread, then."""
+    astray = [at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in IN_ITS_PLACE]
+    pairs = [(at, other) for at in astray for other in places if other.exists and other is not at][:MOST_PAIRS]
+    inquiries = {
+        number: Inquiry(other.destination, partial(reconcile, checking.questions[at.key]))
+        for number, (at, other) in enumerate(pairs)
+    }
+    outcome = run(checking.reader, inquiries, clock=checking.outside.monotonic, settings=checking.settings)
+    return any(answer.finding.verdict in IN_ITS_PLACE for answer in outcome.found.values())
 
 
 def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:
@@ -216,13 +237,13 @@ def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Ke
     spans: dict[Key, tuple[Span, int]] = {}
     found: dict[Key, Found] = {}
     for places in topics:
-        span = span_of({at.destination.partition: at.selected.stored for at in places})
-        keys = [at.key for at in places if at.exists]
+        span = span_of({at.destination.partition: at.origin for at in places})
+        keys = [at.key for at in places if at.exists and not at.own]
         if span is None:
             detail = "partition counts differ, and a stored offset has no anchor to go by"
             found.update(dict.fromkeys(keys, Found(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)))
         else:
-            lag = max(checking.questions[key].anchor_lag for key in keys)
+            lag = max((checking.questions[key].anchor_lag for key in keys), default=0)
             spans.update(dict.fromkeys(keys, (span, lag)))
 
     def start(question: Question, key: Key) -> Search[Finding]:

@@ -38,6 +38,13 @@ class Place:
         return self.job.name, self.destination
 
     @property
+    def origin(self) -> StoredOffset | None:
+        """What was stored of the source's partition of this number, also where a correction speaks already."""
+        if self.selected.source is not None:
+            return self.selected.source.stored
+        return None if self.own and self.source != self.destination else self.selected.stored
+
+    @property
     def is_new(self) -> bool:
         """True if the job has read nothing from it yet."""
         return is_unread(self.selected.stored)

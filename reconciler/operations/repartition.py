@@ -5,18 +5,19 @@ any record of the source can lie in any partition, and only times bound what is 
 
 - *Fewer.* There is a stored offset for a partition that the destination lacks.
 - *More.* The destination has partitions with higher numbers than all that are stored, and one of them holds a record
-  that is not newer than the latest anchor. A topic that only grew has none: its new partitions began after the job last
-  looked, and their records are newer.
+  that is not newer than the latest anchor.
 - *As many.* A partition without a stored offset holds records older than all anchors, and some anchor is not in the
   partition of its own number.
 
-What no sign tells: the source had more partitions than there are rows, and the job had no row for the last ones.
+The last two are also seen where a topic grew and the job has not noticed yet. An anchor that is found in a partition of
+another number proves that records were spread; else both must be reckoned with, and of the two answers the earlier one
+is safe. What no sign tells: the source had more partitions than there are rows, and the job had none for the last ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.question import Question
@@ -66,32 +67,45 @@ def all_in_place(findings: Mapping[TopicPartition, Finding], questions: Mapping[
     return all(findings[tp].verdict in IN_ITS_PLACE for tp in read_from)
 
 
-def has_more(questions: Mapping[TopicPartition, Question]) -> bool:
-    """True if the destination has partitions with higher numbers than all that have a stored offset."""
-    stored = [tp.partition for tp, question in questions.items() if question.stored is not None]
-    return bool(stored) and max(tp.partition for tp in questions) > max(stored)
+def beyond(stored: Iterable[int], existing: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """The destination's partitions with higher numbers than all that are stored; none if nothing is stored."""
+    highest = max(stored, default=None)
+    return [] if highest is None else [tp for tp in existing if tp.partition > highest]
 
 
 def not_newer_than(
-    latest_ms: int, questions: Mapping[TopicPartition, Question], reader: LogReader
+    latest_ms: int | None,
+    partitions: Sequence[TopicPartition],
+    questions: Mapping[TopicPartition, Question],
+    reader: LogReader,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Partitions without a stored offset that hold a record of ``latest_ms`` or before, with their [start, end).
+    """Those of ``partitions`` that hold a record of ``latest_ms`` or before (or any, without it), with [start, end).
 
     A job that read the topic would have read them, unless it began at the latest, or they were numbered otherwise.
     Looks at the first records of each.
     """
-    silent = [tp for tp, question in questions.items() if question.stored is None]
-    if not silent:
+    if not partitions:
         return {}
-    starts, ends = reader.log_starts(silent), reader.log_ends(silent)
-    filled = [tp for tp in silent if starts[tp] < ends[tp]]
+    starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
+    filled = [tp for tp in partitions if starts[tp] < ends[tp]]
     chunks = reader.read([ReadRequest(tp, starts[tp], FIRST_RECORDS) for tp in filled])
     found = {}
     for tp, chunk in zip(filled, chunks, strict=True):
         times = [questions[tp].identity.timestamp_of(record) for record in chunk.records]
-        if any(time is not None and time <= latest_ms for time in times):
+        if any(latest_ms is None or (time is not None and time <= latest_ms) for time in times):
             found[tp] = (starts[tp], ends[tp])
     return found
+
+
+def earlier_of(own: Finding, by_time: Finding) -> Finding:
+    """What is safe whether or not records were spread: the earlier offset, and a bound that holds in both cases."""
+    if own.resume_offset is None or by_time.resume_offset is None or by_time.replay_at_most is None:
+        return own if own.resume_offset is None else by_time
+    detail = f"there are more partitions than are stored, and records may have been spread anew; {own.detail}"
+    first, later = (own, by_time) if own.resume_offset < by_time.resume_offset else (by_time, by_time)
+    at_most = by_time.replay_at_most + (later.resume_offset or 0) - (first.resume_offset or 0)
+    verdict = max(Verdict.REMAPPED, own.verdict, by_time.verdict)
+    return replace(first, verdict=verdict, replay_at_most=at_most, replay_exact=None, matched_by=None, detail=detail)
 
 
 def earliest_anchor_ms(questions: Sequence[Question]) -> int | None:

@@ -7,7 +7,7 @@ the destination's. The destination's own row wins, unless the source's was writt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reconciler.core.anchors import Names, StoredOffset
 from reconciler.core.plan import PartitionPlan
@@ -17,10 +17,14 @@ from reconciler.ports import Row, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The row that speaks, and the one that a correction replaces (under the destination's name), if any."""
+    """The row that speaks, and the one that a correction replaces (under the destination's name), if any.
+
+    ``source`` is the row of the source's name, whether it speaks or not.
+    """
 
     row: Row | None
     replaced: Row | None
+    source: Row | None = field(default=None, compare=False)
 
     @property
     def stored(self) -> StoredOffset | None:
@@ -33,11 +37,11 @@ def select(
     """Choose between the row of the source's name and the one of the destination's."""
     ours, theirs = rows.get(destination), rows.get(source)
     if source == destination or theirs is None or ours is None:
-        return Selected(ours or theirs, ours)
+        return Selected(ours or theirs, ours, theirs)
     if is_own(ours, cluster_id):
         later = _written(theirs) > _written(ours) and theirs.stored.anchor is not None
-        return Selected(theirs if later else ours, ours)
-    return Selected(theirs if theirs.stored.anchor or not ours.stored.anchor else ours, ours)
+        return Selected(theirs if later else ours, ours, theirs)
+    return Selected(theirs if theirs.stored.anchor or not ours.stored.anchor else ours, ours, theirs)
 
 
 def is_own(row: Row, cluster_id: str) -> bool:
