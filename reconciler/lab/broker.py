@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -61,9 +64,14 @@ class Broker:
             self._child.kill()
 
     def pause(self) -> None:
-        """Freeze it: connections stay open, nothing is answered."""
+        """Freeze it: connections stay open, nothing is answered. On return it has come to a halt (on Linux)."""
+        if self._frozen:
+            return
         self.process.pause()
         self._frozen = True
+        if sys.platform == "linux":  # on a busy machine it may answer requests for a while after the signal
+            halted = functools.partial(os.waitid, os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG)
+            self.process.wait_until(halted, START_SECONDS, "its halt")
 
     def resume(self) -> None:
         self.process.resume()
