@@ -50,8 +50,8 @@ class Tracked:
         places = [self.at_the_source.offset_of(number, part, self.world.topic) for part, number in enumerate(numbers)]
         self.job_stores(*(place + 1 for place in places))
 
-    def config(self, *jobs: str, extra: str = "", servers: str | None = None, dated: bool = False) -> Path:
-        address = f"bare:///{self.world.folder}/table.db{'?dated' if dated else ''}"
+    def config(self, *jobs: str, extra: str = "", servers: str | None = None, kind: str = "") -> Path:
+        address = f"bare:///{self.world.folder}/table.db{kind}"
         source = f'alias = "a"\nbootstrap_servers = "{servers or self.source.bootstrap}"'
         extra = f'[anchors]\nstore = "{self.anchors}"\n{extra}'
         return self.world.config(*(jobs or (self.world.job(store=address),)), source=source, extra=extra)
@@ -219,6 +219,22 @@ def test_a_tracked_table_is_corrected_checked_and_put_back(tracked: Tracked) -> 
     assert world.run("check", "-c", config).code == 3
 
 
+def test_a_store_that_can_only_be_read_gets_its_plan_and_is_not_written(tracked: Tracked) -> None:
+    world = tracked.world
+    tracked.make(12)
+    tracked.processed(7)
+    config = tracked.config(kind="?read-only")
+    assert tracked.track(config).code == 0
+    world.deliver(12, burst=3)
+    world.plan(config)
+    shown = world.run("show", world.plan_file, "--starting-offsets")
+    assert json.loads(shown.out) == {world.there: {"0": world.offset_of(7) + 1}}
+    before = tracked.kept()
+    ended = world.run("apply", world.plan_file, "-c", config, "--yes")
+    assert (ended.code, "This store can only be read. Hand the offsets over" in ended.err) == (6, True)
+    assert (tracked.kept(), [row.stored.offset for row in tracked.table.read(world.group)]) == (before, [9])
+
+
 def test_a_store_that_was_reset_since_is_told_from_one_that_was_never_tracked(tracked: Tracked) -> None:
     world = tracked.world
     tracked.make(12, 12)
@@ -243,13 +259,13 @@ def test_legacy_rows_are_named_one_by_one_and_go_by_their_own_time_where_that_is
     world.deliver(12, 12)
     tracked.job_stores(BASE + 10, BASE + 10, at_ms=made(9).timestamp_ms)
     open_store(tracked.anchors).create()
-    ended = world.run("check", "-c", tracked.config(dated=True))
+    ended = world.run("check", "-c", tracked.config(kind="?dated"))
     assert ended.code == 4
     for partition in (0, 1):
         assert f"{world.there}-{partition} must not start: stored without an anchor" in ended.out
     policy = '[policy]\nno_anchor = "row-time"\n[search]\nmax_disorder = "{}"'
     for disorder, first in (("0s", 9), ("2s", 3)):
-        rows = world.checked(tracked.config(dated=True, extra=policy.format(disorder)))
+        rows = world.checked(tracked.config(kind="?dated", extra=policy.format(disorder)))
         for partition, row in rows.items():
             assert (row["verdict"], row["resume_offset"]) == ("bounded", world.offset_of(first, partition))
             assert row["replay"]["exact"] is None
