@@ -78,12 +78,15 @@ def belongs(offset: int, node: Znode, beside: Znode, kept: Kept, *, shared: bool
     return node.mzxid in (beside.mzxid, kept.seen_zxid)
 
 
+NOTHING_BESIDE = "nothing is beside it; a job that writes bare offsets needs anchors=apart in the address, and track"
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A stored offset with its anchor, as far as the two say the same.
 
     ``lag``: how far the anchor lags, None where the two belong together or there is no anchor. ``note``: why there is
-    no anchor although there is a znode for one, as the end of a sentence.
+    no anchor, as the end of a sentence, where that is not plain.
     """
 
     stored: StoredOffset
@@ -94,7 +97,7 @@ class Pair:
 def pair(offset: int, node: Znode, beside: Znode | None, *, shared: bool) -> Pair:
     """What ``offset``, as ``node`` says, and the znode beside it mean together: A1 to A4."""
     if beside is None or not beside.data:
-        return Pair(StoredOffset(offset, None, node.mtime_ms))
+        return Pair(StoredOffset(offset, None, node.mtime_ms), note=NOTHING_BESIDE)
     kept = decode(beside.data)
     if belongs(offset, node, beside, kept, shared=shared):
         return Pair(StoredOffset(offset, kept.anchor, kept.written_at_ms), note=_without(kept))

@@ -11,8 +11,11 @@ from there on. With ``saves=from`` it reads its last batch again at every start,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import overload
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.layouts.zookeeper_paths import ancestors, problem_of
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
@@ -31,6 +34,8 @@ _SETTLING = 3
 class ZookeeperStore:
     """The offsets below ``chroot``. ``of_group`` is the only group that a store without groups may be asked for.
 
+    ``anchors_beside`` False: no anchor is read or written here. The znodes beside offsets then hold times alone.
+
     Every method raises Unreachable without an answer in ``timeout_s``, and Refused where the servers say no, where
     there is no store, and where a znode that should hold an offset holds something else.
     """
@@ -43,18 +48,20 @@ class ZookeeperStore:
         *,
         credentials: str | None = None,
         of_group: str | None = None,
+        anchors_beside: bool = True,
         address: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._chroot = chroot
         self._kind = layout
         self._of_group = of_group
+        self._anchors_beside = anchors_beside
         self._address = address or f"zookeeper://{hosts}{chroot}?layout={layout}"
         self._ensemble = Ensemble(hosts, credentials, timeout_s=timeout_s)
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities()
+        return Capabilities(keeps_anchors=self._anchors_beside)
 
     @property
     def address(self) -> str:
@@ -69,7 +76,8 @@ class ZookeeperStore:
         if wanted is not None and not wanted:
             return []
         seen = self._settled(layout, wanted)
-        return [seen.rows[key].row(key, shared=layout.shared) for key in sorted(seen.rows)]
+        rows = [seen.rows[key].row(key, shared=layout.shared) for key in sorted(seen.rows)]
+        return rows if self._anchors_beside else [_bare(row) for row in rows]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change, in as few transactions as their size allows. ``reason`` is not kept.
@@ -80,6 +88,8 @@ class ZookeeperStore:
         layout = self._layout(group)
         for change in changes:
             check_name("topic's name", change.key.topic)
+        if not self._anchors_beside:
+            changes = [replace(change, new=_without_anchor(change.new)) for change in changes]
         return zookeeper_writing.write(self._ensemble, layout, changes, now_ms)
 
     def create(self) -> None:
@@ -163,11 +173,25 @@ class ZookeeperStore:
             )
 
 
+def _bare(row: Row) -> Row:
+    return replace(row, stored=_without_anchor(row.stored), anchor_lag=None, note="")
+
+
+@overload
+def _without_anchor(stored: StoredOffset) -> StoredOffset: ...
+@overload
+def _without_anchor(stored: StoredOffset | None) -> StoredOffset | None: ...
+def _without_anchor(stored: StoredOffset | None) -> StoredOffset | None:
+    return None if stored is None else replace(stored, anchor=None)
+
+
 # ---------------------------------------------------------------- addresses
 
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
-    """``zookeeper://[USER:PASSWORD@]HOSTS[/CHROOT]?layout=consumers|single[&saves=until|from][&of_group=GROUP]``."""
+    """``zookeeper://[USER:PASSWORD@]HOSTS[/CHROOT]?layout=consumers|single`` and, if need be, ``&saves=until|from``,
+    ``&anchors=beside|apart`` and, with ``single``, ``&of_group=GROUP``.
+    """
     try:
         parts = urlsplit(address)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
@@ -189,6 +213,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         layout,
         credentials=_credentials(user),
         of_group=of_group,
+        anchors_beside=settings.get("anchors") != "apart",
         address=without_secrets(address),
     )
 
@@ -196,6 +221,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
 _CHOICES: Mapping[str, tuple[str, ...] | None] = {
     "layout": ("consumers", "single"),
     "saves": ("until", "from"),
+    "anchors": ("beside", "apart"),
     "of_group": None,
 }
 

@@ -31,6 +31,7 @@ from fixtures_zookeeper import (  # noqa: F401
     kazoo,
     open_zookeeper,
     zookeeper,
+    zookeeper_apart_case,
     zookeeper_consumers_case,
     zookeeper_single_case,
 )

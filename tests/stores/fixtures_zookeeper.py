@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,12 +54,14 @@ def kazoo(zookeeper: ZooKeeperServer) -> Iterator[Any]:
     client.close()
 
 
-def zookeeper_case(server: ZooKeeperServer, chroot: str, layout: str, **guards: bool) -> Case:
+def zookeeper_case(
+    server: ZooKeeperServer, chroot: str, layout: str, anchors: str | None = None, **guards: bool
+) -> Case:
     address = f"zookeeper://{server.hosts}{chroot}?layout={layout}"
-    store = open_store(address)
+    store = open_store(address, anchors=anchors)
     store.create()
     store.close()
-    return Case(lambda: open_store(address), ("events", "a.events"), any_topic_name=False, **guards)
+    return Case(lambda: open_store(address, anchors=anchors), ("events", "a.events"), any_topic_name=False, **guards)
 
 
 @pytest.fixture
@@ -69,6 +72,12 @@ def zookeeper_consumers_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
 @pytest.fixture
 def zookeeper_single_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
     return zookeeper_case(zookeeper, chroot, "single", groups=False)
+
+
+@pytest.fixture
+def zookeeper_apart_case(zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path) -> Case:
+    anchors = f"sqlite:///{tmp_path}/anchors.db"
+    return zookeeper_case(zookeeper, chroot, "consumers&anchors=apart", anchors)
 
 
 # ---------------------------------------------------------------- for this store's own tests

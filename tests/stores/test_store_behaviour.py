@@ -38,7 +38,8 @@ SHAPES = {
 IN_KAFKA = {"kafka-group": kafka_case, "kafka-topic": kafka_topic_case}
 IN_HBASE = ["anchored", "cloudera", "cloudera_anchors", "logsaver", "metrics", "flowlet"]
 IN_POSTGRESQL = ["own", "mapped", "grouped"]
-ON_SERVERS = ["zookeeper_consumers", "zookeeper_single", *(f"postgresql_{kind}" for kind in IN_POSTGRESQL)]
+IN_ZOOKEEPER = ["consumers", "single", "apart"]
+ON_SERVERS = [*(f"zookeeper_{kind}" for kind in IN_ZOOKEEPER), *(f"postgresql_{kind}" for kind in IN_POSTGRESQL)]
 ON_SERVERS += [*(f"hbase_{layout}" for layout in IN_HBASE), "files_hdfs"]
 """Each has a fixture ``…_case`` in ``fixtures_….py``."""
 REAL = [pytest.param(name, marks=pytest.mark.system) for name in (*IN_KAFKA, *ON_SERVERS)]

@@ -367,47 +367,22 @@ def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_it(
     named.close()
 
 
-# ---------------------------------------------------------------- addresses
+# ---------------------------------------------------------------- anchors in another store
 
 
-@pytest.mark.parametrize(
-    ("address", "why"),
-    [
-        ("zookeeper://h/kafka", "does not say which layout"),
-        ("zookeeper://h/kafka?layout=singel", "layout='singel' is not one of consumers, single"),
-        ("zookeeper://h?layout=consumers&saves=last", "saves='last' is not one of until, from"),
-        ("zookeeper://h?layout=consumers&save=from", "'save' is not one of its parameters"),
-        ("zookeeper://h?layout=consumers&layout=single", "layout is given twice"),
-        ("zookeeper://h?layout", "it cannot be taken apart"),
-        ("zookeeper:///kafka?layout=consumers", "it names no host"),
-        ("zookeeper://h1,,h2?layout=consumers", "it names no host"),
-        ("zookeeper://:2181?layout=consumers", "it names no host"),
-        ("zookeeper://h:port?layout=consumers", "its hosts are not HOST:PORT"),
-        ("zookeeper://user@h?layout=consumers", "its credentials are not USER:PASSWORD"),
-        ("zookeeper://h/a//b?layout=consumers", "the znode '' in its path"),
-        ("zookeeper://h/a/../b?layout=consumers", "the znode '..' in its path"),
-        ("zookeeper://h/a#b?layout=consumers", "has a # in it"),
-        ("zookeeper://h/?layout=consumers&of_group=g", "of_group goes with layout=single only"),
-    ],
-)
-def test_a_wrong_address_says_what_is_wrong_and_how_a_right_one_looks(address, why):
-    with pytest.raises(ConfigError) as caught:
-        open_store(address)
-    assert why in caught.value.message
-    assert "zookeeper://h1:2181,h2:2181/kafka?layout=consumers" in caught.value.hint
+@system
+@pytest.mark.parametrize("layout", ["consumers", "single"])
+def test_with_anchors_apart_no_anchor_is_written_here_and_none_is_read(open_zookeeper, kazoo, chroot, layout):
+    apart, beside = open_zookeeper(layout, anchors_beside=False), open_zookeeper(layout)
+    put(apart, "g", {KEY: StoredOffset(42, ANCHOR, NOW)})
+    assert only(beside).stored == only(apart).stored == StoredOffset(42, None, NOW)
+    change(beside, StoredOffset(43, ANCHOR, NOW))
+    assert only(beside).stored.anchor == ANCHOR
+    assert only(apart).stored == StoredOffset(43, None, NOW)
+    assert not apart.capabilities.keeps_anchors
 
 
-def test_a_password_is_not_shown():
-    for address in ("zookeeper://u:pw@h/?layout=consumers&nope=1", "zookeeper://u:pw@h:x/?layout=consumers"):
-        with pytest.raises(ConfigError) as caught:
-            open_store(address)
-        assert "pw" not in str(caught.value)
-    store = open_store("zookeeper://u:p%40w@h1,[::1]:2182/kafka/dc%201?layout=consumers&saves=from")
-    assert store.address == "zookeeper://h1,[::1]:2182/kafka/dc%201?layout=consumers&saves=from"
-    assert store._ensemble._credentials == "u:p@w"
-    assert store._chroot == "/kafka/dc 1"
-
-
-def test_what_a_store_can_do_is_known_without_a_server():
-    able = open_store("zookeeper://no-such-host/?layout=single").capabilities
-    assert (able.writable, able.keeps_anchors, able.keeps_history, able.atomic_batches) == (True, True, False, False)
+@system
+def test_a_jobs_bare_offset_says_what_it_takes_to_have_an_anchor(store, kazoo, offset_path):
+    kazoo.create(offset_path, b"42", makepath=True)
+    assert "anchors=apart" in only(store).note

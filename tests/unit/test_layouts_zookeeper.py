@@ -351,7 +351,7 @@ def test_what_was_left_of_a_deleted_row_says_nothing():
 @pytest.mark.parametrize(
     ("data", "note"),
     [
-        (b"", ""),
+        (b"", "a job that writes bare offsets needs anchors=apart"),
         (zookeeper_anchor.encode(StoredOffset(9, None, 5)), ""),
         (
             zookeeper_anchor.encode(StoredOffset(9, Anchor(9, 5, b"i", names=Names.NEXT))),
