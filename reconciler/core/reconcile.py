@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.matching import Matcher
-from reconciler.core.probes import Search, ask_edges, ask_lookup, ask_read
+from reconciler.core.probes import Search, ask_cleaning, ask_edges, ask_lookup, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import advance, last_before
 from reconciler.core.search import search
@@ -107,7 +107,8 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
                 question, anchor, f"another record is at the anchor's offset {anchor.offset}; ", mirrored=False
             )
         )
-    if anchor.topic_id is not None and anchor.topic_id == question.topic_id:
+    compacted = question.compacted if question.compacted is not None else (yield from ask_cleaning())
+    if compacted is not False and anchor.topic_id is not None and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
     return (
         yield from search(question, anchor, f"no record is at the anchor's offset {anchor.offset}; ", mirrored=False)

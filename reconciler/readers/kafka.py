@@ -234,7 +234,12 @@ class KafkaLogReader:
         last_news = monotonic()
         while not gathering.complete:
             messages = consumer.consume(BATCH, POLL_S)
-            if gathering.take(messages, self._connection):
+            try:
+                news = gathering.take(messages, self._connection)
+            except ReconcilerError:
+                self._forget()
+                raise
+            if news:
                 last_news = monotonic()
             elif not messages and not gathering.hungry:
                 break  # every partition has some records, and no more are on their way

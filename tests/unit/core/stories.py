@@ -81,7 +81,8 @@ def log_of(
             part.append_marker(thing.ms)
         else:
             part.append(thing.ms, thing.key, thing.payload(), thing.all_headers(), append_time=thing.stamped_on_arrival)
-    part.compact(compacted)
+    if gone := set(compacted):
+        part.compact(gone)
     part.delete_before(deleted_before)
     return log
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stories import BY_ID, HERE, HERE_TOPIC, Rec, anchor_of, ask, found, letters, log_of
+from stories import BY_ID, HERE, HERE_TOPIC, Marker, Rec, anchor_of, ask, found, letters, log_of
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 
@@ -24,6 +24,15 @@ def test_a_second_run_finds_everything_in_its_place() -> None:
 
 def test_an_anchor_that_was_compacted_away_leaves_the_numbering_as_it_is() -> None:
     assert found(ask(log_of(A, B, C, compacted=[1]), own(B, 1))) == ("match", 2, 0, 0)
+
+
+def test_a_marker_where_the_anchor_was_is_no_compaction() -> None:
+    """The log was cut in front of the anchor and written again; a transaction ended just where the anchor had been."""
+    x, y = Rec("x", 115), Rec("y", 118)
+    finding = ask(log_of(A, Marker(900), x, y, D), own(B, 1))
+    assert (finding.verdict.value, finding.resume_offset) != ("match", 2)
+    assert finding.resume_offset is not None
+    assert finding.resume_offset <= 2
 
 
 def test_an_anchor_that_expired_right_before_the_stored_offset_is_still_a_match() -> None:
