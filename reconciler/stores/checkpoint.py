@@ -1,0 +1,213 @@
+"""The offsets of a Structured Streaming checkpoint, read and never written. On any file system that fsspec opens.
+
+A checkpoint belongs to one query and has no group: whatever group is asked for, its rows are the query's. They say
+where a restart reads from. A last batch that is not committed is repeated by a restart, so its rows are where it
+*begins*; where it ends, and all else that the checkpoint says, is in what ``read_checkpoint`` returns.
+
+Spark may be writing meanwhile. Files are renamed into place and removed when they are old; commits are listed before
+offsets, so that a batch that comes in between looks as it is: planned, and not committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from time import monotonic
+from typing import TypeVar
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.layouts import spark_checkpoint as layout
+from reconciler.layouts._fields import FieldError
+from reconciler.layouts.spark_checkpoint import Checkpoint, SourceOffset
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.stores import common
+from reconciler.stores.files_folder import Folder, open_folder
+
+T = TypeVar("T")
+
+PATIENCE_S = 15.0
+"""Seconds for which a checkpoint whose files vanish while they are read is read again."""
+
+_log = logging.getLogger(__name__)
+
+
+def read_checkpoint(path: str) -> Checkpoint:
+    """The checkpoint at a local path or a URL that fsspec knows.
+
+    Raises ConfigError for a URL that cannot be opened, Unreachable for files that cannot be reached, and Refused for
+    what is no checkpoint, or holds something that is not understood: the file and the fault are named.
+    """
+    return _read(open_folder(path))
+
+
+def _read(folder: Folder) -> Checkpoint:
+    began = monotonic()
+    while True:
+        try:
+            return _read_once(folder)
+        except FileNotFoundError as err:  # listed, and gone: the query goes on, and tidies up behind itself
+            if monotonic() - began > PATIENCE_S:
+                raise Unreachable(
+                    f"Files of the checkpoint {folder.shown} vanish while they are read ({err}).",
+                    hint="Stop the query, then run this again.",
+                ) from err
+
+
+def _read_once(folder: Folder) -> Checkpoint:
+    commits, batches, sources = _batches(folder, "commits"), _batches(folder, "offsets"), folder.names("sources")
+    try:
+        query_id = _parsed(folder, "metadata", layout.parse_query_id)
+    except FileNotFoundError:
+        query_id = None
+        if not batches and not sources:
+            raise _no_checkpoint(folder) from None
+    initial = dict(_initial(folder, sources))
+    if not batches:
+        return layout.checkpoint(query_id, None, None, committed=False, initial=initial)
+    newest, *older = batches
+    if commits and commits[0] > newest:
+        raise Refused(
+            f"The checkpoint {folder.shown} has committed batch {commits[0]}, and offsets of no batch after {newest}.",
+            hint="A part of it is missing: restore it whole.",
+        )
+    committed = newest in commits
+    if committed:
+        _parsed(folder, f"commits/{newest}", layout.check_commit)
+    last = _parsed(folder, f"offsets/{newest}", partial(layout.parse_offsets, newest))
+    before = _parsed(folder, f"offsets/{older[0]}", partial(layout.parse_offsets, older[0])) if older else None
+    try:
+        return layout.checkpoint(query_id, last, before, committed=committed, initial=initial)
+    except FieldError as err:
+        raise _not_understood(folder, f"offsets/{newest}", err) from err
+
+
+def _batches(folder: Folder, below: str) -> list[int]:
+    """The numbers of the batches that have a file there, the newest first."""
+    return sorted((n for name in folder.names(below) if (n := layout.batch_of(name)) is not None), reverse=True)
+
+
+def _initial(folder: Folder, sources: Iterable[str]) -> Iterable[tuple[str, SourceOffset]]:
+    for name in sorted(sources):
+        if name.startswith(".") or "0" not in folder.names(f"sources/{name}"):
+            continue
+        yield name, _parsed(folder, f"sources/{name}/0", partial(layout.parse_initial, name))
+
+
+def _parsed(folder: Folder, name: str, parse: Callable[[bytes], T]) -> T:
+    data = folder.read(name)
+    try:
+        return parse(data)
+    except FieldError as err:
+        raise _not_understood(folder, name, err) from err
+
+
+def _not_understood(folder: Folder, name: str, err: FieldError) -> Refused:
+    return Refused(
+        f"The checkpoint file {folder.shown}/{name} is not understood: {err.field or 'it'} {err.problem}.",
+        hint="If Spark reads it, a newer release of this product may as well; if not, restore the checkpoint.",
+    )
+
+
+def _no_checkpoint(folder: Folder) -> Refused:
+    what = "is no checkpoint of a streaming query" if folder.exists() else "does not exist"
+    return Refused(
+        f"{folder.shown} {what}.",
+        hint="Give the query's own checkpointLocation: the folder that has offsets, commits and sources in it.",
+    )
+
+
+class CheckpointStore:
+    """A checkpoint as a store. Every method raises what ``read_checkpoint`` raises."""
+
+    def __init__(self, folder: Folder, address: str) -> None:
+        self._folder = folder
+        self._address = address
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(writable=False, keeps_anchors=False)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """Where a restart reads from, ordered by topic and partition. The group does not matter.
+
+        Of two sources that read the same partition the one that is behind counts.
+        """
+        common.check_name("group's name", group)
+        wanted = common.wanted_topics(topics)
+        rows = _rows(_read(self._folder))
+        return [row for row in rows if wanted is None or row.key.topic in wanted]
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """Refused: see ``check_writable``."""
+        common.check_changes(group, changes)
+        if changes:
+            self.check_writable(group)
+        return WriteResult()
+
+    def create(self) -> None:
+        """Nothing: Spark makes checkpoints."""
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused: a checkpoint holds state that belongs to its offsets."""
+        common.check_name("group's name", group)
+        raise Refused(
+            f"The checkpoint {self._folder.shown} is only read; nothing was written.",
+            hint="Start a new query at the plan's offsets: reconciler show PLAN --starting-offsets.",
+        )
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+
+def _rows(found: Checkpoint) -> list[Row]:
+    entry = found.starts_at
+    written_at_ms = entry.planned_at_ms if entry is not None else None
+    batch = "initial" if entry is None else str(entry.batch)
+    starts: dict[TopicPartition, list[int]] = {}
+    ends: dict[TopicPartition, list[int]] = {}
+    for position in found.positions:
+        for (topic, partition), offset in (position.start or {}).items():
+            starts.setdefault(TopicPartition(topic, partition), []).append(offset)
+        for (topic, partition), offset in (position.end or {}).items():
+            ends.setdefault(TopicPartition(topic, partition), []).append(offset)
+    return [
+        Row(
+            key,
+            StoredOffset(min(offsets), None, written_at_ms),
+            f"{found.query_id} {batch} {min(offsets)}",
+            note=_note(found, offsets, ends.get(key)),
+        )
+        for key, offsets in sorted(starts.items())
+    ]
+
+
+def _note(found: Checkpoint, starts: Sequence[int], ends: Sequence[int] | None) -> str:
+    said = []
+    if len(set(starts)) > 1:
+        said.append(f"the query reads it with {len(starts)} sources, the furthest at offset {max(starts)}")
+    if found.last is not None and ends is not None and max(ends) > min(starts):
+        said.append(f"batch {found.last.batch} is not committed and is repeated up to offset {max(ends)}")
+    return "; ".join(said)
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``checkpoint:PATH`` or ``checkpoint:URL``; no parameters."""
+    path, mark, query = address.partition(":")[2].partition("?")
+    if mark:
+        raise ConfigError(
+            f"A checkpoint: address takes no parameters, and has {query.partition('=')[0]!r}.",
+            hint="Write checkpoint:/path/of/checkpointLocation.",
+        )
+    if not path:
+        raise ConfigError(
+            "A checkpoint: address names no checkpoint.", hint="Write checkpoint:/path/of/checkpointLocation."
+        )
+    common.check_name("path of the checkpoint", path)
+    folder = open_folder(path)
+    return CheckpointStore(folder, f"checkpoint:{folder.shown if '://' in path else path}")

@@ -1,0 +1,266 @@
+"""A checkpoint as a store: what a restart would read, what is refused by name, and that nothing is ever written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from store_cases import NOW
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores import checkpoint
+from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.files_folder import LocalFolder
+from reconciler.stores.registry import open_store
+
+PLANNED = 1_795_301_759_566
+
+
+class Written:
+    """A checkpoint's files, as Spark writes them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.put("metadata", '{"id":"86b8d69f-40e2-47bc-acd1-662df118fed0"}')
+
+    def put(self, name: str, text: str) -> None:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        (file.parent / f".{file.name}.crc").write_bytes(b"crc\0")
+
+    def began(self, offsets: dict, name: str = "0") -> None:
+        self.put(f"sources/{name}/0", f"\0v1\n{json.dumps(offsets)}")
+
+    def planned(self, batch: int, *offsets: dict | str) -> None:
+        lines = [each if isinstance(each, str) else json.dumps(each, separators=(",", ":")) for each in offsets]
+        metadata = {"batchWatermarkMs": 0, "batchTimestampMs": PLANNED + batch, "conf": {}}
+        self.put(f"offsets/{batch}", "\n".join(("v1", json.dumps(metadata), *lines)))
+
+    def done(self, batch: int) -> None:
+        self.put(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+
+    def rows(self, topics=None):
+        store = open_store(f"checkpoint:{self.path}")
+        return {(row.key.topic, row.key.partition): row.stored for row in store.read("any group", topics)}
+
+    def notes(self):
+        return {row.note for row in open_store(f"checkpoint:{self.path}").read("g")}
+
+
+@pytest.fixture
+def written(tmp_path) -> Written:
+    return Written(tmp_path / "checkpoint")
+
+
+def at(offset: int, batch: int | None) -> StoredOffset:
+    return StoredOffset(offset, None, None if batch is None else PLANNED + batch)
+
+
+def test_the_rows_are_where_the_next_batch_begins(written):
+    written.began({"o": {"0": 0, "1": 0}, "p": {"0": 0}})
+    for batch in range(2):
+        written.planned(batch, {"o": {"0": 10 * batch, "1": 20}, "p": {"0": 7}})
+        written.done(batch)
+    assert written.rows() == {("o", 0): at(10, 1), ("o", 1): at(20, 1), ("p", 0): at(7, 1)}
+    assert list(written.rows(["p"])) == [("p", 0)]
+    assert written.rows([]) == {}
+    assert written.notes() == {""}
+
+
+def test_a_batch_that_is_not_committed_is_said_and_its_beginning_is_the_row(written):
+    written.began({"o": {"0": 0}})
+    written.planned(4, {"o": {"0": 40}})
+    written.done(4)
+    written.planned(5, {"o": {"0": 50, "1": 3}})
+    assert written.rows() == {("o", 0): at(40, 4)}, "partition 1 came with the batch and has no beginning yet"
+    assert written.notes() == {"batch 5 is not committed and is repeated up to offset 50"}
+    found = read_checkpoint(str(written.path))
+    assert (found.query_id, found.last.batch, found.before.batch) == ("86b8d69f-40e2-47bc-acd1-662df118fed0", 5, 4)
+    assert found.repeats_a_batch
+    assert found.positions[0].end == {("o", 0): 50, ("o", 1): 3}
+
+
+def test_before_the_first_commit_the_rows_are_where_the_sources_began(written):
+    written.began({"o": {"0": 3}})
+    assert written.rows() == {("o", 0): at(3, None)}
+    written.planned(0, {"o": {"0": 9}})
+    assert written.rows() == {("o", 0): at(3, None)}
+    written.done(0)
+    assert written.rows() == {("o", 0): at(9, 0)}
+
+
+def test_a_query_that_has_read_nothing_has_no_rows(written):
+    assert written.rows() == {}
+
+
+def test_two_sources_of_one_topic_count_by_the_one_that_is_behind(written):
+    written.planned(1, {"o": {"0": 40}}, {"o": {"0": 25}})
+    written.done(1)
+    assert written.rows() == {("o", 0): at(25, 1)}
+    assert written.notes() == {"the query reads it with 2 sources, the furthest at offset 40"}
+
+
+def test_old_entries_may_be_gone_and_numbers_missing(written):
+    written.planned(996, {"o": {"0": 4}})
+    written.done(996)
+    written.planned(1000, {"o": {"0": 5}})
+    assert written.rows() == {("o", 0): at(4, 996)}
+    assert read_checkpoint(str(written.path)).numbers_missing
+
+
+def test_versions_tell_of_every_change_and_of_another_query(written):
+    written.began({"o": {"0": 3}})
+    store = open_store(f"checkpoint:{written.path}")
+    seen = [store.read("g")[0].version]
+    for step in (lambda: written.planned(0, {"o": {"0": 3}}), lambda: written.done(0)):
+        step()
+        seen.append(store.read("g")[0].version)
+    written.planned(1, {"o": {"0": 3}})
+    written.done(1)
+    seen.append(store.read("g")[0].version)
+    written.put("metadata", '{"id":"another"}')
+    seen.append(store.read("g")[0].version)
+    assert seen[0] == seen[1], "a restart reads the same"
+    assert len(set(seen)) == 4
+    assert store.read("g") == store.read("h")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("offsets/1", "v3\n\n{}", "offsets/1 is not understood: it has version v3"),
+        ("offsets/1", "", "offsets/1 is not understood: it is empty"),
+        ("offsets/1", 'v1\n\n{"o":{"0":-1}}', "offsets/1 is not understood: source 0: 0 is not between"),
+        ("offsets/0", "v1\n{", "offsets/0 is not understood: it is not JSON"),
+        ("offsets/1", 'v1\n\n{"o":{"0":2}}\n{"p":{"0":2}}', "offsets/1 is not understood: it has 2 sources"),
+        ("sources/0/0", '\0v2\n{"o":{"0":0}}', "sources/0/0 is not understood: it has version v2"),
+        ("metadata", "x", "metadata is not understood: it is not JSON"),
+    ],
+)
+def test_what_is_not_understood_is_named(written, name, text, problem):
+    written.began({"o": {"0": 0}})
+    for batch in range(2):
+        written.planned(batch, {"o": {"0": batch}})
+    written.put(name, text)
+    with pytest.raises(Refused) as caught:
+        written.rows()
+    assert f"{written.path}/{problem}" in caught.value.message
+
+
+def test_a_commit_that_is_not_understood_is_no_commit_to_rely_on(written):
+    written.planned(0, {"o": {"0": 1}})
+    written.put("commits/0", "v9\n{}")
+    with pytest.raises(Refused, match="commits/0 is not understood: it has version v9"):
+        written.rows()
+
+
+def test_a_checkpoint_of_which_a_part_is_missing_is_refused(written):
+    written.planned(3, {"o": {"0": 1}})
+    written.done(4)
+    with pytest.raises(Refused, match="has committed batch 4, and offsets of no batch after 3"):
+        written.rows()
+
+
+def test_a_folder_that_is_no_checkpoint_is_told_apart_from_one_that_is_not_there(tmp_path):
+    (tmp_path / "data").mkdir()
+    with pytest.raises(Refused, match=f"{tmp_path}/data is no checkpoint of a streaming query") as caught:
+        open_store(f"checkpoint:{tmp_path}/data").read("g")
+    assert "checkpointLocation" in caught.value.hint
+    with pytest.raises(Refused, match=f"{tmp_path}/none does not exist"):
+        open_store(f"checkpoint:{tmp_path}/none").read("g")
+
+
+def test_nothing_is_ever_written(written):
+    written.planned(0, {"o": {"0": 1}})
+    written.done(0)
+    before = {file: file.read_bytes() for file in sorted(written.path.rglob("*")) if file.is_file()}
+    store = open_store(f"checkpoint:{written.path}")
+    store.create()
+    (row,) = store.read("g")
+    change = Change(row.key, row.version, StoredOffset(5))
+    for attempt in (
+        lambda: store.check_writable("g"),
+        lambda: store.write("g", [change], reason="t", now_ms=NOW),
+        lambda: store.write("g", [Change(TopicPartition("p", 0), None, None)], reason="t", now_ms=NOW),
+    ):
+        with pytest.raises(Refused, match="is only read; nothing was written") as caught:
+            attempt()
+        assert "--starting-offsets" in caught.value.hint
+    assert store.write("g", [], reason="t", now_ms=NOW).written == ()
+    assert {file: file.read_bytes() for file in sorted(written.path.rglob("*")) if file.is_file()} == before
+    assert (store.capabilities.writable, store.capabilities.keeps_anchors) == (False, False)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "a\ud800"])
+def test_names_no_group_can_have_are_refused_all_the_same(written, name):
+    with pytest.raises(ConfigError):
+        open_store(f"checkpoint:{written.path}").read(name)
+
+
+def test_a_query_that_tidies_up_meanwhile_is_read_again(written, monkeypatch):
+    written.planned(0, {"o": {"0": 1}})
+    written.done(0)
+    read = LocalFolder.read
+    gone = []
+
+    def read_late(self, name):
+        if name == "offsets/0" and not gone:
+            gone.append(name)
+            written.planned(200, {"o": {"0": 2}})
+            written.done(200)
+            os.unlink(written.path / "offsets" / "0")
+            os.unlink(written.path / "commits" / "0")
+        return read(self, name)
+
+    monkeypatch.setattr(LocalFolder, "read", read_late)
+    assert written.rows() == {("o", 0): at(2, 200)}
+
+
+def test_a_checkpoint_whose_files_keep_vanishing_is_told_in_time(written, monkeypatch):
+    written.planned(0, {"o": {"0": 1}})
+    monkeypatch.setattr(checkpoint, "PATIENCE_S", 0.0)
+
+    def gone(self, name):
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(LocalFolder, "read", gone)
+    with pytest.raises(Unreachable, match="vanish while they are read"):
+        written.rows()
+
+
+def test_a_checkpoint_is_read_through_fsspec_wherever_it_is(written):
+    import fsspec
+
+    written.began({"o": {"0": 3}})
+    written.planned(7, {"o": {"0": 9}})
+    written.done(7)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(written.path), "/checkpoints/query", recursive=True)
+    store = open_store("checkpoint:memory://checkpoints/query")
+    assert [(row.key, row.stored) for row in store.read("g")] == [(TopicPartition("o", 0), at(9, 7))]
+    assert open_store(f"checkpoint:file://{written.path}").read("g") == store.read("g")
+    assert read_checkpoint("memory://checkpoints/query").last.batch == 7
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("checkpoint:", "names no checkpoint"),
+        ("checkpoint:/x?group=g", "takes no parameters, and has 'group'"),
+        ("checkpoint:nosuchfs://x", "fsspec knows no file system"),
+    ],
+)
+def test_a_wrong_address_is_answered_with_a_right_one(address, problem):
+    with pytest.raises(ConfigError) as caught:
+        open_store(address)
+    assert problem in caught.value.message
+
+
+def test_addresses_are_shown_without_secrets():
+    assert open_store("checkpoint:webhdfs://me:pw@host:9870/q").address == "checkpoint:webhdfs://host:9870/q"
+    assert open_store("checkpoint:relative/path").address == "checkpoint:relative/path"
