@@ -164,13 +164,14 @@ class HBase:
         self._answered = True
 
     def _answers(self) -> bool:
-        """True once the master says which tables there are; until then calls fail, or hang until they time out."""
+        """True once the master says which tables there are, and rows can be read; until then calls fail, or hang."""
         if not self.thrift.running:
             self.thrift.wait_until(lambda: None, 0, "its first answer")
         with contextlib.suppress(Exception):
             connection = self.connection(timeout_s=5)
             try:
                 connection.tables()
+                connection.table("hbase:meta").row(b"none")
                 return True
             finally:
                 connection.close()

@@ -114,6 +114,8 @@ class AnchoredStore:
     def _scan(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, _Found]:
         wanted = common.wanted_topics(topics)
         prefixes = [layout.prefix(group)] if wanted is None else [layout.prefix(group, topic) for topic in wanted]
+        if any(len(prefix) > layout.MAX_KEY_BYTES for prefix in prefixes):
+            raise _too_long(group)
         found: dict[TopicPartition, _Found] = {}
         for prefix in prefixes:
             for name, cells in self._table.scan_prefix(prefix).items():
@@ -148,8 +150,12 @@ class AnchoredStore:
 def _row_key(group: str, key: TopicPartition) -> bytes:
     name = layout.row_key(group, key.topic, key.partition)
     if len(name) > layout.MAX_KEY_BYTES:
-        raise ConfigError(
-            f"The names of group {group[:40]!r}… and topic {key.topic[:40]!r}… are too long for a row of HBase.",
-            hint="Choose another store.",
-        )
+        raise _too_long(group)
     return name
+
+
+def _too_long(group: str) -> ConfigError:
+    return ConfigError(
+        f"The name of group {group[:40]!r}, or of its topic, is too long for a row of HBase.",
+        hint="Choose another store.",
+    )

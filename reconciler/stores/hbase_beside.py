@@ -302,9 +302,9 @@ class BesideStore:
                     f"{write.key.topic}:{write.key.partition} was written by another program at the same time.",
                     hint="Stop what else writes this store, then run this again.",
                 )
-        for write in writes:
-            if write.key in lost or not self._needs_companion(write, now_ms):
-                self._forget(write, after.get(write.key))
+        for write in done:
+            if not self._needs_companion(write, now_ms):
+                self._forget(write, after[write.key])
         return lost
 
     def _claim(self, write: _Write) -> bool:
@@ -339,15 +339,13 @@ class BesideStore:
         """False where the row says by itself all that it is to say."""
         return write.stored is not None and (self._keeps_anchors or write.stored.written_at_ms != now_ms)
 
-    def _forget(self, write: _Write, after: _Seen | None) -> None:
-        """Remove a companion of this write that is of no use any more; left behind, it would do no harm."""
-        seen = after
+    def _forget(self, write: _Write, after: _Seen) -> None:
+        """Remove a companion that is of no use any more; left behind, it would do no harm."""
+        companion = after.companion
+        if companion is None or companion.floor > companion.at:  # without it, nobody would know of this floor
+            return
         with suppress(ReconcilerError):
-            seen = seen or self._look([write.key])[write.key]
-            companion = seen.companion
-            # With it, nobody would know of a floor above the server's clock.
-            if companion is not None and write.is_claimed(seen) and companion.floor <= companion.at:
-                self._table.delete(hbase_companion.row_of(write.name), [COMPANION], at=companion.at)
+            self._table.delete(hbase_companion.row_of(write.name), [COMPANION], at=companion.at)
 
 
 def _put_back(change: Change) -> Mapping[bytes, bytes] | None:

@@ -252,6 +252,8 @@ class HBaseTable:
             what = f"The HBase Thrift server at {self._door} gave no answer within {self._door.timeout_s:g} s"
         elif type(error).__name__ == "TApplicationException":
             what = f"The HBase Thrift server at {self._door} failed ({_plainly(error)})"
+            if not writing:
+                return Refused(f"{what}.", hint="Its log says more.")
         else:
             what = f"The connection to the HBase Thrift server at {self._door} was lost"
         if writing:

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from servers import cannot
-from store_cases import Case
+from store_cases import NOW, Case
 
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.ports import OffsetStore, TopicPartition
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.stores.registry import open_store
 
 if TYPE_CHECKING:
     from reconciler.lab.hbase import HBase
 
 TOPICS = ("events", "a.events")
+KEY = TopicPartition("events", 0)
+PATIENT_S = 60
+"""For tests in which no call is meant to end by its time."""
 
 
 _SERVER: pytest.StashKey[HBase] = pytest.StashKey()
@@ -26,7 +30,7 @@ _SERVER: pytest.StashKey[HBase] = pytest.StashKey()
 
 @pytest.fixture(scope="session")
 def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HBase:
-    """The run's HBase. Tests share it: use tables of ``hbase_table``'s making, or the suite's own with other groups.
+    """The run's HBase. Tests share it: use tables of ``tables``'s making, or the suite's own with other groups.
 
     One server, though the stores' tests and the commands' each have this fixture for their own.
     """
@@ -54,18 +58,6 @@ def happy(hbase: HBase) -> Iterator[Any]:
     connection.close()
 
 
-@pytest.fixture
-def hbase_table(happy: Any) -> Callable[..., Any]:
-    """Make a table with these families (and their options) for one test; a plain client's table."""
-
-    def make(**families: Mapping[str, int]) -> Any:
-        name = f"t_{uuid.uuid4().hex[:12]}"
-        happy.create_table(name, dict(families))
-        return happy.table(name)
-
-    return make
-
-
 @pytest.fixture(scope="session")
 def hbase_shared(hbase: HBase) -> Callable[[str], str]:
     """The address of a table for all cases of one layout (a query), which is made once: it takes HBase a second."""
@@ -73,7 +65,7 @@ def hbase_shared(hbase: HBase) -> Callable[[str], str]:
 
     def address(query: str) -> str:
         if query not in made:
-            made[query] = f"hbase://{hbase.address}/shared_{len(made)}?layout={query}"
+            made[query] = f"hbase://{hbase.address}/shared_{len(made)}?layout={query}&timeout={PATIENT_S}"
             store = open_store(made[query])
             store.create()
             store.close()
@@ -143,6 +135,90 @@ def hbase_flowlet_case(hbase: HBase, hbase_shared: Callable[[str], str], happy: 
     name = address.partition("?")[0].rpartition("/")[2]
 
     def opened() -> OffsetStore:
-        return BesideStore(HBaseTable(Door(host, int(port)), name, {cdap.FAMILY: {}}), Flowlet(NoRecords()), address)
+        table = HBaseTable(Door(host, int(port), timeout_s=PATIENT_S), name, {cdap.FAMILY: {}})
+        return BesideStore(table, Flowlet(NoRecords()), address)
 
     return Case(opened, TOPICS, groups=False)
+
+
+# ---------------------------------------------------------------- for the tests of HBase alone
+
+
+class Counted:
+    """How many rows a store has got from HBase."""
+
+    rows = 0
+
+
+class Tables:
+    """Tables for one test, a name for each layout, and what a plain client sees in them."""
+
+    def __init__(self, hbase: HBase, plain: Any) -> None:
+        self.plain = plain
+        self._hbase = hbase
+        self._unique = uuid.uuid4().hex[:12]
+        self._opened: list[Any] = []
+
+    def name(self, query: str) -> str:
+        return f"t_{self._unique}_{''.join(c for c in query if c.isalnum())}"
+
+    def open(self, query: str, more: str = "") -> Any:
+        """The store of this layout; its table may not be there."""
+        return self.at(self.name(query), query + more)
+
+    def at(self, name: str, query: str) -> Any:
+        more = "" if "timeout=" in query else f"&timeout={PATIENT_S}"
+        self._opened.append(open_store(f"hbase://{self._hbase.address}/{name}?layout={query}{more}"))
+        return self._opened[-1]
+
+    def made(self, query: str, more: str = "") -> Any:
+        """The store of this layout with its table."""
+        store = self.open(query, more)
+        store.create()
+        return store
+
+    def table(self, query: str) -> Any:
+        """The plain client's table of a layout."""
+        return self.plain.table(self.name(query))
+
+    def count_rows(self, store: Any) -> Counted:
+        """Count the rows that this store gets from now on."""
+        counted, table = Counted(), store._table
+        real = table._client
+
+        class Counting:
+            def __getattr__(self, method: str) -> Any:
+                def call(*arguments: Any) -> Any:
+                    answer = getattr(real(), method)(*arguments)
+                    counted.rows += len(answer) if method in ("getRows", "scannerGetList") else 0
+                    return answer
+
+                return call
+
+        table._client = Counting
+        return counted
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+
+@pytest.fixture
+def tables(hbase: HBase, happy: Any) -> Iterator[Tables]:
+    made = Tables(hbase, happy)
+    yield made
+    made.close()
+
+
+def only(store: OffsetStore, group: str = "g", *, topic: str | None = None, partition: int | None = None) -> Row:
+    """The group's only row (of a topic and partition)."""
+    rows = store.read(group, None if topic is None else [topic])
+    (row,) = [row for row in rows if partition in (None, row.key.partition)]
+    return row
+
+
+def change(store: OffsetStore, new: StoredOffset | None, key: TopicPartition = KEY, group: str = "g") -> None:
+    """Write one row, whatever it is now."""
+    versions = {row.key: row.version for row in store.read(group)}
+    result = store.write(group, [Change(key, versions.get(key), new)], reason="test", now_ms=NOW)
+    assert result.written == (key,)

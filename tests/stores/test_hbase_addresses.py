@@ -1,0 +1,108 @@
+"""Addresses of stores in HBase: everything about a store stands there; what is wrong is named with what is known."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.stores.registry import open_store
+
+GOOD = {
+    "hbase://h:9090/t?layout=anchored": (True, True),
+    "hbase://h/t?layout=anchored&transport=framed&protocol=compact&timeout=0.5&saves=until": (True, True),
+    "hbase://h:9090/t?layout=cloudera": (False, True),
+    "hbase://h:9090/t?layout=cloudera&anchor_family=anchors": (True, True),
+    "hbase://h:9090/cdap_system:log.meta?layout=cdap-logsaver&prefix=100&group=logs": (True, False),
+    "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics": (True, False),
+    "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics&anchors=apart": (False, False),
+    "hbase://h:9090/kv?layout=cdap-flowlet&id_of=json:$.id&column=d:c": (True, False),
+    "hbase://h:9090/kv?layout=cdap-flowlet&id_of=key&key_of=python:os.path:join&find=python:os.path:join": (
+        True,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("address", GOOD)
+def test_what_a_store_can_do_is_known_without_asking_the_server(address):
+    store = open_store(address)
+    able = store.capabilities
+    assert (able.keeps_anchors, able.keeps_history, able.writable) == (*GOOD[address], True)
+    assert store.address == address
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "what", "hint"),
+    [
+        ("hbase:t", "is not the address of an HBase store", "hbase://thrift-host:9090/TABLE?layout=anchored"),
+        ("hbase://h:9090", "is not the address", "TABLE"),
+        ("hbase://h:9090/", "is not the address", "TABLE"),
+        ("hbase://h:9090/a/b?layout=anchored", "is not the address", "TABLE"),
+        ("hbase://h:port/t?layout=anchored", "is not the address", "TABLE"),
+        ("hbase://user:pw@h/t?layout=anchored", "is not the address", "no user and no password"),
+        ("hbase://h/a%00b?layout=anchored", "NUL", "Correct the name"),
+        ("hbase://h/t", "The layout is missing", "anchored, cloudera, cdap-logsaver, cdap-metrics, cdap-flowlet"),
+        ("hbase://h/t?layout=x", "layout=x is not known", "anchored, cloudera"),
+        (
+            "hbase://h/t?layout=anchored&prefix=100",
+            "prefix= is not known",
+            "Known: layout, transport, protocol, timeout",
+        ),
+        ("hbase://h/t?layout=cloudera&anchors=x", "anchors= is not known", "anchor_family"),
+        ("hbase://h/t?layout=cloudera&anchor_family=offsets", "is not a family for anchors", "another"),
+        ("hbase://h/t?layout=anchored&layout=cloudera", "layout= stands twice", "Once"),
+        ("hbase://h/t?layout=anchored&transport=tls", "transport=tls is not known", "buffered or framed"),
+        ("hbase://h/t?layout=anchored&timeout=0", "timeout=0 is not a time", "For example 5"),
+        ("hbase://h/t?layout=anchored&timeout=soon", "timeout=soon is not a time", "For example 5"),
+        ("hbase://h/t?layout=anchored&saves=both", "saves=both is not known", "until or from"),
+        ("hbase://h/t?layout=cdap-logsaver", "prefix is missing", "prefix=100 for the log writer, prefix=101"),
+        ("hbase://h/t?layout=cdap-logsaver&prefix=-1", "prefix=-1 is not the prefix", "prefix=100"),
+        ("hbase://h/t?layout=cdap-logsaver&prefix=4294967296", "is not the prefix", "prefix=100"),
+        ("hbase://h/t?layout=cdap-flowlet", "needs id_of=", "python:package.module:function"),
+        ("hbase://h/t?layout=cdap-flowlet&id_of=what", 'id = "what" is not known', ""),
+        ("hbase://h/t?layout=cdap-flowlet&id_of=key&key_of=x", 'key_of = "x" must read', ""),
+        ("hbase://h/t?layout=cdap-flowlet&id_of=key&find=python:no.such:f", 'find = "python:no.such:f"', "PYTHONPATH"),
+        ("hbase://h/t?layout=cdap-flowlet&id_of=key&column=x:c", "is not a column of CDAP's family", "d:c"),
+    ],
+)
+def test_a_wrong_address_is_answered_with_what_is_known(address, what, hint):
+    with pytest.raises(ConfigError) as caught:
+        open_store(address)
+    assert what in caught.value.message
+    assert hint in (caught.value.hint or "")
+    assert "pw" not in str(caught.value)
+
+
+def test_opening_does_not_load_the_client():
+    program = (
+        "import sys; from reconciler.stores.registry import open_store;"
+        "[open_store(f'hbase://h/t?layout={layout}') for layout in ('anchored', 'cloudera', 'cdap-metrics')];"
+        "print(sorted({'happybase', 'confluent_kafka', 'tenacity'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("layout", ["anchored", "cloudera", "cdap-metrics"])
+def test_where_no_server_is_nothing_is_written(layout):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    store = open_store(f"hbase://127.0.0.1:{port}/t?layout={layout}&timeout=0.2")
+    for call in (lambda: store.read("g"), lambda: store.check_writable("g"), store.create):
+        with pytest.raises(Unreachable, match=f"No HBase Thrift server answers at 127.0.0.1:{port}") as caught:
+            call()
+        assert "hbase thrift start" in caught.value.hint
+
+
+def test_where_something_else_listens_the_call_ends_in_time():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        store = open_store(f"hbase://127.0.0.1:{silent.getsockname()[1]}/t?layout=anchored&timeout=0.2")
+        with pytest.raises(Unreachable, match=r"gave no answer within 0\.2 s") as caught:
+            store.read("g")
+    assert "transport=framed" in caught.value.hint
