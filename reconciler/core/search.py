@@ -314,7 +314,8 @@ def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: 
     front_end = copy.offset + case.anchor_is_done
     in_front = front_end - resume
     if case.matcher.by_order and case.question.anchor_lag <= 0:  # ids say it; times only if max_disorder is true
-        in_front = yield from count_possible(case.judge, resume, front_end)
+        by_id = judge_by_order(case.matcher, lambda _: None, anchor_is_done=case.anchor_is_done)
+        in_front = yield from count_possible(by_id, resume, front_end)
     stepped_over = replay.begin - copy.offset - 1
     at_most = min(bounds.end - resume, in_front + stepped_over + replay.at_most)
     detail = (

@@ -106,3 +106,12 @@ def test_the_second_copy_is_not_needed_when_everything_after_it_is_there_again()
     finding = ask(log_of(*letters("abcd abcde")), anchor_of(letters("c")[0]))
     assert finding.resume_offset in (3, 7)
     assert finding.replay_at_most is not None
+
+
+def test_a_record_without_id_in_front_of_a_doubtful_copy_counts_whatever_its_time() -> None:
+    """The stated disorder is too small: x was processed before b, and is dated much later."""
+    a, b, c = numbered("abc")
+    nameless = Rec("x", 900, headers=())
+    log = log_of(a, c, nameless, b, deleted_before=1)
+    finding = ask(log, anchor_of(b, BY_INCREASING_ID), BY_INCREASING_ID)
+    assert (finding.resume_offset, finding.replay_at_most) == (1, 2)
