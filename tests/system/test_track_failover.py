@@ -1,9 +1,12 @@
-"""Jobs that know nothing of this product, tracked from the outside, and failed over to the record behind their last."""
+"""Jobs that know nothing of this product, tracked from the outside, and failed over to the record behind their last.
+
+One source, with two mirrors: one names its topic anew at the destination, the other keeps the name. Each topic is read
+by an unmodified consumer group, and by a job that keeps the same numbers in a table.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,28 +14,32 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bare_store import BareStore, bare_scheme
-from world import ROOT
+from world import environment
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.lab.kafka import KafkaCluster, start_all
-from reconciler.lab.mirror import MirrorMaker, Policy
+from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
+from reconciler.stores.kafka_commits import GroupCommits
 from reconciler.stores.paired import read_kept
 from reconciler.stores.paired_rules import pair
 from reconciler.stores.registry import open_store
 
 pytestmark = pytest.mark.system
-
-TOPIC, GROUP, PARTITIONS, RECORDS = "events", "readers", 2, 120
-FIRST, OFFSET_OF_FIRST = 25, 30
-"""The oldest record left of a partition when the mirror begins: five transactions with a marker each are gone."""
-
 __all__ = ["bare_scheme"]
+
+RENAMED, KEPT = "events", "plain"
+THERE = {RENAMED: "a.events", KEPT: "plain"}
+"""The topics, and their names at the destination."""
+PARTITIONS, RECORDS = 2, 120
+FIRST, OFFSET_OF_FIRST = 25, 30
+"""The oldest record left of a partition when the mirrors begin: five transactions with a marker each are gone."""
 
 
 # ---------------------------------------------------------------- jobs that only know numbers
@@ -42,22 +49,23 @@ def produce(cluster: KafkaCluster) -> None:
     """Records in transactions of five: a marker stands behind each, and makes a gap in the numbers."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer"})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer", "log_level": 0})
     producer.init_transactions(30)
     for first in range(0, RECORDS, 5):
         producer.begin_transaction()
         for number in range(first, first + 5):
-            for partition in range(PARTITIONS):
-                producer.produce(TOPIC, b"%d of %d" % (number, partition), partition=partition)
+            for topic in THERE:
+                for partition in range(PARTITIONS):
+                    producer.produce(topic, b"%d of %d" % (number, partition), partition=partition)
         producer.commit_transaction(30)
 
 
 def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[int, list[bytes]]:
-    """An unmodified consumer: ``count`` records of each partition, then one commit. The values it processed."""
+    """An unmodified consumer: ``count`` records of each partition, each committed. The values it processed."""
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as KafkaPartition
 
-    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False}
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.offset.store": False})
     wanted = [KafkaPartition(topic, partition) for partition in range(PARTITIONS)]
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
@@ -71,7 +79,6 @@ def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[i
                 continue
             found[message.partition()].append(message.value())
             if len(found[message.partition()]) == count:
-                consumer.pause([KafkaPartition(topic, message.partition())])
                 last = KafkaPartition(topic, message.partition(), message.offset() + 1)
                 consumer.commit(offsets=[last], asynchronous=False)
     finally:
@@ -79,13 +86,37 @@ def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[i
     return found
 
 
-def copy_commits(cluster: KafkaCluster, table: BareStore, topic: str = TOPIC) -> dict[int, int]:
-    """Another job, which keeps the same offsets in a table of its own: numbers, and nothing else."""
-    rows = open_store("kafka-group:", kafka_client={"bootstrap.servers": cluster.bootstrap}).read(GROUP, [topic])
-    there = {row.key: row.version for row in table.read("table")}
-    changes = [Change(row.key, there.get(row.key), StoredOffset(row.stored.offset)) for row in rows]
-    assert not table.write("table", changes, reason="job", now_ms=1).conflicts
-    return {row.key.partition: row.stored.offset for row in rows}
+class Jobs:
+    """The consumers' groups, and a table that another program fills with their numbers: all jobs have done the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table = BareStore(str(folder / "table.db"))
+        self.table.create()
+
+    @staticmethod
+    def groups(topic: str) -> tuple[str, str]:
+        """The consumers' group, and the name of the table's rows."""
+        return f"readers of {topic}", f"table of {topic}"
+
+    def process(self, cluster: KafkaCluster, names: dict[str, str], count: int) -> dict[str, dict[int, list[bytes]]]:
+        """``count`` records of each partition of the topics under these names."""
+        found = {}
+        for topic, name in names.items():
+            readers, table = self.groups(topic)
+            found[topic] = consume(cluster, name, readers, count)
+            there = {row.key: row.version for row in self.table.read(table)}
+            stored = self.stored(cluster, name, readers)
+            changes = [Change(key, there.get(key), StoredOffset(offset)) for key, offset in stored.items()]
+            assert not self.table.write(table, changes, reason="job", now_ms=1).conflicts
+        return found
+
+    @staticmethod
+    def stored(cluster: KafkaCluster, name: str, group: str) -> dict[TopicPartition, int]:
+        commits = GroupCommits({"bootstrap.servers": cluster.bootstrap})
+        try:
+            return {row.key: row.stored.offset for row in commits.read(group, [name])}
+        finally:
+            commits.close()
 
 
 # ---------------------------------------------------------------- the tracker, as a process
@@ -96,46 +127,36 @@ class Tracking:
         self._said, self._anchors = folder / "track.log", folder / "anchors.db"
         self._out = self._said.open("w")
         program = Path(__file__).with_name("bare_store.py")
-        command = [
-            sys.executable,
-            "-X",
-            "faulthandler",
-            str(program),
-            "--log-format",
-            "json",
-            "track",
-            "-c",
-            str(config),
-            "--every",
-            "1",
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(command, stdout=self._out, stderr=self._out, env=environment)
+        options = ["--log-format", "json", "track", "-c", str(config), "--every", "1"]
+        command = [sys.executable, str(program), *options]
+        self.process = subprocess.Popen(command, stdout=self._out, stderr=self._out, env=environment())
 
     def said(self) -> list[str]:
-        lines = self._said.read_text().splitlines()
-        return [json.loads(line)["message"] if line.startswith("{") else line for line in lines]
+        return [json.loads(line)["message"] for line in self._said.read_text().splitlines()]
 
     def wait_until_said(self, words: str, *, times: int = 1) -> None:
         self._wait(lambda: sum(words in line for line in self.said()) >= times, words)
 
-    def wait_until_follows(self, group: str, offsets: dict[int, int]) -> None:
-        """Until exact pairs are kept for these stored offsets."""
+    def wait_until_follows(self, source: KafkaCluster) -> None:
+        """Until exact pairs are kept for all that the jobs have stored."""
+        for topic in THERE:
+            readers, table = Jobs.groups(topic)
+            stored = Jobs.stored(source, topic, readers)
+            assert len(stored) == PARTITIONS
+            for group in (readers, table):
+                self._wait(lambda group=group, stored=stored: self._follows(group, stored), f"{group}: {stored}")
 
-        def kept() -> bool:
-            try:
-                found = read_kept(open_store(f"sqlite:///{self._anchors}"), group, [TOPIC])
-            except Refused:  # it has not been made yet
-                return False
-            keys = {number: TopicPartition(TOPIC, number) for number in offsets}
-            return all(key in found and pair(offsets[number], found[key]).is_exact for number, key in keys.items())
-
-        self._wait(kept, f"anchors of {offsets}")
+    def _follows(self, group: str, stored: dict[TopicPartition, int]) -> bool:
+        try:
+            found = read_kept(open_store(f"sqlite:///{self._anchors}"), group)
+        except Refused:  # it has not been made yet
+            return False
+        return all(key in found and pair(offset, found[key]).is_exact for key, offset in stored.items())
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + 120
         while not condition():
-            assert self.process.poll() is None, self.said()[-40:]
+            assert self.process.poll() is None, self._said.read_text()[-3_000:]
             assert time.monotonic() < deadline, f"waited for {what}; it said {self.said()[-5:]}"
             time.sleep(0.1)
 
@@ -157,70 +178,91 @@ def tracking(config: Path, folder: Path) -> Iterator[Tracking]:
 # ---------------------------------------------------------------- the story
 
 
-@pytest.mark.parametrize("policy", ["default", "identity"])
+class Alias:
+    """The source under another name, so that a second mirror keeps its own books."""
+
+    name = "c"
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._cluster, attribute)
+
+
+def written(folder: Path, source: KafkaCluster, there: KafkaCluster) -> Path:
+    """The configuration of the four jobs."""
+    jobs = ""
+    for topic in THERE:
+        stores = ("kafka-group:", f"bare:///{folder}/table.db")
+        for group, store in zip(Jobs.groups(topic), stores, strict=True):
+            jobs += f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+    path = folder / "reconciler.toml"
+    path.write_text(
+        f'[source]\nalias = "a"\nbootstrap_servers = "{source.bootstrap}"\n'
+        f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n'
+        f'[topics]\npolicy = "default"\n[topics.names]\n{KEPT} = "{KEPT}"\n'
+        f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n[search]\ndeadline = "2s"\n{jobs}'
+    )
+    return path
+
+
 @pytest.mark.usefixtures("bare_scheme")
-def test_an_unmodified_group_and_an_untouched_table_are_failed_over_exactly(
-    policy: Policy, tmp_path: Path, kafka_jars: Path, capsys: pytest.CaptureFixture[str]
+def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
+    tmp_path: Path, kafka_jars: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, there = KafkaCluster("a", tmp_path / "a", kafka_jars), KafkaCluster("b", tmp_path / "b", kafka_jars)
-    mirror = MirrorMaker(source, there, [TOPIC], tmp_path / "mirror", kafka_jars, policy=policy)
-    table, mirrored = BareStore(str(tmp_path / "table.db")), mirror.target_topic(TOPIC)
-    table.create()
+    renaming = MirrorMaker(source, there, [RENAMED], tmp_path / "renaming", kafka_jars)
+    keeping = MirrorMaker(Alias(source), there, [KEPT], tmp_path / "keeping", kafka_jars, policy="identity")  # type: ignore[arg-type]
     start_all([source, there])
-    config = written(tmp_path, policy, source, there)
+    jobs, config = Jobs(tmp_path), written(tmp_path, source, there)
+    here = {topic: topic for topic in THERE}
     with source, there:
-        source.create_topic(TOPIC, PARTITIONS)
+        for topic in THERE:
+            source.create_topic(topic, PARTITIONS)
         produce(source)
-        for partition in range(PARTITIONS):
-            source.delete_records(TOPIC, partition, before=OFFSET_OF_FIRST)
-        with mirror, tracking(config, tmp_path) as tracker:
-            assert consume(source, TOPIC, GROUP, 7)[0][0] == b"%d of 0" % FIRST
-            tracker.wait_until_follows(GROUP, copy_commits(source, table))
-            mirror.wait_until_mirrored(TOPIC, ends=dict.fromkeys(range(PARTITIONS), RECORDS - FIRST))
-            if policy == "default":
-                source.kill()
-                tracker.wait_until_said("Trying again every 1 s.")
-                source.start()
-            processed = consume(source, TOPIC, GROUP, 33)
-            stored = copy_commits(source, table)
-            for group in (GROUP, "table"):
-                tracker.wait_until_follows(group, stored)
-            mirror.stop()
-            source.kill()
-            tracker.wait_until_said("Trying again every 1 s.", times=2 if policy == "default" else 1)
+        for topic in THERE:
+            for partition in range(PARTITIONS):
+                source.delete_records(topic, partition, before=OFFSET_OF_FIRST)
+        with renaming, keeping, tracking(config, tmp_path) as tracker:
+            assert jobs.process(source, here, 7)[KEPT][0][0] == b"%d of 0" % FIRST
+            tracker.wait_until_follows(source)
+            ends = dict.fromkeys(range(PARTITIONS), RECORDS - FIRST)
+            renaming.wait_until_mirrored(RENAMED, ends=ends)
+            keeping.wait_until_mirrored(KEPT, ends=ends)
+
+            source.kill()  # a broker that goes away and comes back
+            tracker.wait_until_said("Trying again every 1 s.")
+            source.start()
+            processed = jobs.process(source, here, 33)
+            tracker.wait_until_follows(source)
+            tracker.wait_until_said("answers again")
+
+            renaming.stop()
+            keeping.stop()
+            source.kill()  # and now for good
+            tracker.wait_until_said("Trying again every 1 s.", times=2)
             assert tracker.stop() == 0
             assert tracker.said()[-1] == "stopped"
         capsys.readouterr()
 
-        # Both jobs have processed the same. Nothing but the destination, the anchors and the table is left.
+        # Nothing but the destination, the anchors and the table is left.
         plan = tmp_path / "plan.json"
         assert main(["plan", "-c", str(config), "-o", str(plan)]) == 0
-        right = dict.fromkeys(range(PARTITIONS), 40)
         for job in json.loads(plan.read_text())["jobs"]:
             found = [(row["verdict"], row["resume_offset"], row["replay"]["exact"]) for row in job["partitions"]]
-            assert found == [("moved", right[number], 0) for number in range(PARTITIONS)], job
+            assert found == [("moved", 40, 0)] * PARTITIONS, job
         assert main(["apply", str(plan), "-c", str(config), "--yes"]) == 0
-        assert {row.key.partition: row.stored.offset for row in table.read("table", [mirrored])} == right
+        for topic, name in THERE.items():
+            rows = jobs.table.read(Jobs.groups(topic)[1], [name])
+            assert [row.stored for row in rows] == [StoredOffset(40)] * PARTITIONS
         assert main(["check", "-c", str(config)]) == 0
 
-        # The consumer goes on as it always did, and so does its row in the table; neither is pulled back.
-        after = consume(there, mirrored, GROUP, 3)
-        for number, values in after.items():
-            last = int(processed[number][-1].split()[0])
-            assert values == [b"%d of %d" % (last + 1 + each, number) for each in range(3)]
-        copy_commits(there, table, mirrored)
+        # The consumers go on as they always did, and so does the table; none is pulled back.
+        for topic, after in jobs.process(there, THERE, 3).items():
+            for number, values in after.items():
+                last = int(processed[topic][number][-1].split()[0])
+                assert values == [b"%d of %d" % (last + 1 + each, number) for each in range(3)]
+        capsys.readouterr()
         assert main(["check", "-c", str(config)]) == 0
-        assert "2 match" in capsys.readouterr().out
-
-
-def written(folder: Path, policy: Policy, source: KafkaCluster, there: KafkaCluster) -> Path:
-    """The configuration of both jobs."""
-    path = folder / "reconciler.toml"
-    path.write_text(
-        f'[source]\nalias = "a"\nbootstrap_servers = "{source.bootstrap}"\n'
-        f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n[topics]\npolicy = "{policy}"\n'
-        f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n[search]\ndeadline = "2s"\n'
-        f'[[jobs]]\nname = "group"\ngroup = "{GROUP}"\ntopics = ["{TOPIC}"]\nstore = "kafka-group:"\n'
-        f'[[jobs]]\nname = "table"\ngroup = "table"\ntopics = ["{TOPIC}"]\nstore = "bare:///{folder}/table.db"\n'
-    )
-    return path
+        assert capsys.readouterr().out.count("2 match") == 4
