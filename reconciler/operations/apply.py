@@ -19,7 +19,7 @@ from reconciler.operations import sidecar
 from reconciler.operations.check import Outside, stamp
 from reconciler.operations.config import Config, Job
 from reconciler.operations.gather import job_topics
-from reconciler.operations.selection import Selected, by_key, is_written, select
+from reconciler.operations.selection import Selected, by_key, is_own, is_unread, is_written, select
 from reconciler.ports import Change, ClusterInfo, OffsetStore, ReadRequest, Row, TopicPartition, WriteResult
 
 AGAIN = "Look at what changed, then make a new plan."
@@ -101,6 +101,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
         rows = by_key(store.read(job.group, job_topics(config, job)))
     finally:
         store.close()
+    _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
     writing: list[tuple[PartitionPlan, Selected]] = []
     already: list[PartitionPlan] = []
     for row in job_plan.partitions:
@@ -128,6 +129,31 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
         for row, selected in writing
     )
     return JobChanges(job, intended, tuple(already), ())
+
+
+def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition, Row], cluster_id: str) -> None:
+    """A row that came since, for a partition the plan does not know, can mean that partition counts differ.
+
+    A plan leaves out rows by itself where they are known to differ, and what is left of the source of a job that has
+    been handed over.
+    """
+    for source_topic, topic in {(row.source_topic, row.topic) for row in job_plan.partitions}:
+        planned = [row for row in job_plan.partitions if row.topic == topic]
+        if any(row.verdict is Verdict.REMAPPED for row in planned) or _is_handed_over(planned, rows, cluster_id):
+            continue
+        known = {row.partition for row in planned}
+        for tp, row in rows.items():
+            if tp.topic in (source_topic, topic) and tp.partition not in known and not is_unread(row.stored):
+                raise Changed(
+                    f'The store of job "{job.name}" has moved on since the plan: it has a row for '
+                    f"{tp.topic}-{tp.partition}, which the plan does not know.",
+                    hint=AGAIN,
+                )
+
+
+def _is_handed_over(planned: Sequence[PartitionPlan], rows: Mapping[TopicPartition, Row], cluster_id: str) -> bool:
+    found = [rows.get(TopicPartition(row.topic, row.partition)) for row in planned]
+    return all(row is not None and is_own(row, cluster_id) for row in found)
 
 
 def _resume(row: PartitionPlan) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ class Laid:
         self.world = world
         self.other = f"sqlite:///{world.folder / 'other.db'}"
         world.deliver(9, 9, 6)
-        world.save({0: made(4).stored, 1: made(5, 1).stored})
+        world.save({0: made(4).stored, 2: made(5, 2).stored})
         # It has been here before: rows under the destination's name are replaced, not made.
         earlier = Anchor(1, cluster_id=world.cluster.cluster_id)
-        world.save({1: StoredOffset(2, earlier, 1)}, topic=world.there)
+        world.save({2: StoredOffset(2, earlier, 1)}, topic=world.there)
         world.save({0: made(2).stored, 2: made(3, 2).stored}, address=self.other)
         synced = {0: StoredOffset(1, made(3).anchor), 1: StoredOffset(0, made(1, 1).anchor)}
         world.save({**synced, 2: StoredOffset(1, made(2, 2).anchor)}, topic=world.there, address="kafka-group:")
@@ -45,7 +46,7 @@ class Laid:
         self.config = world.config(*(world.job(name, store=store) for name, store in jobs))
         after = [behind(world, number) for number in range(3)]
         self.right = {
-            "clicks": {0: after[0][4], 1: after[1][5]},
+            "clicks": {0: after[0][4], 2: after[2][5]},
             "views": {0: after[0][2], 2: after[2][3]},
             "sums": {0: after[0][3], 1: after[1][1], 2: after[2][2]},
         }
@@ -279,3 +280,102 @@ def commit(world: World, offset: int, metadata: str) -> None:
     asked = [ConsumerGroupTopicPartitions(world.group, [row])]
     (future,) = world.cluster.admin().alter_consumer_group_offsets(asked).values()
     assert all(answer.error is None for answer in future.result().topic_partitions)
+
+
+# ---------------------------------------------------------------- a plan for a store that has changed since
+
+
+class Planned:
+    """One job whose store holds rows of the first and the last of three partitions, and a plan for it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.deliver(12, 12, 12)
+        self.rows = {0: made(5).stored, 2: made(6, 2).stored}
+        world.save(self.rows)
+        self.config = world.config()
+        world.plan(self.config)
+        self.file = world.folder / "offsets.db"
+
+    def store_again(self, rows: dict[int, StoredOffset]) -> None:
+        self.file.unlink()
+        self.world.save(rows)
+
+
+def with_anchor(planned: Planned, **other: Any) -> None:
+    stored = made(5).stored
+    assert stored.anchor is not None
+    planned.world.save({0: replace(stored, anchor=replace(stored.anchor, **other))})
+
+
+CHANGES: dict[str, tuple[Callable[[Planned], None], str]] = {
+    "a row went on": (lambda at: at.world.save({0: made(6).stored}), "had offset 5006, and has offset 5007 now"),
+    "a row went back": (lambda at: at.world.save({0: made(3).stored}), "had offset 5006, and has offset 5004 now"),
+    "another row went on": (lambda at: at.world.save({2: made(8, 2).stored}), "has offset 5009 now"),
+    "a row was deleted": (lambda at: at.store_again({2: at.rows[2]}), "had offset 5006, and has no row now"),
+    "a row came for a partition that had none": (
+        lambda at: at.world.save({1: made(3, 1).stored}),
+        "had no row, and has offset 5004 now",
+    ),
+    "a row came for a partition that the destination lacks": (
+        lambda at: at.world.save({3: made(3, 3).stored}),
+        "-3, which the plan does not know",
+    ),
+    "a row came under the destination's name": (
+        lambda at: at.world.save(
+            {0: StoredOffset(4, Anchor(3, cluster_id=at.world.cluster.cluster_id), 2**42)}, topic=at.world.there
+        ),
+        "had offset 5006, and has offset 4 now",
+    ),
+    "an anchor's record is another": (lambda at: with_anchor(at, fingerprint="0" * 32), "(or another anchor)"),
+    "an anchor's time is another": (lambda at: with_anchor(at, timestamp_ms=1), "(or another anchor)"),
+    "an anchor's id is another": (lambda at: with_anchor(at, id=b"another"), "(or another anchor)"),
+    "an anchor is gone": (lambda at: at.world.save({0: StoredOffset(made(5).offset + 1)}), "(or another anchor)"),
+    "the file was replaced by one with other rows": (
+        lambda at: at.store_again({**at.rows, 0: made(7).stored}),
+        "had offset 5006, and has offset 5008 now",
+    ),
+    "the file was replaced by an empty store": (lambda at: at.store_again({}), "and has no row now"),
+}
+
+
+def test_a_plan_for_a_store_that_has_changed_since_writes_nothing(world: World) -> None:
+    planned = Planned(world)
+    kept = planned.file.read_bytes()
+    for what, (change, answer) in CHANGES.items():
+        change(planned)
+        before = table(planned.file)
+        ended = world.run("apply", world.plan_file, "-c", planned.config, "--yes")
+        assert (ended.code, answer in ended.err) == (5, True), (what, ended.said)
+        assert "Look at what changed, then make a new plan." in ended.err
+        assert table(planned.file) == before, what
+        for file in world.folder.glob("offsets.db*"):
+            file.unlink()
+        planned.file.write_bytes(kept)
+    assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0
+
+
+def test_a_store_that_is_gone_or_no_store_writes_nothing(world: World) -> None:
+    planned = Planned(world)
+    for content in (None, b"", b"not a database at all" * 100):
+        planned.file.unlink()
+        if content is not None:
+            planned.file.write_bytes(content)
+        ended = world.run("apply", world.plan_file, "-c", planned.config, "--yes")
+        assert (ended.code, str(planned.file) in ended.err) == (6, True), ended.said
+        assert (planned.file.read_bytes() if planned.file.exists() else None) == content
+        planned.file.touch()
+
+
+def test_a_store_that_was_restored_with_the_same_rows_is_as_good(world: World) -> None:
+    """The plan rests on what the rows say, and on nothing else."""
+    planned = Planned(world)
+    planned.store_again(planned.rows)
+    assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0
+    assert world.offsets() == {0: world.offset_of(5) + 1, 2: world.offset_of(6, 2) + 1}
+
+
+def test_a_row_for_a_partition_of_which_nothing_was_read_changes_nothing(world: World) -> None:
+    planned = Planned(world)
+    world.save({3: StoredOffset(-1)})
+    assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0
