@@ -65,16 +65,23 @@ class KafkaGroupStore:
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition.
 
-        Offsets in an open transaction are waited for, where the row has an older offset; a row that only an open
-        transaction knows is not seen before it ends.
+        Offsets in an open transaction are waited for, also a partition's first one. Without ``topics``, all that the
+        group has is read, and a partition's first offset is not seen before its transaction ends.
         """
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
-        found = self._requests.committed(group)
-        if wanted is not None:
-            # A broker leaves out, without a word, the rows of topics that one may not describe.
-            self._requests.topics(wanted - {key.topic for key in found}, why="where the group may have offsets")
-        return [_row(key, found[key]) for key in sorted(found) if wanted is None or key.topic in wanted]
+        keys = None if wanted is None else self._partitions(wanted)
+        found = {} if keys == [] else self._requests.committed(group, keys)
+        return [_row(key, found[key]) for key in sorted(found)]
+
+    def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
+        """Every partition of those of the topics that exist.
+
+        A broker leaves out, without a word, the rows of topics that one may not describe, and offsets that only an
+        open transaction knows; it tells of both where they are named.
+        """
+        known = self._requests.topics(topics, why="where the group may have offsets")
+        return [TopicPartition(name, number) for name in sorted(known) for number in sorted(known[name].partitions)]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Commit the changes whose rows are still at their expected versions.

@@ -162,6 +162,59 @@ def test_offsets_in_an_open_transaction_are_told(case, group, bootstrap):
     assert [row.stored.offset for row in case.open().read(group)] == [9]
 
 
+@contextmanager
+def offsets_in_a_transaction(bootstrap, group, *rows):
+    """A transaction of a consume-transform-produce program, open within the block; yields its producer."""
+    from confluent_kafka import Producer
+    from confluent_kafka import TopicPartition as KafkaPartition
+
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{group}-job", "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    with plain_consumer(bootstrap, group) as consumer:
+        offsets = [KafkaPartition(key.topic, key.partition, offset, "theirs") for key, offset in rows]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
+        yield producer
+
+
+def read_offsets(store, group, topics=None):
+    return {(row.key.topic, row.key.partition): row.stored.offset for row in store.read(group, topics)}
+
+
+@system
+def test_offsets_that_a_transaction_committed_are_rows_of_every_topic_and_aborted_ones_of_none(case, group, bootstrap):
+    store = case.open()
+    with offsets_in_a_transaction(bootstrap, group, (case.key(0, 0), 5), (case.key(1, 1), 6)) as producer:
+        producer.commit_transaction(30)
+    with offsets_in_a_transaction(bootstrap, group, (case.key(0, 0), 50), (case.key(2, 0), 7)) as producer:
+        producer.abort_transaction(30)
+    here, there = case.topics
+    expected = {(here, 0): 5, (there, 1): 6}
+    assert read_offsets(store, group) == read_offsets(store, group, case.topics) == expected
+    assert read_offsets(store, group, [there]) == {(there, 1): 6}
+
+
+@system
+def test_a_partitions_first_offset_is_waited_for_while_its_transaction_is_open(case, group, bootstrap):
+    put(case.open(), group, {case.key(0): StoredOffset(1)})
+    hasty = KafkaGroupStore({"bootstrap.servers": bootstrap}, timeout_s=1.5)
+    with offsets_in_a_transaction(bootstrap, group, (case.key(1), 9)) as producer:
+        with pytest.raises(Unreachable, match="unstable offsets"):
+            hasty.read(group, case.topics)
+        producer.commit_transaction(30)
+    assert read_offsets(case.open(), group, case.topics) == {(case.topics[0], 0): 1, (case.topics[0], 1): 9}
+
+
+@system
+def test_a_transaction_on_another_topic_of_the_group_is_in_nobodys_way(case, group, bootstrap):
+    rows = {case.key(0, 0): StoredOffset(1), case.key(0, 1): StoredOffset(2)}
+    put(case.open(), group, rows)
+    hasty = KafkaGroupStore({"bootstrap.servers": bootstrap}, timeout_s=1.5)
+    with offsets_in_a_transaction(bootstrap, group, (case.key(0, 0), 9)) as producer:
+        assert read_offsets(hasty, group, [case.topics[1]]) == {(case.topics[1], 0): 2}
+        producer.abort_transaction(30)
+
+
 # ---------------------------------------------------------------- refusals
 
 
