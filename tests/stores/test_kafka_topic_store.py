@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,8 +98,12 @@ def mortal(tmp_path_factory, kafka_jars):
     from reconciler.lab.kafka import KafkaCluster
 
     # Brokers look for the transactions of writers that died every 10 s unless told otherwise.
-    hurry = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    with KafkaCluster("mortal", tmp_path_factory.mktemp("mortal"), kafka_jars, properties=hurry) as cluster:
+    properties = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with KafkaCluster("mortal", tmp_path_factory.mktemp("mortal"), kafka_jars, properties=properties) as cluster:
         yield cluster
 
 
@@ -553,6 +558,82 @@ def test_a_write_outlives_its_cluster_killed_before_the_commit_and_restarted(mor
     killed[0].join()
     assert only(store).stored.offset == 3
     store.close()
+
+
+@contextmanager
+def denied(cluster, kind: str, name: str, operation: str):
+    """Everybody is denied an operation on a resource, within the block."""
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclBindingFilter,
+        AclOperation,
+        AclPermissionType,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    resource = (ResourceType[kind], name, ResourcePatternType.LITERAL)
+    who = ("User:*", "*", AclOperation[operation], AclPermissionType.DENY)
+    allowed = ("User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+    for rule in (allowed, who):
+        (done,) = cluster.admin().create_acls([AclBinding(*resource, *rule)]).values()
+        done.result(30)
+
+    def heard() -> bool:
+        """The broker's own authorizer answers, so what it tells is what it does."""
+        return len(cluster.admin().describe_acls(AclBindingFilter(*resource, *who)).result(30)) == 1
+
+    cluster.brokers[0].process.wait_until(heard, 30, "the ACL")
+    try:
+        yield
+    finally:
+        (gone,) = cluster.admin().delete_acls([AclBindingFilter(*resource, *who)]).values()
+        gone.result(30)
+
+
+@system
+@pytest.mark.parametrize(
+    ("kind", "operation", "calls", "lacks"),
+    [
+        ("TOPIC", "DESCRIBE", ["read", "write", "check_writable"], "Describe on topic"),
+        ("TOPIC", "READ", ["read", "write"], "Read on topic"),
+        ("TOPIC", "WRITE", ["write", "check_writable"], "Write on topic"),
+        ("TRANSACTIONAL_ID", "WRITE", ["write"], "Write on transactional id"),
+    ],
+)
+def test_a_missing_permission_is_named_and_nothing_was_written(mortal, topic_name, kind, operation, calls, lacks):
+    place = Place(mortal, topic_name)
+    first = place.open("?mirrored=")
+    first.create()
+    put(first, "clicks", {EVENTS: StoredOffset(1)})
+    change = Change(EVENTS, only(first).version, StoredOffset(2))
+    name = place.name if kind == "TOPIC" else f"reconciler/{place.name}/clicks"
+    attempts = {
+        "read": lambda store: store.read("clicks"),
+        "write": lambda store: store.write("clicks", [change], reason="t", now_ms=NOW),
+        "check_writable": lambda store: store.check_writable("clicks"),
+    }
+    with denied(mortal, kind, name, operation):
+        for call, attempt in attempts.items():
+            if call in calls:
+                with pytest.raises(Refused) as caught:
+                    attempt(place.open("?mirrored="))
+                assert lacks in f"{caught.value.message} {caught.value.hint}"
+            elif call != "write":
+                attempt(place.open("?mirrored="))
+    assert only(place.open("?mirrored=")).stored.offset == 1
+
+
+@system
+def test_a_copy_whose_settings_may_not_be_seen_is_not_guessed_at(mortal, topic_name):
+    place = Place(mortal, topic_name)
+    place.made()
+    place.made(f"a.{place.name}")
+    with denied(mortal, "TOPIC", f"a.{place.name}", "DESCRIBE_CONFIGS"):
+        with pytest.raises(Refused, match="may not see its settings") as caught:
+            place.open().read("clicks")
+        assert f"?mirrored=a.{place.name}" in caught.value.hint
+        assert place.open(f"?mirrored=a.{place.name}").read("clicks") == []
 
 
 # ---------------------------------------------------------------- without a broker
