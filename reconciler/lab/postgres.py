@@ -91,7 +91,7 @@ class PostgresServer:
             self._child.wait(START_SECONDS)
 
     def kill(self) -> None:
-        """The disaster: all its processes gone between two instructions."""
+        """The disaster: all its processes gone between two instructions. Killing it twice is fine."""
         family = self._freeze()
         for pid in family:
             _signal(pid, signal.SIGKILL)
@@ -148,13 +148,17 @@ class PostgresServer:
     # ------------------------------------------------------------ processes
 
     def _family(self) -> list[int]:
-        """The server and its children, each of which has a process group of its own."""
+        """The server and its children, each of which has a process group of its own; none once it has ended: its number
+        may be another process's by then."""
+        if not self._process.running:
+            return []
         parent = self._process.pid
         return [parent, *(pid for pid in _pids() if _status(pid)[1] == parent)]
 
     def _freeze(self) -> list[int]:
         """Stop the server first, so that it makes no more children; then those that it has."""
-        _signal(self._process.pid, signal.SIGSTOP)
+        if self._process.running:
+            _signal(self._process.pid, signal.SIGSTOP)
         family = self._family()
         for pid in family:
             _signal(pid, signal.SIGSTOP)
