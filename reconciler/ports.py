@@ -97,7 +97,7 @@ class Row:
 
     ``anchor_lag``: offsets between the anchor's record and the stored offset that may hold processed records, where the
     store knows it: 0 for a pair that belongs together though a gap parts their numbers. None: the numbers tell.
-    ``note``: why the row has no anchor, as the end of a sentence, where the store knows more than that.
+    ``note``: what else the store knows of it that a person should see (why it has no anchor), as the end of a sentence.
     """
 
     key: TopicPartition

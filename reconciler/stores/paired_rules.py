@@ -92,7 +92,8 @@ def _joined(own: Row, kept: Kept, found: Found) -> Row:
         at_ms = found.written_at_ms
     stored = StoredOffset(own.stored.offset, found.anchor, at_ms)
     lag = None if found.anchor is None else found.lag
-    return replace(own, stored=stored, version=token(own, kept), anchor_lag=lag, note=found.why or own.note)
+    note = "; ".join(part for part in (found.why, own.note) if part)
+    return replace(own, stored=stored, version=token(own, kept), anchor_lag=lag, note=note)
 
 
 def by_cluster(here: Callable[[], str]) -> Pairing:

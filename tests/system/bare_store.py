@@ -1,5 +1,4 @@
-"""A store with no room for anchors, for commands: ``bare:///PATH``; with ``?dated`` behind it, rows tell their time;
-with ``?read-only`` it cannot be written.
+"""A store with no room for anchors, for commands: ``bare:///PATH``; with ``?dated`` behind it, rows tell their time.
 
 Run as a program, this is ``reconciler`` with that store.
 """
@@ -13,7 +12,6 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Refused
 from reconciler.ports import Capabilities, Row
 from reconciler.stores import registry
 from reconciler.stores.sqlite import SqliteStore
@@ -25,16 +23,10 @@ class BareStore(SqliteStore):
     """A table as another program has it: a number for each group, topic and partition, and perhaps a time."""
 
     dated = False
-    writable = True
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, keeps_anchors=False, writable=self.writable)
-
-    def check_writable(self, group: str) -> None:
-        if not self.writable:
-            raise Refused("This store can only be read.", hint="Hand the offsets over as startingOffsets.")
-        super().check_writable(group)
+        return replace(super().capabilities, keeps_anchors=False)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         return [replace(row, stored=self._bared(row.stored)) for row in super().read(group, topics)]
@@ -46,7 +38,7 @@ class BareStore(SqliteStore):
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> BareStore:
     path, _, query = address.removeprefix("bare:///").partition("?")
     store = BareStore(path, address=address)
-    store.dated, store.writable = query == "dated", query != "read-only"
+    store.dated = query == "dated"
     return store
 
 
