@@ -54,7 +54,10 @@ def test_an_anchor_that_was_made_for_a_later_offset_is_not_believed_and_the_row_
 
 def test_what_the_jobs_store_says_of_a_row_is_said_too() -> None:
     own = Row(KEY, StoredOffset(30), "1", note="batch 4 is repeated")
-    for of, note in ((made_for(30), "batch 4 is repeated"), (made_for(50), "the stored offset went back since; batch 4")):
+    for of, note in (
+        (made_for(30), "batch 4 is repeated"),
+        (made_for(50), "the stored offset went back since; batch 4"),
+    ):
         row = by_offset(KEY, own, Kept(Row(KEY, of, "2")))
         assert row is not None
         assert note in row.note
