@@ -195,12 +195,13 @@ def _may_be_spread(checking: _Check, places: Sequence[Place], found: dict[Key, F
     """True if numbers may mean nothing. Where partitions merely look old, their replay bound is loosened instead."""
     existing = {at.destination: at.key for at in places if at.exists}
     questions = {tp: checking.questions[key] for tp, key in existing.items()}
-    if _has_more(checking, places, questions):
+    in_place = all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions)
+    if not in_place and _has_more(checking, places, questions):
         return True
     silent = [tp for tp, question in questions.items() if question.stored is None]
     earliest = earliest_anchor_ms(list(questions.values()))
     old = {} if earliest is None else not_newer_than(earliest - 1, silent, questions, checking.reader)
-    if old and not all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions):
+    if old and not in_place:
         return True
     for tp, (start, end) in old.items():
         asked = found[existing[tp]]

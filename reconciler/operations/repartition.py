@@ -4,8 +4,8 @@ MirrorMaker 2 keeps partitions. Another mirror, or a person who recreated the to
 any record of the source can lie in any partition, and only times bound what is unprocessed. The signs:
 
 - *Fewer.* There is a stored offset for a partition that the destination lacks.
-- *More.* The destination has partitions with higher numbers than all that are stored, and one of them holds a record
-  that is not newer than the latest anchor.
+- *More.* The destination has partitions with higher numbers than all that are stored, one of them holds a record that
+  is not newer than the latest anchor, and some anchor is not in the partition of its own number.
 - *As many.* A partition without a stored offset holds records older than all anchors, and some anchor is not in the
   partition of its own number.
 

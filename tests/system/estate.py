@@ -223,6 +223,14 @@ def somewhere(sent: Sequence[Sent], seed: int) -> Stopped:
     return stopped(sent, {partition: rng.randint(1, sizes[partition]) for partition in sorted(sizes)})
 
 
+def is_noticed(estate: Estate, route: Route, job: Stopped) -> bool:
+    """True if some anchor is not in the partition of its own number: else nothing tells that records were spread."""
+    there = {record.number: record.partition for record in estate.held[route.destination]}
+    number = {(record.partition, record.offset): record.number for record in estate.sent[route.source]}
+    anchors = {partition: row.anchor.offset for partition, row in job.rows.items() if row.anchor is not None}
+    return any(there[number[partition, offset or 0]] != partition for partition, offset in anchors.items())
+
+
 def broken_promises(rows: Mapping[int, Mapping[str, Any]], held: Sequence[Sent], job: Stopped) -> Iterator[str]:
     for partition, row in rows.items():
         resume, replay = row["resume_offset"], row["replay"]
