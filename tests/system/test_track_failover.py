@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def produce(cluster: KafkaCluster) -> None:
         producer.commit_transaction(30)
 
 
+def patiently(call: Callable[[], Any]) -> Any:
+    """A broker that has just started is no coordinator for a moment."""
+    from confluent_kafka import KafkaException
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+    retry = retry_if_exception_type(KafkaException)
+    return Retrying(retry=retry, stop=stop_after_delay(30), wait=wait_fixed(0.2), reraise=True)(call)
+
+
 def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[int, list[bytes]]:
     """An unmodified consumer: ``count`` records of each partition, each committed. The values it processed."""
     from confluent_kafka import Consumer
@@ -70,7 +80,7 @@ def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[i
     wanted = [KafkaPartition(topic, partition) for partition in range(PARTITIONS)]
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     try:
-        consumer.assign(consumer.committed(wanted, timeout=30))
+        consumer.assign(patiently(lambda: consumer.committed(wanted, timeout=30)))
         deadline = time.monotonic() + 60
         while any(len(values) < count for values in found.values()):
             message = consumer.poll(1)
@@ -80,7 +90,7 @@ def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[i
             found[message.partition()].append(message.value())
             if len(found[message.partition()]) == count:
                 last = KafkaPartition(topic, message.partition(), message.offset() + 1)
-                consumer.commit(offsets=[last], asynchronous=False)
+                patiently(partial(consumer.commit, offsets=[last], asynchronous=False))
     finally:
         consumer.close()
     return found
