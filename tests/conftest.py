@@ -46,6 +46,21 @@ def kafka_jars() -> Path:
         _cannot(str(error))
 
 
+def _await_coordinator(cluster: KafkaCluster) -> None:
+    """The first question about any group makes the offsets' topic; until that is there, nobody is coordinator."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "first", "log_level": 0})
+    retrying = Retrying(
+        retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True
+    )
+    try:
+        retrying(consumer.committed, [TopicPartition("any", 0)], timeout=10)
+    finally:
+        consumer.close()
+
+
 class Clusters:
     """A source and a destination, each started once, when first asked for."""
 
@@ -71,6 +86,7 @@ class Clusters:
 
             cluster = KafkaCluster(name, self._directory / name, self._jars)
             self._started[name] = self._until_the_end.enter_context(cluster)
+            _await_coordinator(cluster)
         return self._started[name]
 
 
