@@ -36,7 +36,7 @@ Rows: TypeAlias = dict[tuple[Any, ...], tuple[Any, ...]]
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 100
 """A command that takes longer ends by SIGALRM, which no test takes for an exit code."""
-MEETING_S = 20
+MEETING_S = 60
 
 LOCK, TEMPORARY, RENAMED = "wait for the lock", "make a temporary file", "replace"
 BEGIN, COMMIT = "BEGIN IMMEDIATE", "commit offsets: send"
