@@ -16,7 +16,7 @@ from reconciler.cli.table import Cell, render, wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.operations.config import Config
 from reconciler.operations.track import JobReport, Round, SourceSide, Tracker
-from reconciler.ports import OffsetStore, TopicPartition
+from reconciler.ports import TopicPartition
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
 EVERY_S = 10.0
@@ -60,14 +60,6 @@ def _tracker(config: Config, job: str | None, stop: Event) -> Iterator[Tracker]:
     from reconciler.readers.kafka import KafkaLogReader
     from reconciler.stores.registry import open_store
 
-    def open_at_the_source(address: str) -> OffsetStore:
-        store = open_store(address, kafka_client=client)
-        if not store.capabilities.translated_by_mirror:
-            return store
-        from reconciler.stores.kafka_commits import GroupCommits
-
-        return GroupCommits(client)
-
     if config.source is None:
         raise ConfigError(
             "[source] bootstrap_servers is missing: track reads the records on the source.",
@@ -77,7 +69,7 @@ def _tracker(config: Config, job: str | None, stop: Event) -> Iterator[Tracker]:
     reader = KafkaLogReader(client, timeout_s=min(10.0, config.search.deadline_s), who="source")
     side = SourceSide(
         reader=reader,
-        open_store=open_at_the_source,
+        open_store=partial(open_store, kafka_client=client),
         open_anchors=partial(open_store, config.anchor_store or "", kafka_client=config.destination.client),
         monotonic=time.monotonic,
         now_ms=lambda: time.time_ns() // 1_000_000,

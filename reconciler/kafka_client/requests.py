@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from reconciler.core.errors import ReconcilerError
@@ -61,6 +61,10 @@ class Admin:
             if code_of(error) in UNANSWERED:
                 self._client = self._connection.admin()
             raise self.failure(error, doing, needs) from error
+
+    def consumer(self, properties: Mapping[str, Any]) -> Consumer:
+        """A new consumer of the same cluster. Raises ConfigError for properties that it does not take."""
+        return self._connection.consumer(properties)
 
     def failure(self, error: KafkaException, doing: str, needs: Needs) -> ReconcilerError:
         """The product's error for the client's, as ``call`` raises it."""

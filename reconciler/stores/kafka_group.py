@@ -70,8 +70,10 @@ class KafkaGroupStore:
         """
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
-        keys = None if wanted is None else self._partitions(wanted)
-        found = {} if keys == [] else self._requests.committed(group, keys)
+        if wanted is None:
+            found = self._requests.all_committed(group)
+        else:
+            found = self._requests.committed(group, self._partitions(wanted))
         return [_row(key, found[key]) for key in sorted(found)]
 
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
@@ -154,7 +156,7 @@ class KafkaGroupStore:
                 )
 
     def _delete(self, group: str, keys: Sequence[TopicPartition], *, also_writing: bool) -> None:
-        if also_writing or self._requests.committed(group).keys() != set(keys):
+        if also_writing or self._requests.all_committed(group).keys() != set(keys):
             raise Refused(
                 f"Kafka's Python client cannot delete single offsets, and group {group!r} keeps others than the"
                 f" {len(keys)} to delete; nothing was written.",

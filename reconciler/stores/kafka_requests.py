@@ -1,20 +1,27 @@
-"""The admin requests that the group store makes, in this product's words and errors."""
+"""The requests that the group store makes, in this product's words and errors.
+
+Committed offsets are asked for through a consumer that subscribes to nothing, so joins nothing and disturbs no member.
+The admin client's request for them ends the whole process (librdkafka 2.16, its issue 5040) where a broker answers that
+another one is the group's coordinator, which happens whenever a coordinator is restarted or moved. A consumer asks the
+same of the broker and looks for the new coordinator itself; but it has to be told the partitions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AclOperation, AdminClient
+from confluent_kafka.admin import AclOperation, AdminClient, ConsumerGroupDescription
 
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
-from reconciler.kafka_client.errors import ON_TOPIC, Needs
+from reconciler.kafka_client.errors import ON_TOPIC, UNANSWERED, Needs
 from reconciler.kafka_client.requests import Admin, Ask, code_of, may_have_happened
 from reconciler.ports import TopicPartition
 from reconciler.stores.kafka_rows import Committed, GroupState, KnownTopic
@@ -29,6 +36,8 @@ _LIVE = frozenset(
     }
 )
 """How a broker refuses a change from outside to a group that has members."""
+_NEVER_JOINS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "isolation.level": "read_committed"}
+"""Offsets in an open transaction are waited for."""
 
 
 class Requests:
@@ -36,28 +45,65 @@ class Requests:
 
     def __init__(self, client: Mapping[str, str], *, timeout_s: float) -> None:
         self._admin = Admin(client, timeout_s=timeout_s)
+        self._consumers: dict[str, Consumer] = {}
 
     def close(self) -> None:
+        while self._consumers:
+            self._consumers.popitem()[1].close()
         self._admin.close()
 
-    def committed(self, group: str, keys: Sequence[TopicPartition] | None = None) -> dict[TopicPartition, Committed]:
-        """The group's committed offsets, of the given partitions or all.
-
-        Offsets in an open transaction are waited for. Only a request that names a partition learns of them where
-        the partition has no committed offset yet.
-        """
-        asked = None if keys is None else [KafkaPartition(key.topic, key.partition) for key in keys]
+    def committed(self, group: str, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """The group's committed offsets of the given partitions. Offsets in an open transaction are waited for."""
+        asked = [KafkaPartition(key.topic, key.partition) for key in keys]
 
         def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
-            request = [ConsumerGroupTopicPartitions(group, asked)]
+            if group not in self._consumers:
+                _described(client, group, timeout_s)  # a consumer that may not ask for its coordinator asks for ever
+                self._consumers[group] = self._admin.consumer({**_NEVER_JOINS, "group.id": group})
+            try:
+                return list(self._consumers[group].committed(asked, timeout=timeout_s))
+            except KafkaException as error:
+                self._consumers.pop(group).close()
+                if code_of(error) in UNANSWERED and self._answers_about(group, asked, timeout_s):
+                    raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)) from error
+                raise
+
+        return self._rows(group, ask) if asked else {}
+
+    def _answers_about(self, group: str, asked: Sequence[KafkaPartition], timeout_s: float) -> bool:
+        """Whether it was an open transaction that kept the answer back: without waiting for those, there is one."""
+        consumer = self._admin.consumer({**_NEVER_JOINS, "isolation.level": "read_uncommitted", "group.id": group})
+        try:
+            consumer.committed(list(asked), timeout=timeout_s)
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return True
+
+    def all_committed(self, group: str) -> dict[TopicPartition, Committed]:
+        """All of the group's committed offsets.
+
+        A partition's first offset is not seen before its transaction ends, nor are those of topics that one may not
+        describe. A coordinator that moves at this very moment ends the process.
+        """
+
+        def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
+            request = [ConsumerGroupTopicPartitions(group)]
             futures = client.list_consumer_group_offsets(request, require_stable=True, request_timeout=timeout_s)
-            rows = futures[group].result().topic_partitions
+            return list(futures[group].result().topic_partitions)
+
+        return self._rows(group, ask)
+
+    def _rows(self, group: str, ask: Ask[list[KafkaPartition]]) -> dict[TopicPartition, Committed]:
+        def checked(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
+            rows = ask(client, timeout_s)
             for row in rows:
                 if row.error is not None and row.error.code() not in _NO_TOPIC:
                     raise KafkaException(row.error)
-            return list(rows)
+            return rows
 
-        rows = self._admin.call(f"read the offsets of group {group!r}", ask, _to_look_at(group))
+        rows = self._admin.call(f"read the offsets of group {group!r}", checked, _to_look_at(group))
         return {
             TopicPartition(row.topic, row.partition): Committed(row.offset, row.metadata or "")
             for row in rows
@@ -68,15 +114,9 @@ class Requests:
         """Whether the group has members, and who they are."""
 
         def ask(client: AdminClient, timeout_s: float) -> GroupState:
-            futures = client.describe_consumer_groups(
-                [group], include_authorized_operations=True, request_timeout=timeout_s
-            )
-            try:
-                found = futures[group].result()
-            except KafkaException as err:
-                if err.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    return GroupState("DEAD")
-                raise
+            found = _described(client, group, timeout_s)
+            if found is None:
+                return GroupState("DEAD")
             return GroupState(
                 state=found.state.name,
                 members=tuple(f"{member.client_id} at {member.host.lstrip('/')}" for member in found.members),
@@ -168,6 +208,17 @@ class Requests:
                     hint="Stop the job, wait until its members have left, then run again.",
                 ) from err
             raise
+
+
+def _described(client: AdminClient, group: str, timeout_s: float) -> ConsumerGroupDescription | None:
+    """What a broker says of a group, None if there is none."""
+    futures = client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=timeout_s)
+    try:
+        return futures[group].result()
+    except KafkaException as err:
+        if code_of(err) == KafkaError.GROUP_ID_NOT_FOUND:
+            return None
+        raise
 
 
 def outcome_unknown(group: str, what: str) -> OutcomeUnknown:

@@ -326,23 +326,28 @@ def test_a_coordinator_that_is_loading_is_asked_again(store, case, group, monkey
     from confluent_kafka import KafkaError, KafkaException
 
     put(store, group, {case.key(): StoredOffset(1)})
-    client = store._requests._admin._client
-    real, answers = (
-        client.list_consumer_group_offsets,
-        [
-            KafkaError.NOT_COORDINATOR,
-            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-            KafkaError.COORDINATOR_NOT_AVAILABLE,
-        ],
-    )
+    real = store._requests._admin.consumer
+    answers = [
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ]
 
-    def not_yet(*args, **kwargs):
-        if answers:
-            raise KafkaException(KafkaError(answers.pop()))
-        return real(*args, **kwargs)
+    class NotYet:
+        def __init__(self, properties):
+            self._consumer = real(properties)
 
-    monkeypatch.setattr(client, "list_consumer_group_offsets", not_yet, raising=False)
-    assert len(store.read(group)) == 1
+        def committed(self, *args, **kwargs):
+            if answers:
+                raise KafkaException(KafkaError(answers.pop()))
+            return self._consumer.committed(*args, **kwargs)
+
+        def close(self):
+            self._consumer.close()
+
+    store._requests.close()  # the next reading makes its consumer anew
+    monkeypatch.setattr(store._requests._admin, "consumer", NotYet)
+    assert len(store.read(group, [case.key().topic])) == 1
     assert answers == []
 
 

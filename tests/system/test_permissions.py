@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from bare_store import bare_scheme
 from secured import USER, Acl, Secured, client_table
 from world import ROOT, Ended, World, made
 
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ReconcilerError
 from reconciler.ports import TopicPartition
+from reconciler.stores.registry import open_store
 
+__all__ = ["bare_scheme"]
 pytest_plugins = ["secured_fixtures"]
 pytestmark = pytest.mark.system
 
@@ -234,6 +238,49 @@ def test_without_describe_configs_a_gap_makes_an_answer_less_exact_and_never_wro
     assert (more["verdict"], more["resume_offset"], more["replay"]) == ("moved", right, {"at_most": 0, "exact": 0})
     assert less["verdict"] == "bounded"
     assert less["resume_offset"] <= right <= less["resume_offset"] + less["replay"]["at_most"]
+
+
+# ---------------------------------------------------------------- the source, for track
+
+
+def at_the_source() -> dict[str, set[Acl]]:
+    """By the job's store. An empty cell repeats the one above it."""
+    sets: dict[str, set[Acl]] = {}
+    store = ""
+    for cells in table("At the source, for track"):
+        store = cells[0] or store
+        sets.setdefault(store.rstrip(":"), set()).add(acl(cells[1], cells[2]))
+    return sets
+
+
+@pytest.mark.usefixtures("bare_scheme")
+@pytest.mark.parametrize("store", ["any other", "kafka-group"])
+def test_tracking_works_with_the_smallest_set_at_the_source_and_not_with_less(
+    secured: Secured, secured_world: World, store: str
+) -> None:
+    world = secured_world
+    world.deliver(16, topic=world.topic)
+    world.address = "kafka-group:" if store == "kafka-group" else f"bare:///{world.folder}/table.db"
+    world.save({0: StoredOffset(world.offset_of(5, topic=world.topic) + 1)})
+    login = client_table(secured.scram).replace("[destination", "[source")
+    source = f'alias = "a"\nbootstrap_servers = "{secured.sasl}"\n{login}'
+    anchors = open_store(f"sqlite:///{world.folder}/anchors.db")
+    anchors.create()
+    job = Job(secured, world, world.config(source=source, extra=f'[anchors]\nstore = "{anchors.address}"'))
+    acls = job.here(at_the_source()[store])
+    for gone, left in weaker(acls):
+        secured.allow(USER, left)
+        ended = job.run("track", "--once")
+        assert ended.code == 6, f"track worked without {gone}: {ended.said}"
+        said = ended.err.splitlines()[-1]
+        assert gone.operation in said
+        assert anchors.read(world.group) == []
+    secured.allow(USER, acls)
+    ended = job.run("track", "--once")
+    assert ended.code == 0, ended.said
+    (row,) = anchors.read(world.group)
+    assert row.stored.anchor is not None
+    assert row.stored.anchor.id == made(5).id
 
 
 # ---------------------------------------------------------------- what a broker hides

@@ -17,7 +17,7 @@ from world import BASE, Ended, World, a_world, environment, free_port, made
 from reconciler.core.anchors import StoredOffset
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.kafka_commits import GroupCommits
+from reconciler.stores.kafka_group import KafkaGroupStore
 from reconciler.stores.registry import open_store
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
@@ -159,7 +159,7 @@ def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_t
         assert (following.error(), following.offset()) == (None, 1)
     finally:
         consumer.close()
-    commits = GroupCommits({"bootstrap.servers": tracked.source.bootstrap})
+    commits = KafkaGroupStore({"bootstrap.servers": tracked.source.bootstrap})
     assert commits.read(tracked.world.group, ["no-such-topic"]) == []
     assert commits.read(f"nobody in {tracked.world.group}", [tracked.world.topic]) == []
     commits.close()

@@ -27,7 +27,7 @@ from reconciler.core.errors import Refused
 from reconciler.lab.kafka import KafkaCluster, start_all
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.kafka_commits import GroupCommits
+from reconciler.stores.kafka_group import KafkaGroupStore
 from reconciler.stores.paired import read_kept
 from reconciler.stores.paired_rules import pair
 from reconciler.stores.registry import open_store
@@ -122,7 +122,7 @@ class Jobs:
 
     @staticmethod
     def stored(cluster: KafkaCluster, name: str, group: str) -> dict[TopicPartition, int]:
-        commits = GroupCommits({"bootstrap.servers": cluster.bootstrap})
+        commits = KafkaGroupStore({"bootstrap.servers": cluster.bootstrap})
         try:
             return {row.key: row.stored.offset for row in commits.read(group, [name])}
         finally:
