@@ -25,7 +25,6 @@ from reconciler.core.probes import (
     Search,
     TimeLookup,
 )
-from reconciler.core.verdicts import Finding
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from reconciler.retry import insist
 
@@ -34,21 +33,23 @@ RESTARTS = 5
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+F = TypeVar("F")
+"""What a search ends in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
+class Inquiry(Generic[F]):
     """A partition and how to begin a search of it; ``start`` may be called again after a restart."""
 
     partition: TopicPartition
-    start: Callable[[], Search[Finding]]
+    start: Callable[[], Search[F]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Found(Generic[F]):
     """A finding and what it cost."""
 
-    finding: Finding
+    finding: F
     probes: int
     rounds: int
 
@@ -70,12 +71,12 @@ class EngineSettings:
     on_progress: Callable[[Progress], None] | None = None
 
 
-class _Task:
+class _Task(Generic[F]):
     """One search on its way."""
 
-    def __init__(self, inquiry: Inquiry) -> None:
+    def __init__(self, inquiry: Inquiry[F]) -> None:
         self.partition = inquiry.partition
-        self.found: Found | None = None
+        self.found: Found[F] | None = None
         self.asked: Round = ()
         self._start = inquiry.start
         self._probes = self._rounds = self._restarts = 0
@@ -126,21 +127,21 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[K]):
+class Outcome(Generic[K, F]):
     """All findings by the caller's keys, and how many probes of each kind were asked."""
 
-    found: Mapping[K, Found]
+    found: Mapping[K, Found[F]]
     probes: Mapping[str, int]
     rounds: int
 
 
 def run(
     reader: LogReader,
-    inquiries: Mapping[K, Inquiry],
+    inquiries: Mapping[K, Inquiry[F]],
     *,
     clock: Callable[[], float],
     settings: EngineSettings | None = None,
-) -> Outcome[K]:
+) -> Outcome[K, F]:
     """Run every search to its finding. ``clock`` gives monotonic seconds.
 
     Raises ``Unreachable`` when the cluster stays away past the deadline, ``Refused`` when it says no.
@@ -160,7 +161,7 @@ def run(
     return Outcome(found, state.counts, rounds)
 
 
-def _ask(state: _Run, active: Sequence[_Task]) -> list[tuple[Answer, ...]]:
+def _ask(state: _Run, active: Sequence[_Task[F]]) -> list[tuple[Answer, ...]]:
     """One round: gather probes by kind, one batched call a kind, hand the answers back in each task's order."""
     places: dict[type[Probe], list[tuple[int, int]]] = {Edges: [], TimeLookup: [], Cleaning: [], Read: []}
     for index, task in enumerate(active):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from reconciler import __version__
+from reconciler import __version__, engine
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan
 from reconciler.core.probes import Search
@@ -19,7 +19,7 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import place, reconcile
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import EngineSettings, Found, Inquiry, Progress, run
+from reconciler.engine import EngineSettings, Inquiry, Progress, run
 from reconciler.operations.config import Config, Job, SearchSettings
 from reconciler.operations.gather import GatheredJob, Place, StoreOpener, gather, question_of, source_cluster
 from reconciler.operations.repartition import (
@@ -43,6 +43,7 @@ MOST_PAIRS = 64
 """Anchors looked for in other partitions, to prove that records were spread: so many at most."""
 
 Key = tuple[str, TopicPartition]
+Found = engine.Found[Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class _Check:
     def ask(self, keys: Sequence[Key], start: Callable[[Question, Key], Search[Finding]]) -> dict[Key, Found]:
         """One engine run; ``start`` begins a place's search."""
 
-        def inquiry(key: Key) -> Inquiry:
+        def inquiry(key: Key) -> Inquiry[Finding]:
             return Inquiry(key[1], lambda: start(self.questions[key], key))
 
         inquiries = {key: inquiry(key) for key in keys}

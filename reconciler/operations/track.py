@@ -24,11 +24,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Unreachable
-from reconciler.core.probes import Search
-from reconciler.core.verdicts import Finding
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.operations.config import Config, Job
 from reconciler.operations.gather import StoreOpener
@@ -177,9 +175,8 @@ class Tracker:
     def _look_up(self, tracked: _Tracked) -> Mapping[TopicPartition, Looked]:
         places = tracked.missing(self._side.now_ms())
 
-        def inquiry(key: TopicPartition, place: Place) -> Inquiry:
-            # The engine runs any search, whatever it ends in.
-            return Inquiry(key, lambda: cast("Search[Finding]", look_back(place, tracked.job.identity)))
+        def inquiry(key: TopicPartition, place: Place) -> Inquiry[Looked]:
+            return Inquiry(key, lambda: look_back(place, tracked.job.identity))
 
         asked = {key: inquiry(key, place) for key, place in places.items()}
         if not asked or self._side.stopping():
@@ -187,7 +184,7 @@ class Tracker:
         settings = EngineSettings(max(0.0, self._gives_up_at - self._side.monotonic()))
         with _of_the_source():
             found = run(self._side.reader, asked, clock=self._clock, settings=settings).found
-        return {key: cast("Looked", answer.finding) for key, answer in found.items()}
+        return {key: answer.finding for key, answer in found.items()}
 
     def _save(self, tracked: _Tracked) -> None:
         changes = tracked.changes()
