@@ -20,6 +20,8 @@ from reconciler.identity import identity_from_spec
 _DURATION = re.compile(r"^\s*(\d+)\s*(ms|s|m|h|d)\s*$")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _ENVIRONMENT = re.compile(r"\$\{([^}]*)\}")
+SHORTEST_SECRET = 4
+"""Characters. What is shorter hides nothing, and occurs in any sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +115,11 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
         raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}.", hint="Correct that line.") from error
+    secrets: dict[str, str] = {}
     try:
-        return _config(_Table(_filled(content, os.environ if environment is None else environment), ""))
+        return _config(_Table(_filled(content, os.environ if environment is None else environment, secrets), ""))
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
+        raise ConfigError(f"{path}: {_hidden(error.message, secrets)}", hint=error.hint) from None
 
 
 class _Table:
@@ -356,24 +359,39 @@ def _refuse_twins(job: Job, others: list[Job]) -> None:
             )
 
 
-def _filled(value: Any, environment: Mapping[str, str]) -> Any:
-    """Replace ``${NAME}`` and ``file:PATH`` in every text. What was put in is never looked at again."""
+def _filled(value: Any, environment: Mapping[str, str], secrets: dict[str, str]) -> Any:
+    """Replace ``${NAME}`` and ``file:PATH`` in every text. What was put in is never looked at again.
+
+    ``secrets`` receives what was put in, and what stood there.
+    """
     if isinstance(value, dict):
-        return {key: _filled(item, environment) for key, item in value.items()}
+        return {key: _filled(item, environment, secrets) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, environment) for item in value]
+        return [_filled(item, environment, secrets) for item in value]
     if not isinstance(value, str):
         return value
     if value.startswith("file:"):
         path = Path(value.removeprefix("file:"))
         try:
-            return path.read_text(encoding="utf-8").strip()
+            found = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the secret file {path} cannot be read: {error}.") from error
+        secrets[found] = value
+        return found
 
     def lookup(match: re.Match[str]) -> str:
         if match[1] not in environment:
             raise ConfigError(f"${{{match[1]}}} is not set in the environment.", hint="Set it, or use file:PATH.")
-        return environment[match[1]]
+        found = environment[match[1]]
+        secrets[found] = match[0]
+        return found
 
     return _ENVIRONMENT.sub(lookup, value)
+
+
+def _hidden(message: str, secrets: Mapping[str, str]) -> str:
+    """The message with each secret as the file spells it: one may stand where it does not belong."""
+    for secret, spelled in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
+        for text in (secret, repr(secret)[1:-1]):
+            message = message.replace(text, spelled) if len(text) >= SHORTEST_SECRET else message
+    return message
