@@ -56,6 +56,7 @@ LEADER_MOVING = frozenset(
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
     }
 )
+DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
 UNANSWERED = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -148,6 +149,12 @@ def explain(error: KafkaError, doing: str, cluster: Cluster, heard: Heard, needs
             f"Could not {doing}: {cluster.name} was not ready for it within {cluster.timeout_s:g} s "
             f"({plainly(error)}).",
             hint="Run this again in a moment; if that does not help, look at the brokers' health.",
+        )
+    if code in DAMAGED:
+        return Refused(
+            f"Could not {doing}: {cluster.name} delivered records that are damaged ({plainly(error)}).",
+            hint="Look at the disk and the log of the broker that leads the partition; have a replica that is whole "
+            "lead it, then run this again.",
         )
     if code > 0 and code not in UNANSWERED:
         return Refused(

@@ -88,7 +88,8 @@ def _places(job: Job, topic: str, name: str, rows: Mapping[TopicPartition, Row],
     if not existing and not stored:
         raise ConfigError(
             f'The destination has no topic "{name}", and the store holds no offset for "{topic}".',
-            hint="Check the job's topics, [topics] and [source] alias, and that the mirror has run.",
+            hint="Check the job's topics, [topics] and [source] alias, that the mirror has run, and that the user may "
+            "describe the topic.",
         )
     places = []
     for number in sorted(existing | stored):
