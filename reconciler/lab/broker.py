@@ -13,9 +13,9 @@ from pathlib import Path
 
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.lab.ports import HOST as HOST
 from reconciler.lab.processes import Child
 
-HOST = "127.0.0.1"
 START_SECONDS = 60
 # For servers that live for minutes: quick to start beats quick at the end.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +18,7 @@ from xml.sax.saxutils import escape
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, QUICK_JVM
+from reconciler.lab.ports import free_ports
 from reconciler.lab.processes import Child
 
 START_SECONDS = 180
@@ -144,7 +144,7 @@ class HBase:
 
     def _launch(self) -> None:
         if self._ports is None:
-            self._ports = _free_ports(4)
+            self._ports = free_ports(4)
         settings = self.directory / "conf"
         settings.mkdir(parents=True, exist_ok=True)
         (settings / "hbase-site.xml").write_text(_as_xml(self._settings(self._ports)), encoding="utf-8")
@@ -221,12 +221,3 @@ def _running(child: Child | None) -> Child:
 def _as_xml(settings: Mapping[str, str]) -> str:
     properties = (f"<property><name>{k}</name><value>{escape(v)}</value></property>" for k, v in settings.items())
     return f"<configuration>\n{chr(10).join(properties)}\n</configuration>\n"
-
-
-def _free_ports(count: int) -> tuple[int, ...]:
-    """Ports nobody listens on now, all different."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return tuple(int(probe.getsockname()[1]) for probe in probes)

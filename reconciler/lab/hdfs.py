@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Self
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, QUICK_JVM
+from reconciler.lab.ports import free_ports
 from reconciler.lab.processes import Child
 
 START_SECONDS = 180
@@ -33,7 +33,7 @@ class Hdfs:
         self.directory = directory.absolute()
         self._jars = jars
         self._heap = heap
-        self._ports: tuple[int, int] | None = None
+        self._ports: tuple[int, ...] | None = None
         self._child: Child | None = None
 
     # ------------------------------------------------------------ life
@@ -44,7 +44,7 @@ class Hdfs:
             self._launch(self._ports, new=False)
             return self
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            ports = _free_ports()
+            ports = free_ports(2)
             try:
                 self._launch(ports, new=True)
             except Unreachable:
@@ -89,7 +89,7 @@ class Hdfs:
 
     # ------------------------------------------------------------ starting
 
-    def _launch(self, ports: tuple[int, int], *, new: bool) -> None:
+    def _launch(self, ports: tuple[int, ...], *, new: bool) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = {**_SETTINGS, "hdfs.minidfs.basedir": str(self.directory / "data")}
         command = [
@@ -138,11 +138,3 @@ class Hdfs:
         if self._child is None:
             raise ConfigError("HDFS is not running.", hint="Start it first.")
         return self._child
-
-
-def _free_ports() -> tuple[int, int]:
-    """Two ports nobody listens on now. Both sockets are open at once, so that they differ."""
-    with socket.socket() as first, socket.socket() as second:
-        for each in (first, second):
-            each.bind((HOST, 0))
-        return first.getsockname()[1], second.getsockname()[1]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import random
-import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,11 +12,10 @@ from typing import Any, Self
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, START_SECONDS, Broker, finish_format
 from reconciler.lab.broker import java_command as java_command
+from reconciler.lab.ports import free_ports
 from reconciler.lab.processes import Child
 
 _PORT_ATTEMPTS = 3
-_PORTS = range(15_000, 32_000)
-"""Below those that systems give to outgoing connections: who comes back after a while finds its own port free."""
 
 
 class KafkaCluster:
@@ -337,17 +334,9 @@ def start_all(clusters: Sequence[KafkaCluster]) -> None:
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two ports nobody listens on now. Both sockets are open at once, so that they differ."""
-    found: list[int] = []
-    with contextlib.ExitStack() as until_both_are_found:
-        for port in random.SystemRandom().sample(_PORTS, 200):
-            probe = until_both_are_found.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                probe.bind((HOST, port))
-                found.append(port)
-            if len(found) == 2:
-                return found[0], found[1]
-    raise Unreachable("No port is free on this machine.", hint=f"200 of {_PORTS[0]} to {_PORTS[-1]} were tried.")
+    """For clients, and for the other controllers."""
+    clients, controllers = free_ports(2)
+    return clients, controllers
 
 
 def _new_id() -> str:

@@ -7,7 +7,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Self
 
 from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.lab.ports import HOST, free_ports
 from reconciler.lab.processes import Child
 
-HOST = "127.0.0.1"
 USER, PASSWORD = "reconciler", "a secret of the lab"
 START_SECONDS = 60
 _PORT_ATTEMPTS = 3
@@ -72,7 +71,7 @@ class PostgresServer:
             self._launch(self._port)
             return self
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            port = _free_port()
+            (port,) = free_ports(1)
             try:
                 self._launch(port)
             except Unreachable:
@@ -231,9 +230,3 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

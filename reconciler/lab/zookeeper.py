@@ -9,6 +9,7 @@ from typing import Self
 
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, START_SECONDS, java_command
+from reconciler.lab.ports import free_ports
 from reconciler.lab.processes import Child
 
 _PORT_ATTEMPTS = 3
@@ -36,7 +37,7 @@ class ZooKeeperServer:
             self._launch(self._port)
             return self
         for attempt in range(1, _PORT_ATTEMPTS + 1):
-            port = _free_port()
+            (port,) = free_ports(1)
             try:
                 self._launch(port)
             except Unreachable:
@@ -122,9 +123,3 @@ def _answers(port: int) -> bool:
             return connection.recv(4) == b"imok"
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
