@@ -15,15 +15,11 @@ from reconciler.stores.postgresql_connection import Database
 from reconciler.stores.postgresql_mapped import MappedStore
 from reconciler.stores.postgresql_own import OwnStore
 
-TIMEOUT_S = 5.0
 
-
-def open_address(
-    address: str, *, kafka_client: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S
-) -> OffsetStore:
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``postgresql://…`` with ``table=`` for an existing table, without for this product's own."""
     parsed = postgresql_address.parse(address)
-    database = Database(parsed.libpq, parsed.place, timeout_s=timeout_s)
+    database = Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s)
     shown = without_secrets(address)
     if parsed.columns is None:
         return OwnStore(database, parsed.schema, shown)

@@ -18,7 +18,9 @@ from reconciler.core.errors import ConfigError
 from reconciler.stores import common
 
 EXAMPLE = "postgresql://host/db, or with a table of your own postgresql://host/db?table=T&topic=C&partition=C&offset=C"
-OWN = ("schema", "table", "topic", "partition", "offset", "group", "of_group")
+OWN = ("schema", "table", "topic", "partition", "offset", "group", "of_group", "timeout")
+TIMEOUT_S = 5.0
+"""How long each step may take: to connect, a statement, and to wait for a lock."""
 _REQUIRED = ("topic", "partition", "offset")
 
 
@@ -43,6 +45,7 @@ class Address:
 
     libpq: str
     place: str
+    timeout_s: float
     schema: str | None = None
     columns: Columns | None = None
 
@@ -64,7 +67,7 @@ def parse(address: str) -> Address:
     if database := known.get("dbname"):
         place += f", database {database!s}"
     schema, columns = _columns(own)
-    return Address(uri, place, schema, columns)
+    return Address(uri, place, _seconds(own.get("timeout")), schema, columns)
 
 
 def _split(query: str) -> tuple[dict[str, str], list[str]]:
@@ -92,7 +95,7 @@ def _columns(own: Mapping[str, str]) -> tuple[str | None, Columns | None]:
         common.check_name(f"{name} in a store's address", value)
     schema, table = own.get("schema"), own.get("table")
     if table is None:
-        alone = [name for name in OWN[2:] if name in own]
+        alone = [name for name in OWN if name in own and name not in ("schema", "timeout")]
         if alone:
             raise _wrong(f"{alone[0]} goes with table only")
         return schema, None
@@ -107,6 +110,16 @@ def _columns(own: Mapping[str, str]) -> tuple[str | None, Columns | None]:
     if "group" in own and "of_group" in own:
         raise _wrong("of_group says whose rows they are in a table without groups, and group names a column of them")
     return schema, Columns(table, own["topic"], own["partition"], own["offset"], own.get("group"), own.get("of_group"))
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        seconds = TIMEOUT_S if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 600:
+        raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
+    return seconds
 
 
 def _wrong(why: str) -> ConfigError:

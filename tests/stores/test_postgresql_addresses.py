@@ -17,6 +17,7 @@ from reconciler.stores.registry import open_store
         ("of_group=g", "of_group goes with table only"),
         ("table=t&topic=a&topic=b", "topic is given twice"),
         ("table=&topic=a", "table is empty"),
+        ("timeout=0", "timeout='0' is not a time in seconds"),
         ("table=t&topic=a&partition=a&offset=c", "two of its columns are the same"),
         ("table=t&topic=a&partition=b&offset=c&group=d&of_group=g", "of_group says whose rows they are"),
     ],

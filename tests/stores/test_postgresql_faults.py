@@ -56,8 +56,8 @@ def open_it(request, address: str) -> Iterator[Callable[..., Any]]:
     opened = []
 
     def open_it(*more: str, timeout_s: float = PATIENCE) -> Any:
-        parameters = [*more, *([MAPPED] if request.param == "mapped" else [])]
-        opened.append(postgresql.open_address("&".join([address, *parameters]), timeout_s=timeout_s))
+        parameters = [*more, f"timeout={timeout_s}", *([MAPPED] if request.param == "mapped" else [])]
+        opened.append(postgresql.open_address("&".join([address, *parameters])))
         return opened[-1]
 
     yield open_it
@@ -241,7 +241,7 @@ def mortal(disposable) -> Any:
         connection.execute("CREATE SCHEMA public")
         for statement in TABLES:
             connection.execute(statement)
-    store = postgresql.open_address(disposable.url(), timeout_s=PATIENCE)
+    store = postgresql.open_address(f"{disposable.url()}?timeout={PATIENCE}")
     store.create()
     store.close()
     return disposable
@@ -249,8 +249,9 @@ def mortal(disposable) -> Any:
 
 @pytest.fixture(params=["own", "mapped"])
 def fragile(request, mortal) -> Iterator[Any]:
-    address = mortal.url() + (f"?{MAPPED}" if request.param == "mapped" else "")
-    store = postgresql.open_address(address, timeout_s=SOON)
+    store = postgresql.open_address(
+        f"{mortal.url()}?timeout={SOON}" + (f"&{MAPPED}" if request.param == "mapped" else "")
+    )
     put(store, "g", {KEY: StoredOffset(1)})
     yield store
     store.close()
@@ -335,7 +336,7 @@ def test_nothing_of_the_client_library_reaches_the_terminal(mortal):
         "logging.basicConfig(level=logging.INFO)\n"
         "from reconciler.core.errors import Unreachable\n"
         "from reconciler.stores import postgresql\n"
-        f"store = postgresql.open_address({mortal.url()!r}, timeout_s={SOON})\n"
+        f"store = postgresql.open_address('{mortal.url()}?timeout={SOON}')\n"
         "store.read('g'); print('read', flush=True); sys.stdin.readline()\n"
         "try: store.read('g')\n"
         "except Unreachable as error: print(error.message)\n"

@@ -304,7 +304,7 @@ def test_many_that_make_the_tables_at_once_make_them_once(database):
     from concurrent.futures import ThreadPoolExecutor
 
     def make(_: int) -> None:
-        store = postgresql.open_address(database, timeout_s=60)
+        store = postgresql.open_address(f"{database}&timeout=60")
         store.create()
         store.close()
 
