@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import overload
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.layouts.zookeeper_paths import ancestors, problem_of
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common, zookeeper_writing
-from reconciler.stores.addresses import without_secrets
+from reconciler.stores.addresses import split, without_secrets
 from reconciler.stores.zookeeper_client import AT_ONCE, Create, Ensemble, Operation, Set
 from reconciler.stores.zookeeper_layouts import ConsumersLayout, Layout, SingleLayout, check_name
 from reconciler.stores.zookeeper_writing import Seen
@@ -190,17 +190,17 @@ def _without_anchor(stored: StoredOffset | None) -> StoredOffset | None:
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``zookeeper://[USER:PASSWORD@]HOSTS[/CHROOT]?layout=consumers|single`` and, if need be, ``&saves=until|from``,
-    ``&anchors=beside|apart`` and, with ``single``, ``&of_group=GROUP``.
+    ``&anchors=beside|apart``, ``&timeout=SECONDS`` and, with ``single``, ``&of_group=GROUP``.
     """
+    parts = split(address)
     try:
-        parts = urlsplit(address)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise _wrong("it cannot be taken apart") from None
     if parts.fragment:
         raise _wrong("it has a # in it, which must be written as %23")
     settings = _settings(query)
-    user, _, hosts = parts.netloc.rpartition("@")
+    hosts = parts.hosts
     if not hosts.strip(",") or any(not host or host.startswith(":") for host in hosts.split(",")):
         raise _wrong("it names no host")
     layout = settings["layout"]
@@ -211,10 +211,11 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         _checked_hosts(hosts),
         _chroot(parts.path),
         layout,
-        credentials=_credentials(user),
+        credentials=_credentials(parts.user),
         of_group=of_group,
         anchors_beside=settings.get("anchors") != "apart",
         address=without_secrets(address),
+        timeout_s=_seconds(settings.get("timeout", f"{TIMEOUT_S:g}")),
     )
 
 
@@ -223,6 +224,7 @@ _CHOICES: Mapping[str, tuple[str, ...] | None] = {
     "saves": ("until", "from"),
     "anchors": ("beside", "apart"),
     "of_group": None,
+    "timeout": None,
 }
 
 
@@ -242,6 +244,16 @@ def _settings(query: Sequence[tuple[str, str]]) -> dict[str, str]:
     if "of_group" in settings:
         check_name("group in of_group", settings["of_group"])
     return settings
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 600:
+        raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
+    return seconds
 
 
 def _checked_hosts(hosts: str) -> str:

@@ -88,7 +88,8 @@ def test_opening_loads_only_what_the_address_asks_for():
         ("postgresql://h/db?user=u&password=pw", "postgresql://h/db?user=u"),
         ("hbase://h1:9090/t?layout=cloudera&token=pw", "hbase://h1:9090/t?layout=cloudera"),
         ("zookeeper://u:p@w@h1:1,h2:2/chroot", "zookeeper://h1:1,h2:2/chroot"),
-        ("postgresql://[u:pw@h", "postgresql:"),
+        ("zookeeper://u:pw@h1,[::1]:2/chroot?layout=single", "zookeeper://h1,[::1]:2/chroot?layout=single"),
+        ("postgresql://[u:pw@h", "postgresql://h"),
     ],
 )
 def test_addresses_are_shown_without_secrets(address, shown):

@@ -13,6 +13,7 @@ from reconciler.stores.registry import open_store
         ("zookeeper://h/kafka?layout=singel", "layout='singel' is not one of consumers, single"),
         ("zookeeper://h?layout=consumers&saves=last", "saves='last' is not one of until, from"),
         ("zookeeper://h?layout=consumers&anchors=none", "anchors='none' is not one of beside, apart"),
+        ("zookeeper://h?layout=consumers&timeout=soon", "timeout='soon' is not a time in seconds"),
         ("zookeeper://h?layout=consumers&save=from", "'save' is not one of its parameters"),
         ("zookeeper://h?layout=consumers&layout=single", "layout is given twice"),
         ("zookeeper://h?layout", "it cannot be taken apart"),
