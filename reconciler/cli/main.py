@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "a plan as a table, as Spark's startingOffsets, or as a page",
     "track": "keep anchors for jobs that store bare offsets, while the source is alive",
     "anchors": "export or import stored offsets with their anchors, as JSON lines",
+    "checkpoint": "show a Structured Streaming checkpoint, or copy it so that it goes on at a plan's offsets",
     "demo": "a whole failover on this machine, with real clusters",
 }
 

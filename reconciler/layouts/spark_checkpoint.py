@@ -29,6 +29,8 @@ from reconciler.layouts import _fields
 from reconciler.layouts._fields import FieldError
 
 VOID = "-"
+NEXT, START, END = "next", "start", "end"
+"""Positions of a partition, as plans call them: of the next batch, or of the batch that a restart repeats."""
 OFFSET_VERSIONS = (1, 2)
 COMMIT_VERSIONS = (1, 2)
 
@@ -284,11 +286,64 @@ def _or_initial(source: SourceOffset, last: OffsetEntry, initial: Mapping[str, S
 
 
 def _began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> Offsets | None:
-    """Where a source began: by its name, else by its topics, since a v1 log does not name sources."""
+    found = began(source, initial)
+    return found.kafka if found is not None else None
+
+
+def began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> SourceOffset | None:
+    """Where a source began, and in which file: by its name, else by its topics, since a v1 log names no source."""
     if source.name in initial:
-        return initial[source.name].kafka
+        return initial[source.name]
     if source.kafka is None:
         return None
     topics = {topic for topic, _ in source.kafka}
-    fitting = [each.kafka for each in initial.values() if each.kafka and {topic for topic, _ in each.kafka} == topics]
+    fitting = [each for each in initial.values() if each.kafka and {topic for topic, _ in each.kafka} == topics]
     return fitting[0] if len(fitting) == 1 else None
+
+
+# ---------------------------------------------------------------- the files that a restart reads
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One source's offsets in a file that a restart reads. ``position``: next; start or end of a repeated batch.
+
+    ``name`` is the source's name in that file, ``source`` the one in the newest entry of the offset log.
+    """
+
+    file: str
+    name: str
+    source: str
+    text: str
+    kafka: Offsets | None
+    position: str
+
+
+def readings(found: Checkpoint) -> tuple[Reading, ...]:
+    """Every place that a restart reads offsets from, in no file else. Sources that have not begun have none."""
+    if found.last is None:
+        return tuple(_initial_reading(name, name, each, NEXT) for name, each in sorted(found.initial.items()))
+    read: list[Reading] = []
+    for each in found.last.sources:
+        if found.committed and not each.is_void:
+            read.append(_entry_reading(found.last, each, each.name, NEXT))
+        elif (earlier := _earlier(each, found)) is not None and found.before is not None:
+            read.append(_entry_reading(found.before, earlier, each.name, START))
+        elif (first := began(each, found.initial)) is not None:
+            read.append(_initial_reading(first.name, each.name, first, NEXT if found.committed else START))
+        if not found.committed and not each.is_void:
+            read.append(_entry_reading(found.last, each, each.name, END))
+    return tuple(read)
+
+
+def _earlier(source: SourceOffset, found: Checkpoint) -> SourceOffset | None:
+    earlier = found.before.source(source.name) if found.before is not None and not found.committed else None
+    return None if earlier is None or earlier.is_void else earlier
+
+
+def _entry_reading(entry: OffsetEntry, each: SourceOffset, source: str, position: str) -> Reading:
+    return Reading(f"offsets/{entry.batch}", each.name, source, each.text, each.kafka, position)
+
+
+def _initial_reading(name: str, source: str, each: SourceOffset, position: str) -> Reading:
+    return Reading(f"sources/{name}/0", name, source, each.text, each.kafka, position)

@@ -119,11 +119,15 @@ def _no_checkpoint(folder: Folder) -> Refused:
 
 
 class CheckpointStore:
-    """A checkpoint as a store. Every method raises what ``read_checkpoint`` raises."""
+    """A checkpoint as a store. Every method raises what ``read_checkpoint`` raises.
 
-    def __init__(self, folder: Folder, address: str) -> None:
+    ``ends``: the rows are where the batch that a restart repeats ends. There are none if it repeats none.
+    """
+
+    def __init__(self, folder: Folder, address: str, *, ends: bool = False) -> None:
         self._folder = folder
         self._address = address
+        self._ends = ends
 
     @property
     def capabilities(self) -> Capabilities:
@@ -140,7 +144,8 @@ class CheckpointStore:
         """
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
-        rows = _rows(_read(self._folder))
+        found = _read(self._folder)
+        rows = _end_rows(found) if self._ends else _rows(found)
         return [row for row in rows if wanted is None or row.key.topic in wanted]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
@@ -158,7 +163,7 @@ class CheckpointStore:
         common.check_name("group's name", group)
         raise Refused(
             f"The checkpoint {self._folder.shown} is only read; nothing was written.",
-            hint="Start a new query at the plan's offsets: reconciler show PLAN --starting-offsets.",
+            hint="Make a copy that goes on at the plan's: reconciler checkpoint clone PATH NEW_PATH --plan PLAN.",
         )
 
     def close(self) -> None:
@@ -187,6 +192,19 @@ def _rows(found: Checkpoint) -> list[Row]:
     ]
 
 
+def _end_rows(found: Checkpoint) -> list[Row]:
+    """Of two sources that read one partition, the one that ends first counts: the other begins there again."""
+    ends: dict[TopicPartition, int] = {}
+    for position in found.positions:
+        for (topic, partition), offset in (position.end or {}).items():
+            key = TopicPartition(topic, partition)
+            ends[key] = min(offset, ends.get(key, offset))
+    if found.last is None:
+        return []
+    version, at_ms = f"{found.query_id} {found.last.batch}", found.last.planned_at_ms
+    return [Row(key, StoredOffset(end, None, at_ms), f"{version} {end}") for key, end in sorted(ends.items())]
+
+
 def _note(found: Checkpoint, starts: Sequence[int], ends: Sequence[int] | None) -> str:
     said = []
     if len(set(starts)) > 1:
@@ -197,12 +215,12 @@ def _note(found: Checkpoint, starts: Sequence[int], ends: Sequence[int] | None) 
 
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
-    """``checkpoint:PATH`` or ``checkpoint:URL``; no parameters."""
+    """``checkpoint:PATH`` or ``checkpoint:URL``; with ``?position=end``, the end of the batch that is repeated."""
     path, mark, query = address.partition(":")[2].partition("?")
-    if mark:
+    if mark and query != f"position={layout.END}":
         raise ConfigError(
             f"A checkpoint: address takes no parameters, and has {query.partition('=')[0]!r}.",
-            hint="Write checkpoint:/path/of/checkpointLocation.",
+            hint="Write checkpoint:/path/of/checkpointLocation, with ?position=end for the end of a repeated batch.",
         )
     if not path:
         raise ConfigError(
@@ -210,4 +228,5 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         )
     common.check_name("path of the checkpoint", path)
     folder = open_folder(path)
-    return CheckpointStore(folder, f"checkpoint:{folder.shown if '://' in path else path}")
+    shown = f"checkpoint:{folder.shown if '://' in path else path}"
+    return CheckpointStore(folder, shown + mark + query, ends=bool(mark))

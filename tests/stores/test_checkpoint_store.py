@@ -72,6 +72,19 @@ def test_the_rows_are_where_the_next_batch_begins(written):
     assert written.notes() == {""}
 
 
+def test_the_end_of_a_batch_that_is_not_committed_has_an_address_of_its_own(written):
+    ends = open_store(f"checkpoint:{written.path}?position=end")
+    assert ends.address == f"checkpoint:{written.path}?position=end"
+    written.planned(4, {"o": {"0": 40}})
+    written.done(4)
+    assert ends.read("g") == []
+    written.planned(5, {"o": {"0": 50, "1": 3}})
+    assert {(row.key.topic, row.key.partition): row.stored for row in ends.read("g")} == {
+        ("o", 0): at(50, 5),
+        ("o", 1): at(3, 5),
+    }
+
+
 def test_a_batch_that_is_not_committed_is_said_and_its_beginning_is_the_row(written):
     written.began({"o": {"0": 0}})
     written.planned(4, {"o": {"0": 40}})
@@ -190,7 +203,7 @@ def test_nothing_is_ever_written(written):
     ):
         with pytest.raises(Refused, match="is only read; nothing was written") as caught:
             attempt()
-        assert "--starting-offsets" in caught.value.hint
+        assert "reconciler checkpoint clone" in caught.value.hint
     assert store.write("g", [], reason="t", now_ms=NOW).written == ()
     assert {file: file.read_bytes() for file in sorted(written.path.rglob("*")) if file.is_file()} == before
     assert (store.capabilities.writable, store.capabilities.keeps_anchors) == (False, False)

@@ -1,0 +1,118 @@
+"""A plan held against the destination once more, before a checkpoint's copy begins there.
+
+What ``apply`` does for a store. With the job's configuration its own ``prepare`` is run: the store (the checkpoint, and
+the anchors kept for it) is read again, and the record in front of every offset is compared with the anchor. Without it
+the plan must do, which has no ids: where an id decided and the content is another than the source's, a configuration is
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reconciler.core.anchors import Record, fingerprint
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.plan import JobPlan, PartitionPlan, Plan
+from reconciler.core.verdicts import Verdict
+from reconciler.layouts.spark_checkpoint import END, NEXT
+from reconciler.operations.apply import AGAIN, prepare
+from reconciler.operations.check import Outside, stamp
+from reconciler.operations.config import Config
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+from reconciler.spark.checkpoint_positions import ends_of
+
+
+def verify(plan: Plan, job: JobPlan, reader: LogReader, now_ms: int, *, compares: bool = True) -> None:
+    """Raise Changed if the plan has expired or the destination is not what it saw. Reads only.
+
+    ``compares`` False leaves the records' content to ``verify_configured``. ConfigError where a configuration is needed
+    to compare it.
+    """
+    if stamp(now_ms) >= plan.expires_at:
+        raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
+    topics = {row.topic for row in job.partitions}
+    cluster = reader.describe(topics)
+    _check_cluster(plan, job, cluster)
+    rows = [row for row in job.partitions if row.resume_offset is not None]
+    _check_bounds(rows, reader)
+    _check_records(rows, reader, compares=compares)
+    _check_cluster(plan, job, reader.describe(topics))  # what was read of a topic made anew in between says nothing
+
+
+def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
+    """``apply``'s own checks, for both positions of a repeated batch. Raises what ``prepare`` does."""
+    (configured,) = config.chosen(job.name)
+    for position in sorted({row.position for row in job.partitions}):
+        asked = ends_of(config, configured) if position == END else configured
+        rows = tuple(replace(row, position=NEXT) for row in job.partitions if row.position == position)
+        one = replace(job, name=asked.name, group=asked.group, partitions=rows)
+        prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside)
+
+
+def _check_cluster(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
+    if cluster.cluster_id != plan.cluster_id:
+        raise Changed(
+            f"The plan is for cluster {plan.cluster_id}, and this is {cluster.cluster_id}.",
+            hint="Use the configuration that the plan was made with.",
+        )
+    known: dict[str, set[int]] = {}
+    for row in job.partitions:
+        info = cluster.topics.get(row.topic)
+        now = info.topic_id if info else None
+        if now != row.topic_id:
+            raise Changed(
+                f'The topic "{row.topic}" was deleted or made anew since the plan (its id was {row.topic_id}, now '
+                f"{now}).",
+                hint=AGAIN,
+            )
+        known.setdefault(row.topic, set()).add(row.partition)
+    for topic, partitions in known.items():
+        info = cluster.topics.get(topic)
+        more = sorted(set(info.partitions) - partitions) if info else []
+        if more:
+            raise Changed(f"The topic {topic} has partition {more[0]} now, which the plan does not know.", hint=AGAIN)
+
+
+def _check_bounds(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
+    partitions = list(dict.fromkeys(TopicPartition(row.topic, row.partition) for row in rows))
+    if not partitions:
+        return
+    starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
+    for row in rows:
+        tp = TopicPartition(row.topic, row.partition)
+        if row.resume_offset is None or not starts[tp] <= row.resume_offset <= ends[tp]:
+            raise Changed(
+                f"{row.topic}-{row.partition}: the log is now [{starts[tp]}, {ends[tp]}] and does not hold the planned "
+                f"offset {row.resume_offset}.",
+                hint=AGAIN,
+            )
+
+
+def _check_records(rows: Sequence[PartitionPlan], reader: LogReader, *, compares: bool) -> None:
+    """The record right before each resume offset must still be there, and still be what the plan saw."""
+    asked = [(row, row.record_offset) for row in rows if row.record_offset is not None]
+    if not asked:
+        return
+    requests = [ReadRequest(TopicPartition(row.topic, row.partition), offset, 1) for row, offset in asked]
+    for (row, offset), chunk in zip(asked, reader.read(requests), strict=True):
+        record = chunk.records[0] if chunk.records else None
+        if record is None or record.offset != offset:
+            raise Changed(f"{row.topic}-{row.partition}: the record at {offset} is gone.", hint=AGAIN)
+        if compares:
+            _compare(row, record)
+
+
+def _compare(row: PartitionPlan, record: Record) -> None:
+    anchor = row.anchor
+    if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
+        return
+    if row.resume_offset != record.offset + 1 or anchor.fingerprint == fingerprint(record.key, record.value):
+        return
+    if row.matched_by == "fingerprint":
+        raise Changed(f"{row.topic}-{row.partition}: another record is at {record.offset} now.", hint=AGAIN)
+    raise ConfigError(
+        f"{row.topic}-{row.partition}: whether the record at {record.offset} is still the one that the plan found by "
+        f"its {row.matched_by or 'time'} cannot be told from the plan alone.",
+        hint="Give the configuration that the plan was made with: -c FILE.",
+    )

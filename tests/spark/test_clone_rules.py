@@ -1,0 +1,426 @@
+"""Cloning a checkpoint, with a destination in memory: to the byte, whole or not at all, and only what is proven."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from checkpoint_files import NOW, PLANNED, Files, anchor_of, job, log, outside, plan, row
+
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused, Unreachable
+from reconciler.core.plan import PartitionPlan, Plan
+from reconciler.core.verdicts import Verdict
+from reconciler.operations.config import load_config
+from reconciler.readers.memory import MemoryLog
+from reconciler.spark import checkpoint_files
+from reconciler.spark.checkpoint_clone import MANIFEST, Clone, clone
+from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.sqlite import open_address
+
+
+def proven(partition: int, stored: int, resume: int, **more: Any) -> PartitionPlan:
+    """A row that the record in front of ``resume`` proves by its fingerprint."""
+    of = {"anchor": anchor_of(resume - 1), "record": resume - 1, "by": "fingerprint"}
+    return row(partition, stored, resume, **{**of, **more})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(tmp_path / "checkpoint")
+    made.began({"o": {0: 0, 1: 0}})
+    made.batch(0, {"o": {0: 10, 1: 11}}, "17")
+    made.batch(1, {"o": {0: 30, 1: 31}}, "18")
+    return made
+
+
+PLAN = plan(job(proven(0, 30, 3), proven(1, 31, 4)))
+
+
+def cloned(
+    files: Files, to: object = None, *, known: Plan = PLAN, there: MemoryLog | None = None, **more: Any
+) -> Clone:
+    world = outside(there or log(o=10), more.pop("now_ms", NOW))
+    return clone(files.path, str(to or new(files)), known, outside=world, **more)
+
+
+def new(files: Files) -> Path:
+    return files.path.with_name("new")
+
+
+def only_the_original(files: Files, before: dict[str, bytes]) -> bool:
+    """True if there is no copy, nothing half done, and the original is as it was."""
+    return files.content() == before and os.listdir(files.path.parent) == [files.path.name]
+
+
+# ---------------------------------------------------------------- to the byte
+
+
+def test_one_line_changes_and_its_checksum_goes_all_else_is_the_same_bytes(files: Files) -> None:
+    before = files.content()
+    made = cloned(files)
+    after = files.content(new(files))
+    assert files.content() == before
+    assert set(before) - set(after) == {"offsets/.1.crc"}
+    assert set(after) - set(before) == {MANIFEST}
+    assert {name for name in after if name in before and before[name] != after[name]} == {"offsets/1"}
+    assert after["offsets/1"] == before["offsets/1"].replace(b'{"o":{"0":30,"1":31}}', b'{"a.o":{"0":3,"1":4}}')
+    assert (made.batch, made.repeats, made.sources, made.kept) == (2, False, ("0",), ("1",))
+    assert made.left_out == ("offsets/.1.crc",)
+
+
+def test_the_first_batch_keeps_the_nul_that_spark_wants(tmp_path: Path) -> None:
+    files = Files(tmp_path / "checkpoint")
+    files.began({"o": {0: 30, 1: 31}})
+    files.planned(0, {"o": {0: 40, 1: 41}})
+    made = cloned(files)
+    after = files.content(new(files))
+    assert after["sources/0/0"] == b'\0v1\n{"a.o":{"0":3,"1":4}}'
+    assert after["offsets/0"].endswith(b'\n{"a.o":{"0":3,"1":4}}')
+    assert (made.batch, made.repeats, made.repeats_empty, made.repeated_at_most) == (0, True, True, 20)
+
+
+def test_the_manifest_has_every_changed_file_before_and_after(files: Files) -> None:
+    before = files.content()
+    cloned(files)
+    found = json.loads((new(files) / MANIFEST).read_text())
+    (changed,) = found["changed"]
+    assert changed["file"] == "offsets/1"
+    assert changed["before"].encode() == before["offsets/1"]
+    assert changed["after"].encode() == (new(files) / "offsets/1").read_bytes()
+    assert (found["format"], found["plan"]["sha256"]) == ("reconciler.checkpoint-clone/1", PLAN.to_json()["sha256"])
+
+
+def test_a_clone_can_be_cloned_and_remembers_where_it_came_from(files: Files) -> None:
+    cloned(files)
+    again = Files(new(files))
+    (again.path / ".metadata.crc").unlink()
+    back = plan(job(*(replace(proven(n, 3 + n, 5), source_topic="a.o") for n in range(2))))
+    to = files.path.with_name("newer")
+    clone(again.path, to, back, outside=outside(log(o=10)))
+    found = json.loads((to / MANIFEST).read_text())
+    assert found["cloned_before"]["from"] == str(files.path)
+
+
+def test_the_plan_may_hold_several_jobs_and_the_ends_of_a_batch_as_one_of_them(files: Files) -> None:
+    files.planned(2, {"o": {0: 40, 1: 41}}, "19")
+    ends = job(proven(0, 40, 8), proven(1, 41, 9), name="end", store="checkpoint:/c?position=end")
+    known = plan(*PLAN.jobs, ends)
+    with pytest.raises(NeedsPerson, match="Which job"):
+        cloned(files, known=known)
+    made = cloned(files, known=known, job="clicks")
+    assert (made.batch, made.repeats, made.repeats_empty) == (2, True, False)
+    after = files.content(new(files))
+    assert after["offsets/1"].endswith(b'\n{"a.o":{"0":3,"1":4}}\n18')
+    assert after["offsets/2"].endswith(b'\n{"a.o":{"0":8,"1":9}}\n19')
+
+
+def test_an_end_that_is_not_proven_is_the_start(files: Files) -> None:
+    files.planned(2, {"o": {0: 40, 1: 41}}, "19")
+    unproven = row(0, 40, None, verdict=Verdict.UNRESOLVED, replay=None)
+    ends = job(unproven, proven(1, 41, 9), name="end", store="checkpoint:/c?position=end")
+    cloned(files, known=plan(*PLAN.jobs, ends), job="clicks")
+    assert (new(files) / "offsets/2").read_text().endswith('\n{"a.o":{"0":3,"1":9}}\n19')
+
+
+# ---------------------------------------------------------------- only what is proven
+
+
+def refused(files: Files, error: type[Exception], match: str, **more: Any) -> None:
+    before = files.content()
+    with pytest.raises(error, match=match):
+        cloned(files, **more)
+    assert only_the_original(files, before)
+
+
+def test_an_expired_plan_is_refused(files: Files) -> None:
+    refused(files, Changed, "The plan expired", now_ms=NOW + 2_000_000)
+
+
+def test_an_altered_plan_is_refused(files: Files) -> None:
+    content = PLAN.to_json()
+    content["jobs"][0]["partitions"][0]["resume_offset"] = 5
+    refused(files, Changed, "altered", known=content)
+
+
+def test_an_undecided_partition_is_refused(files: Files) -> None:
+    unresolved = row(1, 31, None, verdict=Verdict.UNRESOLVED, replay=None)
+    refused(files, NeedsPerson, "must not start", known=plan(job(proven(0, 30, 3), unresolved)))
+
+
+def test_a_checkpoint_that_has_gone_on_since_the_plan_is_refused(files: Files) -> None:
+    files.batch(2, {"o": {0: 33, 1: 31}}, "19")
+    refused(files, Changed, "had offset 30 when the plan was made, and has offset 33 in offsets/2 now")
+
+
+def test_another_cluster_is_refused(files: Files) -> None:
+    there = log(o=10)
+    there.cluster_id = "c"
+    refused(files, Changed, "The plan is for cluster b, and this is c", there=there)
+
+
+def test_a_topic_made_anew_is_refused(files: Files) -> None:
+    there = log(o=10)
+    there.topic_ids["a.o"] = "another"
+    refused(files, Changed, "deleted or made anew", there=there)
+
+
+def test_a_partition_that_came_since_is_refused(files: Files) -> None:
+    only = plan(job(proven(0, 30, 3)))
+    files.batch(2, {"o": {0: 30}}, "19")
+    refused(files, Changed, "has partition 1 now, which the plan does not know", known=only)
+
+
+def test_an_offset_that_retention_has_passed_is_refused(files: Files) -> None:
+    there = log(o=10)
+    there.partition("a.o", 1).delete_before(5)
+    refused(files, Changed, r"a\.o-1: the log is now \[5, 10\]", there=there)
+
+
+def test_a_record_that_is_gone_is_refused(files: Files) -> None:
+    there = log(o=10)
+    there.partition("a.o", 0).compact([2])
+    refused(files, Changed, r"a\.o-0: the record at 2 is gone", there=there)
+
+
+def test_another_record_in_front_of_the_offset_is_refused(files: Files) -> None:
+    other = plan(job(proven(0, 30, 3, anchor=anchor_of(7)), proven(1, 31, 4)))
+    refused(files, Changed, r"a\.o-0: another record is at 2 now", known=other)
+
+
+def test_what_an_id_decided_needs_the_configuration_where_the_content_differs(files: Files) -> None:
+    by_id = plan(job(proven(0, 30, 3, anchor=anchor_of(7), by="id"), proven(1, 31, 4)))
+    refused(files, ConfigError, "cannot be told from the plan alone", known=by_id)
+
+
+# ---------------------------------------------------------------- with the configuration
+
+
+def with_anchors(files: Files, *, numbers: tuple[int, int] = (2, 3)) -> Any:
+    """The job's configuration, with anchors kept for the checkpoint's offsets: records of these numbers."""
+    from reconciler.core.anchors import Anchor, StoredOffset
+    from reconciler.ports import Change, TopicPartition
+
+    path = files.path.parent.parent / "reconciler.toml"
+    path.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n'
+        f'[anchors]\nstore = "sqlite:///{path.parent}/anchors.db"\n'
+        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["o"]\nstore = "checkpoint:{files.path}"\n'
+    )
+    store = open_address(f"sqlite:///{path.parent}/anchors.db", kafka_client=None)
+    store.create()
+    changes = []
+    for partition, (number, stored) in enumerate(zip(numbers, (30, 31), strict=True)):
+        of = anchor_of(number)
+        anchor = Anchor(of.offset, of.timestamp_ms, None, of.fingerprint, "a", "a/o")
+        changes.append(Change(TopicPartition("o", partition), None, StoredOffset(stored, anchor, PLANNED)))
+    store.write("clicks", changes, reason="test", now_ms=NOW)
+    store.close()
+    return load_config(path, {})
+
+
+@pytest.fixture
+def below(tmp_path: Path) -> Files:
+    made = Files(tmp_path / "below" / "checkpoint")
+    made.began({"o": {0: 0, 1: 0}})
+    made.batch(0, {"o": {0: 30, 1: 31}})
+    return made
+
+
+def world_of(config: Any, there: MemoryLog) -> Any:
+    from functools import partial
+
+    from reconciler.stores.registry import open_store
+
+    return replace(outside(there), open_store=partial(open_store, anchors=config.anchor_store))
+
+
+def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -> None:
+    from reconciler.operations.check import check
+
+    config, there = with_anchors(below), log(o=10)
+    world = world_of(config, there)
+    known = check(config, config.jobs, world).plan
+    clone(below.path, new(below), known, config=config, outside=world)
+    assert (new(below) / "offsets/0").read_text().endswith('\n{"a.o":{"0":3,"1":4}}')
+
+
+def test_anchors_that_are_not_the_plans_any_more_are_refused(below: Files) -> None:
+    from reconciler.operations.check import check
+
+    config = with_anchors(below)
+    known = check(config, config.jobs, world_of(config, log(o=10))).plan
+    Path(config.anchor_store.removeprefix("sqlite:///")).unlink()
+    config = with_anchors(below, numbers=(2, 5))
+    with pytest.raises(Changed, match="has moved on since the plan"):
+        clone(below.path, new(below), known, config=config, outside=world_of(config, log(o=10)))
+    assert not new(below).exists()
+
+
+def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) -> None:
+    from reconciler.spark.checkpoint_positions import check_positions
+
+    config, there = with_anchors(below), log(o=10)
+    below.planned(1, {"o": {0: 36, 1: 37}})
+    world = world_of(config, there)
+    known = check_positions(config, config.jobs, world).plan
+    rows = [(r.partition, r.position, r.stored_offset, r.resume_offset) for r in known.jobs[0].partitions]
+    assert rows == [(0, "start", 30, 3), (0, "end", 36, 3), (1, "start", 31, 4), (1, "end", 37, 4)]
+    made = clone(below.path, new(below), known, config=config, outside=world)
+    assert made.repeats
+    assert read_checkpoint(str(new(below))).positions[0].end == {("a.o", 0): 3, ("a.o", 1): 4}
+
+
+# ---------------------------------------------------------------- whole, or not at all
+
+
+def test_a_new_path_that_is_taken_is_refused(files: Files) -> None:
+    new(files).mkdir()
+    (new(files) / "x").write_text("mine")
+    with pytest.raises(ConfigError, match="is there already"):
+        cloned(files)
+    assert os.listdir(new(files)) == ["x"]
+
+
+def test_an_empty_folder_is_filled(files: Files) -> None:
+    new(files).mkdir()
+    cloned(files)
+    assert (new(files) / "metadata").exists()
+
+
+@pytest.mark.parametrize("to", ["", "state/new", ".."])
+def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
+    with pytest.raises(ConfigError, match="one folder, or one is in the other"):
+        cloned(files, os.path.normpath(files.path / to))
+
+
+@pytest.mark.parametrize("name", ["offsets/2", "state/0/0/3.delta", "offsets/1", "commits/1"])
+def test_a_checkpoint_that_changes_while_it_is_copied_is_refused(
+    files: Files, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = checkpoint_files._copy_files
+
+    def meanwhile(*given: Any) -> None:
+        real(*given)
+        files.put(name, "something else")
+
+    monkeypatch.setattr(checkpoint_files, "_copy_files", meanwhile)
+    with pytest.raises(Changed, match="changed while it was copied"):
+        cloned(files)
+    assert os.listdir(files.path.parent) == ["checkpoint"]
+
+
+def test_a_file_that_vanishes_while_it_is_copied_is_a_change(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checkpoint_files._copy_file
+
+    def meanwhile(source: Any, target: Any, name: str, to: str) -> None:
+        (files.path / "state/0/1/2.delta").unlink(missing_ok=True)
+        real(source, target, name, to)
+
+    monkeypatch.setattr(checkpoint_files, "_copy_file", meanwhile)
+    with pytest.raises(Changed, match=r"2\.delta vanished"):
+        cloned(files)
+    assert os.listdir(files.path.parent) == ["checkpoint"]
+
+
+def test_a_copy_that_fails_half_way_leaves_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_files.shutil, "copy2", full)
+    refused(files, Refused, "No space left on device")
+
+
+def test_what_appears_at_the_new_path_meanwhile_is_not_replaced(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checkpoint_files._write_files
+
+    def meanwhile(*given: Any) -> None:
+        real(*given)
+        new(files).mkdir()
+        (new(files) / "theirs").write_text("")
+
+    monkeypatch.setattr(checkpoint_files, "_write_files", meanwhile)
+    with pytest.raises(ConfigError, match="came to be while it was copied"):
+        cloned(files)
+    assert os.listdir(new(files)) == ["theirs"]
+
+
+def test_no_step_of_a_local_copy_shows_anything_at_the_new_path(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = checkpoint_files._copy_file
+
+    def look(*given: Any) -> None:
+        real(*given)
+        seen.append(new(files).exists())
+
+    monkeypatch.setattr(checkpoint_files, "_copy_file", look)
+    cloned(files)
+    assert len(seen) > 5
+    assert not any(seen)
+
+
+# ---------------------------------------------------------------- where nothing can be renamed
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> str:
+    return f"memory://bucket{tmp_path}"
+
+
+def test_a_store_without_rename_gets_the_same_files(files: Files, bucket: str) -> None:
+    cloned(files, f"{bucket}/new")
+    cloned(files)
+    fs, root = fsspec.url_to_fs(f"{bucket}/new")
+    found = {name[len(root) + 1 :]: fs.cat_file(name) for name in fs.find(root)}
+    local = files.content(new(files))
+    assert {name: data for name, data in found.items() if name != MANIFEST} == {
+        name: data for name, data in local.items() if name != MANIFEST
+    }
+    back = clone(f"{bucket}/new", f"{bucket}/newer", moved_plan(), outside=outside(log(o=10)))
+    assert back.batch == 2
+
+
+def moved_plan() -> Plan:
+    return plan(job(*(replace(proven(n, 3 + n, 5), source_topic="a.o") for n in range(2))))
+
+
+def test_at_every_step_before_the_last_such_a_copy_is_no_checkpoint(
+    files: Files, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copying process may die at any of them."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    steps = []
+
+    def watch(name: str) -> None:
+        real = getattr(MemoryFileSystem, name)
+
+        def step(fs: Any, path: Any, *given: Any, **more: Any) -> Any:
+            if f"{bucket}/new/".removeprefix("memory:/") in f"{path}/" and fs.find(f"{bucket}/new"):
+                with pytest.raises(Refused):
+                    read_checkpoint(f"{bucket}/new")
+                steps.append(path)
+            return real(fs, path, *given, **more)
+
+        monkeypatch.setattr(MemoryFileSystem, name, step)
+
+    for name in ("pipe_file", "open", "rm_file"):
+        watch(name)
+    cloned(files, f"{bucket}/new")
+    monkeypatch.undo()
+    assert len(steps) > 15
+    assert read_checkpoint(f"{bucket}/new").committed
+
+
+def test_a_copy_that_fails_there_is_taken_away(files: Files, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> None:
+        raise Unreachable("gone")
+
+    monkeypatch.setattr(checkpoint_files, "_copy_files", away)
+    with pytest.raises(Unreachable):
+        cloned(files, f"{bucket}/new")
+    assert not fsspec.filesystem("memory").exists(f"{bucket}/new")
