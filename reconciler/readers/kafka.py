@@ -39,7 +39,9 @@ END, START = -1, -2
 FETCH_BYTES = (64 * 1024, 1024 * 1024, 16 * 1024 * 1024, 128 * 1024 * 1024)
 """Fetch sizes a partition is tried with, in bytes. The last is above any broker's usual ``message.max.bytes``."""
 FEW_PARTITIONS = 64
-"""Up to this many partitions a large fetch costs little, so the small one is left out."""
+"""Up to this many partitions a large fetch costs little, so the small one is left out, and what has come is taken at
+once: a read of 4 partitions then takes 15 ms, not 52. At 100 it is the slower way, 97 ms for 74 (2 cores, one broker).
+"""
 STALL_S = 0.5
 """Seconds without a new record or end for any waiting partition before the fetch size grows."""
 POLL_S = 0.05
@@ -232,8 +234,9 @@ class KafkaLogReader:
         consumer.assign([KafkaPartition(r.partition.topic, r.partition.partition, r.offset) for r in requests])
         gathering = Gathering(requests)
         last_news = monotonic()
+        few = len(requests) <= FEW_PARTITIONS
         while not gathering.complete:
-            messages = consumer.consume(BATCH, POLL_S)
+            messages = _some(consumer) if few else consumer.consume(BATCH, POLL_S)
             try:
                 news = gathering.take(messages, self._connection)
             except ReconcilerError:
@@ -266,6 +269,12 @@ class KafkaLogReader:
             consumer.close()
         self._consumers.clear()
         self._admin = None
+
+
+def _some(consumer: Consumer) -> list[Any]:
+    """What has come, as soon as anything has: a call for many waits out its time unless so many come."""
+    messages: list[Any] = consumer.consume(1, POLL_S)
+    return messages + consumer.consume(BATCH, 0) if messages else messages
 
 
 def _is_compacted(future: Any) -> bool | None:
