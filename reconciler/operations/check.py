@@ -243,7 +243,7 @@ def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Ke
         keys = [at.key for at in places if at.exists and not at.own]
         if span is None:
             detail = "partition counts differ, and a stored offset has no anchor to go by"
-            found.update(dict.fromkeys(keys, Found(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)))
+            found.update(dict.fromkeys(keys, engine.Found(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)))
         else:
             lag = max((checking.questions[key].anchor_lag for key in keys), default=0)
             spans.update(dict.fromkeys(keys, (span, lag)))
@@ -309,7 +309,7 @@ def _was_remapped(found: Found) -> bool:
 
 def _missing(at: Place) -> Found:
     what = f"partition {at.destination.partition}" if at.topic_id else f'topic "{at.destination.topic}"'
-    return Found(Finding(Verdict.MISSING, None, detail=f"the destination has no {what}"), 0, 0)
+    return engine.Found(Finding(Verdict.MISSING, None, detail=f"the destination has no {what}"), 0, 0)
 
 
 def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[Verdict]) -> PartitionPlan:
