@@ -60,9 +60,12 @@ class Tree:
 
     @property
     def renames(self) -> bool:
+        """True if a folder gets another name in one step: not on object stores, and not where fsspec copies for it."""
         from fsspec.core import split_protocol
+        from fsspec.spec import AbstractFileSystem
 
-        return (split_protocol(self.url)[0] or "file") not in WITHOUT_RENAME
+        protocol = split_protocol(self.url)[0] or "file"
+        return protocol not in WITHOUT_RENAME and type(self.open()[0]).mv is not AbstractFileSystem.mv
 
     def open(self) -> tuple[Any, str]:
         """fsspec's file system, and the folder's path there."""
@@ -200,25 +203,29 @@ def _publish(target: Tree, beside: str, root: str) -> None:
             _sync_folder(os.path.dirname(root))
             return
         if fs.exists(root):
-            fs.rmdir(root)
+            fs.rm(root, recursive=True)  # an empty folder, into which the copy would be moved
     try:
-        fs.mv(beside, root, recursive=True) if _needs_recursive(fs) else fs.mv(beside, root)
+        fs.mv(beside, root)
     except Exception as err:
         raise OutcomeUnknown(
             f"Whether {target.shown} is there is not known: the request to rename the finished copy failed "
             f"({_plainly(err)}).",
             hint="See with: reconciler checkpoint show. What is there is whole.",
         ) from err
+    with target.tried():
+        _see_published(target, beside, root)
+
+
+def _see_published(target: Tree, beside: str, root: str) -> None:
+    """WebHDFS says no in an answer that fsspec does not look at, and puts it below a folder that is there by now."""
+    fs, _ = target.open()
     fs.invalidate_cache()
+    astray = posixpath.join(root, posixpath.basename(beside))
+    if fs.exists(astray):
+        fs.rm(astray, recursive=True)
+        raise ConfigError(f"{target.shown} came to be while it was copied.", hint="Choose another NEW_PATH.")
     if not fs.exists(root) or fs.exists(beside):
         raise Refused(f"The finished copy could not be named {target.shown}.", hint="Choose another NEW_PATH.")
-
-
-def _needs_recursive(fs: Any) -> bool:
-    """True where moving is fsspec's own copying and deleting, file by file: no file system that we know of."""
-    from fsspec.spec import AbstractFileSystem
-
-    return type(fs).mv is AbstractFileSystem.mv
 
 
 def _copy_in_place(

@@ -1,17 +1,22 @@
-"""A checkpoint's files as Spark writes them, a destination in memory, and plans for them."""
+"""A checkpoint's files as Spark writes them, a destination in memory, plans for them, and copies."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.core.verdicts import Verdict
 from reconciler.operations.check import Outside, stamp
 from reconciler.readers.memory import MemoryLog
+from reconciler.spark.checkpoint_clone import Clone, clone
 
 NOW = 1_800_000_000_000
 PLANNED = 1_795_301_759_566
@@ -130,3 +135,39 @@ def outside(log: MemoryLog, now_ms: int = NOW) -> Outside:
         raise AssertionError("no store is opened without a configuration")
 
     return Outside(log, no_store, lambda: 0.0, lambda: now_ms)
+
+
+def proven(partition: int, stored: int, resume: int, **more: Any) -> PartitionPlan:
+    """A row that the record in front of ``resume`` proves by its fingerprint."""
+    of = {"anchor": anchor_of(resume - 1), "record": resume - 1, "by": "fingerprint"}
+    return row(partition, stored, resume, **{**of, **more})
+
+
+PLAN = plan(job(proven(0, 30, 3), proven(1, 31, 4)))
+
+
+def cloned(
+    files: Files, to: object = None, *, known: Plan = PLAN, there: MemoryLog | None = None, **more: Any
+) -> Clone:
+    world = outside(there or log(o=10), more.pop("now_ms", NOW))
+    return clone(files.path, str(to or new(files)), known, outside=world, **more)
+
+
+def new(files: Files) -> Path:
+    return files.path.with_name("new")
+
+
+def only_the_original(files: Files, before: dict[str, bytes]) -> bool:
+    """True if there is no copy, nothing half done, and the original is as it was."""
+    return files.content() == before and os.listdir(files.path.parent) == [files.path.name]
+
+
+def moved_plan() -> Plan:
+    return plan(job(*(replace(proven(n, 3 + n, 5), source_topic="a.o") for n in range(2))))
+
+
+def refused(files: Files, error: type[Exception], match: str, **more: Any) -> None:
+    before = files.content()
+    with pytest.raises(error, match=match):
+        cloned(files, **more)
+    assert only_the_original(files, before)

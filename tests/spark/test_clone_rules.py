@@ -1,32 +1,37 @@
-"""Cloning a checkpoint, with a destination in memory: to the byte, whole or not at all, and only what is proven."""
+"""Cloning a checkpoint, with a destination in memory: to the byte, and only what is proven."""
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
-from checkpoint_files import NOW, PLANNED, Files, anchor_of, job, log, outside, plan, row
+from checkpoint_files import (
+    NOW,
+    PLAN,
+    PLANNED,
+    Files,
+    anchor_of,
+    cloned,
+    job,
+    log,
+    new,
+    outside,
+    plan,
+    proven,
+    refused,
+    row,
+)
 
-from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused, Unreachable
-from reconciler.core.plan import PartitionPlan, Plan
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.operations.config import load_config
 from reconciler.readers.memory import MemoryLog
-from reconciler.spark import checkpoint_files
-from reconciler.spark.checkpoint_clone import MANIFEST, Clone, clone
+from reconciler.spark.checkpoint_clone import MANIFEST, clone
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.sqlite import open_address
-
-
-def proven(partition: int, stored: int, resume: int, **more: Any) -> PartitionPlan:
-    """A row that the record in front of ``resume`` proves by its fingerprint."""
-    of = {"anchor": anchor_of(resume - 1), "record": resume - 1, "by": "fingerprint"}
-    return row(partition, stored, resume, **{**of, **more})
 
 
 @pytest.fixture
@@ -36,25 +41,6 @@ def files(tmp_path: Path) -> Files:
     made.batch(0, {"o": {0: 10, 1: 11}}, "17")
     made.batch(1, {"o": {0: 30, 1: 31}}, "18")
     return made
-
-
-PLAN = plan(job(proven(0, 30, 3), proven(1, 31, 4)))
-
-
-def cloned(
-    files: Files, to: object = None, *, known: Plan = PLAN, there: MemoryLog | None = None, **more: Any
-) -> Clone:
-    world = outside(there or log(o=10), more.pop("now_ms", NOW))
-    return clone(files.path, str(to or new(files)), known, outside=world, **more)
-
-
-def new(files: Files) -> Path:
-    return files.path.with_name("new")
-
-
-def only_the_original(files: Files, before: dict[str, bytes]) -> bool:
-    """True if there is no copy, nothing half done, and the original is as it was."""
-    return files.content() == before and os.listdir(files.path.parent) == [files.path.name]
 
 
 # ---------------------------------------------------------------- to the byte
@@ -128,13 +114,6 @@ def test_an_end_that_is_not_proven_is_the_start(files: Files) -> None:
 
 
 # ---------------------------------------------------------------- only what is proven
-
-
-def refused(files: Files, error: type[Exception], match: str, **more: Any) -> None:
-    before = files.content()
-    with pytest.raises(error, match=match):
-        cloned(files, **more)
-    assert only_the_original(files, before)
 
 
 def test_an_expired_plan_is_refused(files: Files) -> None:
@@ -273,154 +252,3 @@ def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) 
     made = clone(below.path, new(below), known, config=config, outside=world)
     assert made.repeats
     assert read_checkpoint(str(new(below))).positions[0].end == {("a.o", 0): 3, ("a.o", 1): 4}
-
-
-# ---------------------------------------------------------------- whole, or not at all
-
-
-def test_a_new_path_that_is_taken_is_refused(files: Files) -> None:
-    new(files).mkdir()
-    (new(files) / "x").write_text("mine")
-    with pytest.raises(ConfigError, match="is there already"):
-        cloned(files)
-    assert os.listdir(new(files)) == ["x"]
-
-
-def test_an_empty_folder_is_filled(files: Files) -> None:
-    new(files).mkdir()
-    cloned(files)
-    assert (new(files) / "metadata").exists()
-
-
-@pytest.mark.parametrize("to", ["", "state/new", ".."])
-def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
-    with pytest.raises(ConfigError, match="one folder, or one is in the other"):
-        cloned(files, os.path.normpath(files.path / to))
-
-
-@pytest.mark.parametrize("name", ["offsets/2", "state/0/0/3.delta", "offsets/1", "commits/1"])
-def test_a_checkpoint_that_changes_while_it_is_copied_is_refused(
-    files: Files, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = checkpoint_files._copy_files
-
-    def meanwhile(*given: Any) -> None:
-        real(*given)
-        files.put(name, "something else")
-
-    monkeypatch.setattr(checkpoint_files, "_copy_files", meanwhile)
-    with pytest.raises(Changed, match="changed while it was copied"):
-        cloned(files)
-    assert os.listdir(files.path.parent) == ["checkpoint"]
-
-
-def test_a_file_that_vanishes_while_it_is_copied_is_a_change(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = checkpoint_files._copy_file
-
-    def meanwhile(source: Any, target: Any, name: str, to: str) -> None:
-        (files.path / "state/0/1/2.delta").unlink(missing_ok=True)
-        real(source, target, name, to)
-
-    monkeypatch.setattr(checkpoint_files, "_copy_file", meanwhile)
-    with pytest.raises(Changed, match=r"2\.delta vanished"):
-        cloned(files)
-    assert os.listdir(files.path.parent) == ["checkpoint"]
-
-
-def test_a_copy_that_fails_half_way_leaves_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoint_files.shutil, "copy2", full)
-    refused(files, Refused, "No space left on device")
-
-
-def test_what_appears_at_the_new_path_meanwhile_is_not_replaced(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = checkpoint_files._write_files
-
-    def meanwhile(*given: Any) -> None:
-        real(*given)
-        new(files).mkdir()
-        (new(files) / "theirs").write_text("")
-
-    monkeypatch.setattr(checkpoint_files, "_write_files", meanwhile)
-    with pytest.raises(ConfigError, match="came to be while it was copied"):
-        cloned(files)
-    assert os.listdir(new(files)) == ["theirs"]
-
-
-def test_no_step_of_a_local_copy_shows_anything_at_the_new_path(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    real = checkpoint_files._copy_file
-
-    def look(*given: Any) -> None:
-        real(*given)
-        seen.append(new(files).exists())
-
-    monkeypatch.setattr(checkpoint_files, "_copy_file", look)
-    cloned(files)
-    assert len(seen) > 5
-    assert not any(seen)
-
-
-# ---------------------------------------------------------------- where nothing can be renamed
-
-
-@pytest.fixture
-def bucket(tmp_path: Path) -> str:
-    return f"memory://bucket{tmp_path}"
-
-
-def test_a_store_without_rename_gets_the_same_files(files: Files, bucket: str) -> None:
-    cloned(files, f"{bucket}/new")
-    cloned(files)
-    fs, root = fsspec.url_to_fs(f"{bucket}/new")
-    found = {name[len(root) + 1 :]: fs.cat_file(name) for name in fs.find(root)}
-    local = files.content(new(files))
-    assert {name: data for name, data in found.items() if name != MANIFEST} == {
-        name: data for name, data in local.items() if name != MANIFEST
-    }
-    back = clone(f"{bucket}/new", f"{bucket}/newer", moved_plan(), outside=outside(log(o=10)))
-    assert back.batch == 2
-
-
-def moved_plan() -> Plan:
-    return plan(job(*(replace(proven(n, 3 + n, 5), source_topic="a.o") for n in range(2))))
-
-
-def test_at_every_step_before_the_last_such_a_copy_is_no_checkpoint(
-    files: Files, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The copying process may die at any of them."""
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    steps = []
-
-    def watch(name: str) -> None:
-        real = getattr(MemoryFileSystem, name)
-
-        def step(fs: Any, path: Any, *given: Any, **more: Any) -> Any:
-            if f"{bucket}/new/".removeprefix("memory:/") in f"{path}/" and fs.find(f"{bucket}/new"):
-                with pytest.raises(Refused):
-                    read_checkpoint(f"{bucket}/new")
-                steps.append(path)
-            return real(fs, path, *given, **more)
-
-        monkeypatch.setattr(MemoryFileSystem, name, step)
-
-    for name in ("pipe_file", "open", "rm_file"):
-        watch(name)
-    cloned(files, f"{bucket}/new")
-    monkeypatch.undo()
-    assert len(steps) > 15
-    assert read_checkpoint(f"{bucket}/new").committed
-
-
-def test_a_copy_that_fails_there_is_taken_away(files: Files, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: Any) -> None:
-        raise Unreachable("gone")
-
-    monkeypatch.setattr(checkpoint_files, "_copy_files", away)
-    with pytest.raises(Unreachable):
-        cloned(files, f"{bucket}/new")
-    assert not fsspec.filesystem("memory").exists(f"{bucket}/new")
