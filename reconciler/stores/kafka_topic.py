@@ -137,7 +137,7 @@ class KafkaTopicStore:
     def _found(self, group: str, *, to_write: bool = False, waiting: bool = True) -> _Found:
         looks = self._requests.look([self._name, *self._others])
         if self._name not in looks and (to_write or not looks):
-            raise self._missing()
+            raise self._missing(*(() if looks else self._others))
         found = _Found({name: look.topic_id for name, look in looks.items()})
         for name in (self._name, *self._others):
             if name in looks:
@@ -313,10 +313,11 @@ class KafkaTopicStore:
                 " another topic.",
             )
 
-    def _missing(self) -> Refused:
-        also = f" (nor {' or '.join(map(repr, self._others))})" if self._others else ""
+    def _missing(self, *also: str) -> Refused:
+        """NAME is not there; nor are the topics ``also`` that were looked for."""
+        nor = f" (nor {' or '.join(map(repr, also))})" if also else ""
         return Refused(
-            f"The cluster has no topic {self._name!r}{also} to keep offsets in.",
+            f"The cluster has no topic {self._name!r}{nor} to keep offsets in.",
             hint="Correct the store's address, or have the topic made by:"
             " reconciler anchors import -c FILE --job JOB /dev/null",
         )

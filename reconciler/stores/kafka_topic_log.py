@@ -102,13 +102,16 @@ class TopicLog:
         self._seen: _Seen | None = None
         self._consumer: Any = None
         self._told: set[int] = set()
+        self._watched: bytes | None = None
 
     def holds(self, topic: Look, token: bytes) -> bool:
         """True if the write with this token, begun after the last ``read``, was committed. Waits for its end."""
-        if self._seen is not None:
-            self._seen.watched = token
-        self.read(topic)
-        return self._seen is not None and self._seen.came_past
+        self._watched = token
+        try:
+            self.read(topic)
+            return self._seen is not None and self._seen.came_past
+        finally:
+            self._watched = None
 
     def read(self, topic: Look, *, waiting: bool = True) -> Mapping[bytes, Latest]:
         """The latest record of every key of the group, deleted ones left out.
@@ -126,8 +129,9 @@ class TopicLog:
         start, end = self._requests.edges(topic.name)
         now, seen = monotonic(), self._seen
         if seen is None or seen.topic_id != topic.topic_id or now - seen.read_at > KEPT_S or seen.position > end:
-            seen = _Seen(topic.topic_id, watched=seen.watched if seen else None)
+            seen = _Seen(topic.topic_id)
         self._seen = None  # unless all goes well
+        seen.watched, seen.came_past = self._watched, False
         seen.position = max(seen.position, start)
         if seen.position < end:
             self._read_on(topic.name, seen, end, waiting=waiting)

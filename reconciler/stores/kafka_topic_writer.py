@@ -32,6 +32,8 @@ TRANSACTION_S = 5.0
 _DISPLACED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _BEING_DISPLACED = frozenset({KafkaError.UNKNOWN, KafkaError.INVALID_TXN_STATE, KafkaError.CONCURRENT_TRANSACTIONS})
 """What a coordinator (Kafka 4.1) may answer to a commit while it is admitting another writer."""
+_FORGOTTEN = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
+"""What it answers to a writer that has been silent for a week (``transactional.id.expiration.ms``)."""
 
 
 class Displaced(Exception):
@@ -100,7 +102,7 @@ class Writer:
                 return
             except (KafkaException, KafkaError) as caught:
                 err = _exception(caught)
-                if code_of(err) in _BEING_DISPLACED:
+                if code_of(err) in _BEING_DISPLACED | _FORGOTTEN:
                     raise Displaced from err
                 if code_of(err) in _DISPLACED or err.args[0].txn_requires_abort():
                     raise self._not_written(err) from err

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -437,6 +438,48 @@ def test_a_commit_whose_answer_got_lost_is_recognized_by_its_token(store, place,
     changes = [Change(EVENTS, None, StoredOffset(1)), Change(TopicPartition("events", 1), None, StoredOffset(2))]
     assert len(store.write("clicks", changes, reason="t", now_ms=NOW).written) == 2
     assert len(place.records()) == 2, "written once"
+
+
+@system
+def test_a_writer_displaced_for_the_second_time_does_not_mistake_its_last_success_for_this_one(
+    store, place, monkeypatch
+):
+    put(store, "clicks", {EVENTS: StoredOffset(1)})
+    kafka_topic_writer.Writer(place.client, place.name, "clicks", timeout_s=30)
+    put(store, "clicks", {EVENTS: StoredOffset(2)})  # displaced, and tried again
+    version = only(store).version
+    committed = kafka_topic_writer.Writer._commit
+
+    def rival_first(self):
+        monkeypatch.setattr(kafka_topic_writer.Writer, "_commit", committed)
+        change = Change(EVENTS, version, StoredOffset(3))
+        assert place.open("?mirrored=").write("clicks", [change], reason="t", now_ms=NOW).written
+        committed(self)
+
+    monkeypatch.setattr(kafka_topic_writer.Writer, "_commit", rival_first)
+    late = store.write("clicks", [Change(EVENTS, version, StoredOffset(4))], reason="t", now_ms=NOW)
+    assert (late.written, late.conflicts) == ((), (EVENTS,))
+    assert only(store).stored.offset == 3
+
+
+@system
+def test_writers_that_stay_open_and_race_count_every_success_once(store, place):
+    """Each raises the offset by one from what it has read: in the end it is the number of those that won."""
+    put(store, "clicks", {EVENTS: StoredOffset(0)})
+
+    def race(_: int) -> int:
+        mine, won = place.open("?mirrored="), 0
+        for _ in range(12):
+            row = only(mine)
+            change = Change(EVENTS, row.version, StoredOffset(row.stored.offset + 1))
+            won += len(mine.write("clicks", [change], reason="race", now_ms=NOW).written)
+        mine.close()
+        return won
+
+    with ThreadPoolExecutor(4) as pool:
+        won = sum(pool.map(race, range(4)))
+    assert won >= 12
+    assert only(store).stored.offset == won
 
 
 @system
