@@ -5,16 +5,20 @@ One source for both topic policies, each with a mirror of its own. It is killed 
 
 from __future__ import annotations
 
+import functools
 import json
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from world import Ended, World, a_world
+from bare_jobs import survives_a_kill
+from go_between import BEFORE, UNANSWERED, GoBetween, Kafka
+from world import BASE, Ended, World, a_world
 
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
@@ -128,8 +132,8 @@ def world(clusters: Any, tmp_path: Path, failed: Failed, capsys: pytest.CaptureF
         yield made
 
 
-def last_value(world: World, topic: str, key: bytes) -> bytes | None:
-    """The latest record of a key, as a plain client reads it."""
+def last_values(world: World, topic: str) -> dict[bytes, bytes | None]:
+    """The latest record of each key, as a plain client reads them."""
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -139,7 +143,11 @@ def last_value(world: World, topic: str, key: bytes) -> bytes | None:
         found = {}
         while (message := consumer.poll(30)).error() is None:
             found[message.key()] = message.value()
-    return found[key]
+    return found
+
+
+def last_value(world: World, topic: str, key: bytes) -> bytes | None:
+    return last_values(world, topic)[key]
 
 
 def exits(ended: Ended, code: int) -> Ended:
@@ -200,3 +208,60 @@ def test_what_was_never_committed_at_the_source_comes_along_unless_the_mirror_is
         with closing(open_store(f"kafka-topic:{failed.rows}", kafka_client=client)) as store:
             found[policy] = [row.stored.offset for row in store.read("another group")]
     assert found == {"default": [7], "identity": []}
+
+
+# ---------------------------------------------------------------- the server dies in the middle
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: Any, kafka_jars: Path) -> Iterator[tuple[KafkaCluster, GoBetween]]:
+    """A destination to kill, all of whose clients come through the go-between."""
+    made: list[KafkaCluster] = []
+    with GoBetween(Kafka, lambda: made[0].bootstrap, lambda: made[0].kill()) as between:
+        told = {"advertised.listeners": f"PLAINTEXT://{between.address}"}
+        made.append(KafkaCluster("mortal", tmp_path_factory.mktemp("mortal"), kafka_jars, properties=told))
+        with made[0]:
+            yield made[0], between
+
+
+@pytest.fixture
+def mortal_world(
+    mortal: tuple[KafkaCluster, GoBetween], tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
+) -> Iterator[World]:
+    for world in a_world(SimpleNamespace(destination=mortal[0]), tmp_path, topic_name, capsys):
+        world.address = f"kafka-topic:rows-{uuid.uuid4().hex[:8]}"
+        yield world
+
+
+@pytest.mark.parametrize(
+    ("at", "code"),
+    [
+        (("produce 1", BEFORE), 6),
+        (("end transaction 1", BEFORE), 7),
+        (("end transaction 1", UNANSWERED), 7),
+    ],
+)
+def test_a_cluster_killed_in_the_middle_of_an_apply(
+    mortal: tuple[KafkaCluster, GoBetween], mortal_world: World, at: tuple[str, str], code: int
+) -> None:
+    """It holds the rows and the data. All rows are one transaction."""
+    (cluster, between), world, done = mortal, mortal_world, {0: 4, 1: 2}
+    world.deliver(9, 6)
+    world.processed(*done.values())
+    places = {n: world.offset_of(number, n) for n, number in done.items()}
+    wanted = {(world.topic, n): (BASE + number + 1, BASE + number) for n, number in done.items()}
+    wanted |= {(world.there, n): (place + 1, place) for n, place in places.items()}
+    look = functools.partial(kept, world)
+    ended = survives_a_kill(world, world.config(), look, wanted, between=between, at=at, up=cluster.start)
+    assert ended.code == code, ended.said
+
+
+def kept(world: World) -> dict[tuple[str, int], tuple[int, int]]:
+    """Stored offsets with the offsets of their anchors, as a plain client reads them."""
+    found = {}
+    for key, value in last_values(world, world.address.removeprefix("kafka-topic:")).items():
+        _, _, topic, partition = json.loads(key)
+        row = json.loads(value or b"{}")
+        if "s" in row:
+            found[topic, partition] = row["s"], row["a"]["o"]
+    return found
