@@ -1,0 +1,132 @@
+"""Merge the small files that ``hashed_files`` leaves, without a reader ever seeing both old and new.
+
+    from reconciler.spark.ranges.compaction import compact
+
+    compact(spark, "/srv/clicks", target_bytes=256 * 2**20)      # or: reconciler compact /srv/clicks
+
+Theory of operation. What counts is what the newest snapshot of the catalogue names (``output``). A compaction
+
+    1. removes what no reader can have been told of for ``grace_ms``
+    2. reads the files that are smaller than ``target_bytes`` and count now, and writes them merged into
+       ``_compacted``, where a reader that lists the directory does not look
+    3. makes the next snapshot, in one step: it names every file that counts, and the batches that it stands for
+
+Killed before 3, nothing has changed; files in ``_compacted`` that no snapshot came to name are removed by 1. Of two
+compactions only one makes the next snapshot; the other says so. A batch that ends meanwhile is not named by the
+snapshot, and counts beside it. One that is still under way is left alone.
+
+Readers that asked ``output.files`` before 3 go on reading the old files, which stay for ``grace_ms``. A reader that
+lists the directory itself sees the old files until they are removed, and the merged ones never: it never sees both, but
+after the first compaction it misses what was merged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.core.errors import Changed
+from reconciler.spark.ranges.hadoop import Directory
+from reconciler.spark.ranges.output import CATALOGUE, Catalogue, Entry, snapshot_name
+from reconciler.stores.files_folder import open_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMPACTED = "_compacted"
+TARGET_BYTES = 256 * 2**20
+GRACE_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did: files that count before and after, and old ones that were removed."""
+
+    before: int
+    after: int
+    removed: int
+
+
+def compact(
+    spark: SparkSession,
+    path: str,
+    *,
+    catalogue: str | None = None,
+    target_bytes: int = TARGET_BYTES,
+    grace_ms: int = GRACE_MS,
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> Compacted:
+    """Merge files that are smaller than ``target_bytes``, about as many together as reach it.
+
+    Raises Changed if another compaction was first; nothing has changed then. Else as the catalogue does.
+    """
+    root = path.rstrip("/")
+    listed = Catalogue(open_folder(catalogue or f"{root}/{CATALOGUE}"))
+    directory = Directory(spark, root)
+    found = listed.contents()
+    removed = _remove_old(directory, listed, now_ms() - grace_ms)
+    before = len(found.files)
+    settled = {name: entry for name, entry in found.batches.items() if name not in found.begun}
+    counted = [*(found.snapshot.files if found.snapshot else ()), *(f for e in settled.values() for f in e.files)]
+    small = [name for name in counted if directory.size(name) < target_bytes]
+    if len(small) < 2:
+        return Compacted(before, before, removed)
+    merged = _merge(spark, directory, sorted(small), target_bytes)
+    replaces = (*(found.snapshot.replaces if found.snapshot else ()), *settled)
+    kept = [name for name in counted if name not in set(small)]
+    number = found.number + 1
+    # Names of batches whose files of the catalogue are gone need not be repeated: nothing brings them back.
+    replaces = tuple(sorted(set(replaces) & set(listed.done())))
+    entry = Entry(snapshot_name(number), "", (*kept, *merged), (), replaces, now_ms())
+    if not listed.put(snapshot_name(number), entry):
+        raise Changed(
+            f"Another compaction of {root} was first; nothing was changed.", hint="Run one compaction at a time."
+        )
+    return Compacted(before, before - len(small) + len(merged), removed)
+
+
+def _merge(spark: SparkSession, directory: Directory, names: list[str], target_bytes: int) -> list[str]:
+    total = sum(directory.size(name) for name in names)
+    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest()
+    aside = f"{COMPACTED}/_writing-{digest}-{time.time_ns()}"
+    frame = spark.read.option("mergeSchema", "true").parquet(*(f"{directory.path}/{name}" for name in names))
+    try:
+        frame.coalesce(max(1, -(-total // target_bytes))).write.parquet(f"{directory.path}/{aside}")
+        written = [name for name in directory.names(aside) if name.endswith(".parquet")]
+        merged = [f"{COMPACTED}/{digest}-{time.time_ns()}-{place:05d}.parquet" for place in range(len(written))]
+        for old, new in zip(written, merged, strict=True):
+            directory.move(f"{aside}/{old}", new)
+    finally:
+        directory.remove(aside)
+    return merged
+
+
+def _remove_old(directory: Directory, listed: Catalogue, since_ms: int) -> int:
+    """Remove what did not count at any moment since ``since_ms`` (epoch ms); how many files of data that were.
+
+    What counted at that moment was the last snapshot before it, and the batches that it does not name.
+    """
+    snapshots = listed.snapshots()
+    then = next((each for each in reversed(snapshots) if each.written_at_ms <= since_ms), None)
+    later = snapshots if then is None else snapshots[snapshots.index(then) :]
+    superfluous = [] if then is None else [f"{name}.json" for name in then.replaces]
+    entries = [(name, listed.load(name)) for name in superfluous if listed.has(name)]
+    entries += [(each.name, each) for each in snapshots if each not in later]
+    named = {file for each in later for file in each.files}
+    removed = 0
+    for name, entry in entries:
+        old = [file for file in (entry.files if entry else ()) if file not in named]
+        for file in old:
+            directory.remove(file)
+        listed.folder.remove(name)
+        removed += len(old)
+    for name in directory.names(COMPACTED):
+        file = f"{COMPACTED}/{name}"
+        # One that is young may be of a compaction that is under way.
+        if file not in named and directory.modified_ms(file) <= since_ms:
+            directory.remove(file)
+            removed += 1
+    return removed

@@ -1,0 +1,142 @@
+"""Exactly once, for results with a unique key: each is written under its key, and writing it again changes nothing.
+
+    sink = PostgresUpsert("postgresql://etl@db/results", table="clicks", key=["id"])
+    job = RangeBatches(spark, topics=["events"], group="clicks", bootstrap_servers="kafka:9092",
+                       store="sqlite:////srv/offsets.db")
+    job.run(exactly_once(lambda frame, ranges: frame.selectExpr("CAST(key AS STRING) AS id", "value"), into=sink))
+
+The key must come from the record (an id; or topic, partition and offset, which are others after a failover), and the
+result from that one record. Totals over a batch have no such key: use ``transactional`` for them. The offsets are saved
+behind the results, in any store; a batch that is repeated finds its keys there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition
+from reconciler.spark.ranges import postgresql_rows
+from reconciler.spark.ranges.planning import Log
+from reconciler.spark.ranges.sinks import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ORDER = "reconciler_order"
+
+
+class PostgresUpsert:
+    """A sink that inserts rows, and where the key is there already, updates or keeps what is there.
+
+    ``table`` (``NAME`` or ``SCHEMA.NAME``) must have a unique constraint or index on exactly ``key``. Each task writes
+    its rows in one transaction, in the order of their keys, so that tasks do not wait for each other in a circle. Of
+    several rows with one key in a task, the last counts.
+    """
+
+    def __init__(
+        self, address: str, table: str, *, key: Sequence[str], there: Literal["update", "keep"] = "update"
+    ) -> None:
+        from reconciler.stores import postgresql_address
+        from reconciler.stores.postgresql_connection import quoted
+
+        parsed = postgresql_address.parse(address)
+        if parsed.columns is not None or parsed.schema is not None:
+            raise ConfigError(
+                "PostgresUpsert takes the address of a database alone.",
+                hint="Leave out table=, schema= and the columns of an offsets' table; they belong to the job's store.",
+            )
+        if isinstance(key, str) or not key:
+            raise ConfigError("key is not a list of columns.", hint='Write key=["id"].')
+        if there not in ("update", "keep"):
+            raise ConfigError(f"there={there!r} is not known.", hint='Use "update" or "keep".')
+        self._libpq, self._place = parsed.libpq, parsed.place
+        schema, _, name = table.rpartition(".")
+        self._table = quoted(schema or None, name)
+        self._key = tuple(key)
+        self._there = there
+
+    @property
+    def store(self) -> None:
+        return None
+
+    def check(self, store: OffsetStore) -> None:
+        """Raise Refused unless the table has a unique index on the key. Any store will do for the offsets."""
+        import psycopg
+
+        from reconciler.stores.postgresql_errors import explain_connecting
+
+        try:
+            with postgresql_rows.connect(self._libpq) as connection:
+                found = connection.execute(_UNIQUE, (self._table,)).fetchall()
+        except psycopg.Error as error:
+            raise explain_connecting(error, self._place) from error
+        if set(self._key) not in [set(columns) for (columns,) in found]:
+            raise Refused(
+                f"The table {self._table} of {self._place} has no unique index on exactly {', '.join(self._key)}, so"
+                " that a repeated batch would write its rows again.",
+                hint=f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(self._key)})",
+            )
+
+    def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
+        """Nothing is left that would have to be undone."""
+
+    def unfinished(self, group: str, looked: Log) -> None:
+        return None
+
+    def begin(self, batch: Batch, changes: Sequence[Change]) -> None:
+        """Nothing."""
+
+    def stage(self, results: DataFrame, batch: Batch) -> None:
+        """Write the rows under their keys."""
+        fields = postgresql_rows.fields_of(results)
+        absent = [name for name in self._key if name not in fields.names]
+        if absent:
+            raise ConfigError(f"The results have no column {', '.join(absent)}, which the key needs.")
+        task = _upserter(self._libpq, self._table, fields, self._statement(fields.names))
+        postgresql_rows.on_executors(results, task, self._place)
+
+    def commit(self, batch: Batch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+        save()
+
+    def _statement(self, names: Sequence[str]) -> str:
+        from reconciler.stores.postgresql_connection import quoted
+
+        columns = ", ".join(map(quoted, names))
+        key = ", ".join(map(quoted, self._key))
+        others = [quoted(name) for name in names if name not in self._key]
+        if self._there == "update" and others:
+            then = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
+        else:
+            then = "NOTHING"
+        last = f"SELECT DISTINCT ON ({key}) {columns} FROM reconciler_rows ORDER BY {key}, {_ORDER} DESC"
+        return f"INSERT INTO {self._table} ({columns}) {last} ON CONFLICT ({key}) DO {then}"
+
+
+_UNIQUE = """
+SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
+ AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid
+"""
+
+
+def _upserter(libpq: str, table: str, fields: postgresql_rows.Fields, statement: str) -> postgresql_rows.Task:
+    names, kinds = (*fields.names, _ORDER), fields.kinds
+
+    def upsert(rows: Iterator[Any]) -> list[tuple[int, int]]:
+        from reconciler.stores.postgresql_connection import quoted
+
+        columns = ", ".join(map(quoted, fields.names))
+        ordered = ([*values, place] for place, values in enumerate(postgresql_rows.converted(rows, kinds)))
+        with postgresql_rows.connect(libpq) as connection, connection.cursor() as cursor:
+            cursor.execute(
+                f"CREATE TEMP TABLE reconciler_rows ON COMMIT DROP AS SELECT {columns}, 0::bigint AS {_ORDER}"
+                f" FROM {table} WITH NO DATA"
+            )
+            count = postgresql_rows.copy(cursor, "reconciler_rows", names, ordered)
+            cursor.execute(statement)
+        return [(0, count)]
+
+    return upsert

@@ -1,0 +1,301 @@
+"""What ``hashed_files`` has written: which files count, for readers in Spark or without.
+
+    from reconciler.spark.ranges import output
+
+    output.files("/srv/clicks")             # ["/srv/clicks/9f…-00000.parquet", …]
+    output.read(spark, "/srv/clicks")       # a DataFrame of them
+
+Below the output's path, ``_batches`` is the catalogue (Spark ignores names that begin with ``_``):
+
+==============================  ========================================================================================
+``NAME.begun.json``             a batch that is under way, or was when its run was killed; its files do not count yet
+``NAME.lost.json``              the mark that another run of the group was first; it will be undone
+``NAME.json``                   a batch whose offsets are saved: its files count
+``snapshot-NUMBER.json``        made by compaction: the files that count in place of all the batches that it names
+==============================  ========================================================================================
+
+All are JSON in UTF-8 with a ``sha256`` over the rest, format ``reconciler.output/1``, each made in one piece and never
+changed. What counts are the files of the newest snapshot, and of the batches that it does not name. Making a snapshot
+is one step, so a reader that asks here sees the old files or the merged ones, never both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Refused, Unreachable
+from reconciler.layouts import ranges as range_lines
+from reconciler.layouts._fields import FieldError
+from reconciler.ports import TopicPartition
+from reconciler.spark.ranges.planning import OffsetRange
+from reconciler.stores.files_folder import Folder, open_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "reconciler.output/1"
+CATALOGUE = "_batches"
+LISTINGS = 20
+"""How often the catalogue is listed again while what was listed vanishes."""
+
+BEGUN, LOST, DONE = ".begun.json", ".lost.json", ".json"
+_SNAPSHOT = re.compile(r"snapshot-(\d{20})\.json")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition in a batch: its range, and its stored row before (None: none) and after."""
+
+    range: OffsetRange
+    before: StoredOffset | None = None
+    after: StoredOffset | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of the catalogue; ``files`` are relative to the output's path. ``replaces``: names, for a snapshot."""
+
+    name: str
+    group: str = ""
+    files: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    replaces: tuple[str, ...] = ()
+    written_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What counts now: the newest snapshot (None: none yet), the batches beside it, and those under way."""
+
+    snapshot: Entry | None
+    number: int
+    batches: Mapping[str, Entry]
+    begun: frozenset[str]
+
+    @property
+    def files(self) -> list[str]:
+        found = list(self.snapshot.files) if self.snapshot else []
+        for name in sorted(self.batches):
+            found += self.batches[name].files
+        return found
+
+
+def files(path: str, *, catalogue: str | None = None) -> list[str]:
+    """The files that count, as full paths, in no order that means anything. Raises as ``Catalogue`` does."""
+    found = Catalogue(open_folder(catalogue or f"{path.rstrip('/')}/{CATALOGUE}")).contents()
+    return [f"{path.rstrip('/')}/{name}" for name in found.files]
+
+
+def read(
+    spark: SparkSession, path: str, *, catalogue: str | None = None, schema: Any = None, format: str = "parquet"
+) -> DataFrame:
+    """All rows that count now. ``schema`` is needed only while there are none at all.
+
+    Raises Refused where there is nothing to read and no schema, else as ``files`` does.
+    """
+    found = files(path, catalogue=catalogue)
+    if found:
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        return reader.format(format).load(found)
+    if schema is None:
+        raise Refused(f"{path} has no finished batch yet.", hint="Give a schema to read nothing, or wait for one.")
+    return spark.createDataFrame([], schema)
+
+
+class Catalogue:
+    """The catalogue in a folder. Raises what ``Folder`` raises, and Refused for a file that is not understood."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+
+    def contents(self) -> Contents:
+        for _ in range(LISTINGS):
+            try:
+                return self._contents()
+            except FileNotFoundError:
+                continue  # compaction removed it since it was listed: there is a newer snapshot
+        raise Unreachable(
+            f"The files of {self.folder.shown} vanish while they are read.", hint="See what removes them."
+        )
+
+    def _contents(self) -> Contents:
+        names = self.folder.names()
+        numbers = sorted((int(found[1]) for name in names if (found := _SNAPSHOT.fullmatch(name))), reverse=True)
+        snapshot, number = None, numbers[0] if numbers else 0
+        for each in numbers:
+            snapshot = self.load(snapshot_name(each))
+            if snapshot is not None:
+                break
+        replaced = set(snapshot.replaces) if snapshot else set()
+        begun = {name.removesuffix(BEGUN) for name in names if name.endswith(BEGUN)}
+        batches = {}
+        for name in names:
+            if _is_done(name) and name.removesuffix(DONE) not in replaced and (entry := self.load(name)) is not None:
+                batches[entry.name] = entry
+        return Contents(snapshot, number, batches, frozenset(begun))
+
+    def snapshots(self) -> list[Entry]:
+        """All that are still there, the oldest first."""
+        names = sorted(name for name in self.folder.names() if _SNAPSHOT.fullmatch(name))
+        return [entry for name in names if (entry := self.load(name)) is not None]
+
+    def done(self) -> list[str]:
+        """The names of all finished batches that still have a file here, also of those that a snapshot stands for."""
+        return sorted(name.removesuffix(DONE) for name in self.folder.names() if _is_done(name))
+
+    def begun(self) -> list[Entry]:
+        """Batches that are under way, or were when their run was killed."""
+        names = sorted(name for name in self.folder.names() if name.endswith(BEGUN))
+        found = [self.load(name) for name in names]
+        for name, entry in zip(names, found, strict=True):
+            if entry is None:  # torn: its run was killed before it wrote anything else
+                self.folder.remove(name)
+        return [entry for entry in found if entry is not None]
+
+    def has(self, name: str) -> bool:
+        return name in self.folder.names()
+
+    def load(self, name: str) -> Entry | None:
+        """None for a file that was not written to its end."""
+        data = self.folder.read(name)
+        entry = loads(data, f"{self.folder.shown}/{name}")
+        if entry is None:
+            log.warning("the file %s/%s is ignored: it is torn", self.folder.shown, name)
+        return entry
+
+    def put(self, name: str, entry: Entry) -> bool:
+        """Make a file of the catalogue; False where there is one already. One that is torn is replaced."""
+        try:
+            self.folder.publish(name, dumps(entry))
+        except FileExistsError:
+            if self.load(name) is not None:
+                return False
+            self.folder.remove(name)
+            self.folder.publish(name, dumps(entry))
+        return True
+
+
+def snapshot_name(number: int) -> str:
+    return f"snapshot-{number:020d}.json"
+
+
+def _is_done(name: str) -> bool:
+    return name.endswith(DONE) and not name.endswith((BEGUN, LOST)) and not name.startswith("snapshot-")
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def dumps(entry: Entry) -> bytes:
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "name": entry.name,
+        "group": entry.group,
+        "written_at_ms": entry.written_at_ms,
+        "files": list(entry.files),
+        "ranges": [_dumped(part) for part in entry.parts],
+        "replaces": list(entry.replaces),
+    }
+    return json.dumps({**content, "sha256": _sum(content)}, separators=(",", ":")).encode() + b"\n"
+
+
+def loads(data: bytes, shown: str) -> Entry | None:
+    """None for bytes that are torn. Raises Refused for what is whole and of another format."""
+    try:
+        content = json.loads(data)
+        stated = content.pop("sha256")
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return None
+    if stated != _sum(content) or content.get("format") != FORMAT:
+        raise Refused(
+            f"{shown} is not of the format {FORMAT}, or was altered.",
+            hint="Upgrade this installation if a newer one wrote it; else restore it.",
+        )
+    try:
+        return Entry(
+            content["name"],
+            content["group"],
+            tuple(content["files"]),
+            tuple(_part(each) for each in content["ranges"]),
+            tuple(content["replaces"]),
+            content["written_at_ms"],
+        )
+    except (KeyError, TypeError, FieldError) as error:
+        raise Refused(f"{shown} is not understood: {error}.", hint="See what wrote it.") from error
+
+
+def _sum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _dumped(part: Part) -> dict[str, Any]:
+    each = part.range
+    found: dict[str, Any] = {"topic": each.topic, "partition": each.partition}
+    found |= {"from": each.from_offset, "until": each.until_offset}
+    for side, stored in (("before", part.before), ("after", part.after)):
+        if stored is not None:
+            found[side] = json.loads(range_lines.line_of(each.topic, each.partition, stored))
+            found[side]["written_at_ms"] = stored.written_at_ms
+    return found
+
+
+def _part(content: Mapping[str, Any]) -> Part:
+    where = (content["topic"], content["partition"], content["from"], content["until"])
+    sides = []
+    for side in ("before", "after"):
+        line = content.get(side)
+        sides.append(None if line is None else range_lines.parse_range(json.dumps(line), None).stored)
+    return Part(OffsetRange(*where), *sides)
+
+
+# ---------------------------------------------------------------- a batch that was cut off
+
+
+def is_saved(entry: Entry, rows: Mapping[TopicPartition, StoredOffset]) -> bool | None:
+    """Whether the offsets of a batch that was begun are the stored ones: True, False, or None if it cannot be told.
+
+    Where a failover has put rows of another numbering in their place, the anchors tell: a corrected row names the same
+    record as the row that it replaces. One partition that can be told decides, as all were saved in one step.
+    """
+    told: set[bool | None] = set()
+    for part in entry.parts:
+        if part.after is None:
+            continue
+        now = rows.get(part.range.at)
+        is_after, is_before = _same(now, part.after), _same(now, part.before)
+        if is_after != is_before:
+            told.add(is_after)
+        elif not is_after:
+            told.add(None)
+    sure = told - {None}
+    return sure.pop() if len(sure) == 1 else None
+
+
+def _same(now: StoredOffset | None, then: StoredOffset | None) -> bool:
+    if now is None or then is None:
+        return now is then
+    if now.anchor is None or then.anchor is None:
+        return (now.offset, now.anchor) == (then.offset, then.anchor)
+    one, other = now.anchor, then.anchor
+    if one.cluster_id == other.cluster_id and one.topic_id == other.topic_id:
+        return now.offset == then.offset
+    if one.fingerprint is None or other.fingerprint is None:
+        return False
+    return (one.fingerprint, one.id, one.timestamp_ms) == (other.fingerprint, other.id, other.timestamp_ms)
+
+
+def parts_of(
+    ranges: Sequence[OffsetRange],
+    before: Mapping[TopicPartition, StoredOffset],
+    after: Mapping[TopicPartition, StoredOffset],
+) -> tuple[Part, ...]:
+    return tuple(Part(each, before.get(each.at), after.get(each.at)) for each in ranges)

@@ -1,0 +1,372 @@
+"""Which ranges of offsets a run reads: from what is stored and what the log holds. No I/O.
+
+Rules, each a test:
+
+- P1  A range begins at the stored offset, or further on where the log is known to hold nothing in between.
+- P2  Nothing is skipped that the policy does not name, and what it does skip is in the plan, to be said.
+- P3  A stored offset in another cluster's numbering, or of the topic before it was made anew, is never read from.
+- P4  A cap on a run is shared so that no partition gets more than another that wants as much; what one does not need
+      goes to the others. What cannot be shared evenly goes round, by the sum of the offsets, so that a partition waits
+      for as many runs as there are partitions at the most, also if every run is a process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
+from reconciler.ports import ClusterInfo, Row, TopicPartition
+
+SHOWN = 5
+"""Partitions that a sentence names; of more it gives the number."""
+
+CORRECT_THEM = (
+    "Start the job by `reconciler hook -c FILE -- COMMAND`, or run `reconciler plan` and `reconciler apply`, which "
+    "find the right offsets here."
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """The records of one partition from ``from_offset`` up to, and without, ``until_offset``."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    until_offset: int
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets; where the log has gaps, there are fewer records."""
+        return self.until_offset - self.from_offset
+
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.partition}:{self.from_offset}-{self.until_offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """The most offsets that one batch takes: of all partitions together, and of each. None: all there are."""
+
+    per_run: int | None = None
+    per_partition: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("per_run", "per_partition"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"Caps({name}={value}) would never read anything.", hint="Give 1 or more, or None.")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What to do where the stored offsets alone do not say it. ``stop`` raises NeedsPerson.
+
+    - ``first``: the group has no offset of these topics at all.
+    - ``new``: a partition without a stored offset, when others have one.
+    - ``fewer``: a stored partition that the topic no longer has. ``leave``: go on without it; its row stays.
+    - ``overtaken``: retention has removed records behind the stored offset. ``earliest``: go on at the first that is
+      left; what was lost is logged as a warning and named in the plan.
+    """
+
+    first: Literal["earliest", "latest", "stop"] = "earliest"
+    new: Literal["earliest", "latest", "stop"] = "earliest"
+    fewer: Literal["stop", "leave"] = "stop"
+    overtaken: Literal["stop", "earliest"] = "stop"
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "first": ("earliest", "latest", "stop"),
+            "new": ("earliest", "latest", "stop"),
+            "fewer": ("stop", "leave"),
+            "overtaken": ("stop", "earliest"),
+        }
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                raise ConfigError(f"Policy({name}={getattr(self, name)!r}) is not known.", hint=f"Use {values}.")
+
+
+NO_CAPS = Caps()
+BY_DEFAULT = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What the cluster has now: its topics, and each partition's first offset and the one after its last record."""
+
+    cluster: ClusterInfo
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+    def topic_id(self, at: TopicPartition) -> str | None:
+        info = self.cluster.topics.get(at.topic)
+        return info.topic_id if info else None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a run is to do.
+
+    ``begin`` lists partitions whose row must be made before anything is read, so that the next start does not take
+    them for new: at an offset (they start at the latest), or None (at the earliest, when new ones would not).
+    ``lost``: records that retention removed unread. ``left``: stored partitions that are no more. ``behind``: offsets
+    that are left for later runs.
+    """
+
+    ranges: tuple[OffsetRange, ...] = ()
+    begin: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    lost: tuple[OffsetRange, ...] = ()
+    left: tuple[TopicPartition, ...] = ()
+    behind: int = 0
+
+
+def plan(
+    rows: Mapping[TopicPartition, Row],
+    log: Log,
+    topics: Iterable[str],
+    *,
+    group: str,
+    caps: Caps = NO_CAPS,
+    policy: Policy = BY_DEFAULT,
+    empty: Mapping[TopicPartition, tuple[int, int]] | None = None,
+) -> Planned:
+    """The ranges that the next batch reads. ``rows`` are all of the group's; ``empty`` has stretches (from, up to) that
+    are known to hold no record: a range that would begin within one begins behind it.
+
+        plan(rows, log, ["events"], group="clicks", caps=Caps(per_run=100_000)).ranges
+
+    Raises NeedsPerson where offsets cannot be trusted here or the policy says stop, ConfigError for a topic that the
+    cluster does not have.
+    """
+    wanted = sorted(set(topics))
+    _require_topics(log, wanted)
+    partitions = [TopicPartition(topic, number) for topic in wanted for number in log.cluster.topics[topic].partitions]
+    own = {at: row for at, row in rows.items() if at.topic in wanted}
+    _refuse_not_handed_over(rows, own, log, group, wanted)
+    left = _fewer(own, partitions, policy)
+    stored = {at: row.stored for at, row in own.items() if at not in left}
+    _refuse_foreign(stored, log)
+    begin = _begin(stored, partitions, log, policy)
+    from_, lost = _starts(stored, partitions, begin, log, policy)
+    for at, (since, until) in (empty or {}).items():
+        if at in from_ and since <= from_[at] <= until <= log.ends[at]:
+            from_[at] = until
+    waiting = {at: max(0, log.ends[at] - offset) for at, offset in sorted(from_.items())}
+    taken = _taken(waiting, caps, turn=sum(from_.values()))
+    ranges = tuple(
+        OffsetRange(at.topic, at.partition, from_[at], from_[at] + count) for at, count in taken.items() if count
+    )
+    return Planned(ranges, begin, lost, left, sum(waiting.values()) - sum(taken.values()))
+
+
+def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
+    """A name for these very ranges of these very topics: 32 hex digits.
+
+    The same ranges always have the same name. Equal numbers at another cluster, or of a topic that was made anew, are
+    other records, and have another one: the ids of cluster and topics are part of it.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for each in sorted(ranges):
+        info = cluster.topics.get(each.topic)
+        topic_id = (info.topic_id if info else None) or ""
+        for part in (cluster.cluster_id, topic_id, each.topic, each.partition, each.from_offset, each.until_offset):
+            data = str(part).encode()
+            digest.update(len(data).to_bytes(4, "big") + data)
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------- what must not be read from
+
+
+def _require_topics(log: Log, topics: Sequence[str]) -> None:
+    absent = [topic for topic in topics if topic not in log.cluster.topics]
+    if absent or not topics:
+        raise ConfigError(
+            f"The cluster has no topic {', '.join(absent)}." if absent else "The job names no topic.",
+            hint="Correct the topics. After a failover they have the mirror's names (a.events), and bootstrap_servers "
+            "is the other cluster's.",
+        )
+
+
+def _refuse_not_handed_over(
+    rows: Mapping[TopicPartition, Row],
+    own: Mapping[TopicPartition, Row],
+    log: Log,
+    group: str,
+    topics: Sequence[str],
+) -> None:
+    """A first start on a cluster that the group was never handed over to would read everything again."""
+    elsewhere = sorted(
+        {at.topic for at, row in rows.items() if at not in own and not _numbered_here(row.stored, log, at, sure=False)}
+    )
+    if elsewhere and not own:
+        raise NeedsPerson(
+            f"Group {group} has no offset of {', '.join(topics)}, but offsets of {', '.join(elsewhere)} that are "
+            "numbers of another cluster: it was not handed over.",
+            hint=CORRECT_THEM,
+        )
+
+
+def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: Log) -> None:
+    foreign = [at for at, each in stored.items() if not _numbered_here(each, log, at, sure=False)]
+    if not foreign:
+        return
+    anew = [at for at in foreign if _cluster_id(stored[at]) == log.cluster.cluster_id]
+    if anew:
+        raise NeedsPerson(
+            f"The topic was deleted and made anew since the offsets of {_named(anew)} were stored: they are numbers of "
+            "the old one.",
+            hint=CORRECT_THEM,
+        )
+    raise NeedsPerson(
+        f"The stored offsets of {_named(foreign)} are numbers of another cluster ({_cluster_id(stored[foreign[0]])}), "
+        f"and the job reads from {log.cluster.cluster_id}.",
+        hint=CORRECT_THEM,
+    )
+
+
+def _numbered_here(stored: StoredOffset, log: Log, at: TopicPartition, *, sure: bool) -> bool:
+    """True if the offset's anchor says that it is a number of this topic here; ``sure``: what to say without one."""
+    if stored.is_sentinel:
+        return True
+    if stored.anchor is None or stored.anchor.cluster_id is None:
+        return not sure
+    return stored.anchor.numbered_by(log.cluster.cluster_id, log.topic_id(at))
+
+
+def _cluster_id(stored: StoredOffset) -> str | None:
+    return stored.anchor.cluster_id if stored.anchor else None
+
+
+# ---------------------------------------------------------------- where ranges begin
+
+
+def _fewer(
+    own: Mapping[TopicPartition, Row], partitions: Sequence[TopicPartition], policy: Policy
+) -> tuple[TopicPartition, ...]:
+    left = tuple(sorted(set(own) - set(partitions)))
+    if left and policy.fewer == "stop":
+        raise NeedsPerson(
+            f"Offsets are stored for {_named(left)}, which the cluster does not have: the topic has fewer partitions "
+            "than before.",
+            hint=f'{CORRECT_THEM} Or go on without them: Policy(fewer="leave").',
+        )
+    return left
+
+
+def _begin(
+    stored: Mapping[TopicPartition, StoredOffset],
+    partitions: Sequence[TopicPartition],
+    log: Log,
+    policy: Policy,
+) -> dict[TopicPartition, int | None]:
+    unknown = [at for at in partitions if at not in stored]
+    word = policy.new if stored else policy.first
+    if unknown and word == "stop":
+        what = f"There is no stored offset for {_named(unknown)}"
+        raise NeedsPerson(
+            f"{what}, though others of the group have one: the topic has new partitions."
+            if stored
+            else f"{what}: the group starts for the first time, or its store is not the one it was.",
+            hint="Check the group and the store, then say where to start with "
+            + ('Policy(new="earliest").' if stored else 'Policy(first="earliest").'),
+        )
+    if word == "latest":
+        return {at: log.ends[at] for at in unknown}
+    return {} if policy.new == "earliest" else dict.fromkeys(unknown)
+
+
+def _starts(
+    stored: Mapping[TopicPartition, StoredOffset],
+    partitions: Sequence[TopicPartition],
+    begin: Mapping[TopicPartition, int | None],
+    log: Log,
+    policy: Policy,
+) -> tuple[dict[TopicPartition, int], tuple[OffsetRange, ...]]:
+    found: dict[TopicPartition, int] = {}
+    lost = []
+    for at in partitions:
+        each = stored.get(at)
+        if each is None or each.is_sentinel:
+            first = begin.get(at)
+            found[at] = log.starts[at] if first is None else first
+            continue
+        found[at] = max(each.offset, log.starts[at])
+        if each.offset < log.starts[at]:
+            lost.append(OffsetRange(at.topic, at.partition, each.offset, log.starts[at]))
+    beyond = [at for at in partitions if at in stored and stored[at].offset > log.ends[at]]
+    if beyond:
+        raise NeedsPerson(
+            f"The stored offset of {_named(beyond)} lies beyond the end of the log: the log was cut, or the offset is "
+            "another cluster's.",
+            hint=CORRECT_THEM,
+        )
+    if lost and policy.overtaken == "stop":
+        raise NeedsPerson(f"{told_lost(lost)}.", hint='To go on without them: Policy(overtaken="earliest").')
+    return found, tuple(lost)
+
+
+def told_lost(lost: Sequence[OffsetRange]) -> str:
+    """What retention took, as a sentence without full stop."""
+    shown = ", ".join(map(str, lost[:SHOWN])) + (f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else "")
+    return (
+        f"Retention has overtaken the job: up to {sum(each.offsets for each in lost):,} records that it had not read "
+        f"are gone ({shown})"
+    )
+
+
+def lost_while_reading(ranges: Sequence[OffsetRange], error: BaseException) -> ReconcilerError:
+    """The error for records that vanished, or offsets that were never there, while Spark read a batch."""
+    shown = ", ".join(map(str, ranges[:SHOWN])) + (f" and {len(ranges) - SHOWN} more" if len(ranges) > SHOWN else "")
+    return NeedsPerson(
+        f"Spark could not read all of {shown}: records were removed while they were read. Nothing was saved.",
+        hint="Run this again: the policy for retention (overtaken) then decides. Read in smaller batches (Caps), or "
+        "raise the topic's retention.",
+    )
+
+
+# ---------------------------------------------------------------- how far they go
+
+
+def _taken(waiting: Mapping[TopicPartition, int], caps: Caps, *, turn: int) -> dict[TopicPartition, int]:
+    most = caps.per_partition
+    wants = [count if most is None else min(count, most) for count in waiting.values()]
+    if caps.per_run is not None:
+        wants = shares(wants, caps.per_run, turn=turn)
+    return dict(zip(waiting, wants, strict=True))
+
+
+def shares(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
+    """Shares of ``total``, none above what is wanted, as even as can be (P4). ``turn`` says who is first with the rest.
+
+    shares([10, 2, 10], 12)  # [5, 2, 5]
+    """
+    given = [0] * len(wants)
+    hungry = sorted((index for index, want in enumerate(wants) if want > 0), key=lambda index: wants[index])
+    left = total
+    while hungry:
+        each = left // len(hungry)
+        if wants[hungry[0]] > each:
+            break
+        index = hungry.pop(0)
+        given[index] = wants[index]
+        left -= wants[index]
+    if hungry:
+        each, rest = divmod(left, len(hungry))
+        in_turn = sorted(hungry)
+        for place, index in enumerate(in_turn):
+            given[index] = each + (1 if (place - turn) % len(in_turn) < rest else 0)
+    return given
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(f"{at.topic}:{at.partition}" for at in sorted(partitions)[:SHOWN])
+    return shown + (f" and {len(partitions) - SHOWN} more" if len(partitions) > SHOWN else "")

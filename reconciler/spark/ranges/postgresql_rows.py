@@ -1,0 +1,151 @@
+"""Rows of a DataFrame into a PostgreSQL table by COPY, from the executors: what runs in a task, and what goes with it.
+
+Values travel as Python objects and reach the server as text, which takes the type of the table's column there. So a
+``text`` column of the DataFrame fits a ``jsonb``, ``uuid`` or enum column. Times are sent with their zone.
+
+Needs psycopg on the executors (the extra ``postgresql``). Their tasks connect to the server themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PLAIN = {
+    "boolean": "boolean",
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+"""Spark's short type names, and PostgreSQL's types that hold the same. ``decimal(p,s)`` is ``numeric(p,s)``."""
+
+CONNECT_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A DataFrame's columns as the tasks need them: names, PostgreSQL's types, and which ones are times or bytes."""
+
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+def fields_of(results: DataFrame) -> Fields:
+    """Raises ConfigError for columns that have no plain counterpart, or the same name twice."""
+    names, types, kinds = [], [], []
+    for name, kind in results.dtypes:
+        found = _type_of(kind)
+        if found is None:
+            raise ConfigError(
+                f"The column {name} of the results is of type {kind}, which goes into no plain column.",
+                hint="Convert it in the function, for example with to_json().",
+            )
+        if name in names:
+            raise ConfigError(f"The results have two columns called {name}.", hint="Name them apart.")
+        names.append(name)
+        types.append(found)
+        kinds.append(kind)
+    return Fields(tuple(names), tuple(types), tuple(kinds))
+
+
+def _type_of(kind: str) -> str | None:
+    if kind.startswith("decimal("):
+        return kind.replace("decimal", "numeric")
+    if kind.startswith("array<") and kind[6:-1] in _PLAIN and kind[6:-1] not in ("timestamp", "binary"):
+        return f"{_PLAIN[kind[6:-1]]}[]"
+    return _PLAIN.get(kind)
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _with_zone(value: Any) -> Any:
+    """PySpark brings a time as one of this process's zone, with ``fold`` where that says the same twice."""
+    return None if value is None else value.astimezone(UTC)
+
+
+def converted(rows: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Iterator[list[Any]]:
+    """The rows as psycopg takes them."""
+    special: dict[int, Callable[[Any], Any]] = {}
+    for place, kind in enumerate(kinds):
+        if kind == "binary":
+            special[place] = _as_bytes
+        elif kind == "timestamp":
+            special[place] = _with_zone
+    for row in rows:
+        values = list(row)
+        for place, convert in special.items():
+            values[place] = convert(values[place])
+        yield values
+
+
+def copy(cursor: Any, table: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """COPY rows into a table, whose name is SQL already; how many there were."""
+    from psycopg import sql
+
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
+        sql.SQL(table),
+        sql.SQL(", ").join(map(sql.Identifier, names)),
+    )
+    count = 0
+    with cursor.copy(statement) as stream:
+        for row in rows:
+            stream.write_row(row)
+            count += 1
+    return count
+
+
+def connect(libpq: str) -> Any:
+    """A task's own connection."""
+    import psycopg
+
+    given = psycopg.conninfo.conninfo_to_dict(libpq)
+    more: dict[str, Any] = {} if "connect_timeout" in given else {"connect_timeout": CONNECT_TIMEOUT_S}
+    return psycopg.connect(libpq, client_encoding="utf8", prepare_threshold=None, **more)
+
+
+Task = Callable[[Iterator[Any]], list[tuple[int, int]]]
+
+
+def on_executors(results: DataFrame, task: Task, place: str) -> list[tuple[int, int]]:
+    """Run ``task`` on every partition of the results; what it returned, from the attempts that Spark took.
+
+    Raises Unreachable or Refused where PostgreSQL failed a task, and what else Spark raises as it is.
+    """
+    try:
+        return list(results.rdd.mapPartitions(task).collect())
+    except Exception as error:
+        if isinstance(error, ReconcilerError) or "psycopg." not in str(error):
+            raise
+        raise _explained(str(error), place) from error
+
+
+def _explained(text: str, place: str) -> Unreachable:
+    lines = [line.strip() for line in text.splitlines() if "psycopg." in line]
+    said = lines[-1].partition("psycopg.")[2].rstrip(".") if lines else "see the task's log"
+    if said.startswith("OperationalError"):
+        return Unreachable(
+            f"An executor could not reach {place} ({said}). Nothing of this batch was saved.",
+            hint="Check that the server can be reached from the executors too, then run this again.",
+        )
+    return Refused(
+        f"{place} did not take the results ({said}). Nothing of this batch was saved.",
+        hint="See that the results' columns fit the table, then run this again.",
+    )

@@ -1,0 +1,140 @@
+"""A DataFrame of exactly the planned ranges, and the proof that Spark read what was planned.
+
+- R1  The partitions are assigned by number, and each has a start and an end: none is read from a default.
+- R2  ``failOnDataLoss`` stays on: an offset that is gone fails the batch. What Spark says then is this product's error.
+- R3  A partition whose last record comes before the planned end is held against the log: there must be nothing in
+      between. (Not with ``read_committed``: there it may be an aborted record.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.ranges.planning import SHOWN, OffsetRange, lost_while_reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DECIDED_HERE = frozenset(
+    {"assign", "subscribe", "subscribepattern", "failondataloss", "kafka.bootstrap.servers"}
+    | {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"}
+    | {"endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"}
+)
+"""Options, in lower case, that would contradict the ranges."""
+_LOSS = "Some data may have been lost"
+"""In Spark's message where ``failOnDataLoss`` ends a query (4.0 to 4.2)."""
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Raise ConfigError for an option that the ranges decide."""
+    wrong = sorted(name for name in options if name.lower() in _DECIDED_HERE)
+    if wrong:
+        raise ConfigError(
+            f"The option {', '.join(wrong)} is decided by the ranges that are read.",
+            hint="Leave it out: topics and bootstrap_servers are the job's own arguments.",
+        )
+
+
+def reads_committed(options: Mapping[str, str]) -> bool:
+    """True if the options leave out records of aborted transactions, and of those still open."""
+    return any(name.lower() == "kafka.isolation.level" and value == "read_committed" for name, value in options.items())
+
+
+def options_for(
+    ranges: Sequence[OffsetRange], bootstrap_servers: str, options: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """All options of ``spark.read.format("kafka")`` that read these ranges and nothing else.
+
+        options_for([OffsetRange("events", 0, 10, 20)], "kafka:9092")["startingOffsets"]   # {"events":{"0":10}}
+
+    Raises ConfigError for an option that the ranges decide, ValueError without ranges.
+    """
+    check_options(options or {})
+    if not ranges:
+        raise ValueError("no ranges to read")
+    by_topic: dict[str, list[OffsetRange]] = {}
+    for each in sorted(ranges):
+        by_topic.setdefault(each.topic, []).append(each)
+
+    def dumped(content: Mapping[str, object]) -> str:
+        return json.dumps(content, separators=(",", ":"))
+
+    return {
+        **(options or {}),
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "assign": dumped({topic: [each.partition for each in of] for topic, of in by_topic.items()}),
+        "startingOffsets": dumped(
+            {t: {str(each.partition): each.from_offset for each in of} for t, of in by_topic.items()}
+        ),
+        "endingOffsets": dumped(
+            {t: {str(each.partition): each.until_offset for each in of} for t, of in by_topic.items()}
+        ),
+        "failOnDataLoss": "true",
+    }
+
+
+def read(
+    spark: SparkSession,
+    ranges: Sequence[OffsetRange],
+    bootstrap_servers: str,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The records of these ranges, with the Kafka source's columns. Nothing is read before Spark runs a job on it.
+
+        frame = read(spark, [OffsetRange("events", 0, 10, 20)], "kafka:9092", {"minPartitions": "8"})
+
+    Raises as ``options_for`` does.
+    """
+    return spark.read.format("kafka").options(**options_for(ranges, bootstrap_servers, options)).load()
+
+
+@contextmanager
+def data_loss_told(ranges: Sequence[OffsetRange]) -> Iterator[None]:
+    """Turn Spark's word for records that are gone (R2) into NeedsPerson; all other exceptions stay what they are."""
+    try:
+        yield
+    except Exception as error:
+        if _LOSS in str(error) and not hasattr(error, "exit_code"):
+            raise lost_while_reading(ranges, error) from error
+        raise
+
+
+def check_read(
+    ranges: Sequence[OffsetRange], ends: Iterable[LastRecord], reader: LogReader, *, committed_only: bool = False
+) -> None:
+    """Raise Changed unless ``ends`` are the last records of ``ranges``, one for each that has any (R3)."""
+    last = {end.at: end.offset for end in ends}
+    planned = {each.at: each for each in ranges}
+    astray = [at for at, offset in last.items() if at not in planned or not _within(offset, planned[at])]
+    if astray:
+        raise _not_as_planned(astray, "records outside of what was planned came")
+    if committed_only:
+        return
+    after = {at: last.get(at, each.from_offset - 1) + 1 for at, each in planned.items()}
+    short = [at for at, offset in after.items() if offset < planned[at].until_offset]
+    chunks = reader.read([ReadRequest(at, after[at], 1) for at in short]) if short else []
+    unread = [
+        at
+        for at, chunk in zip(short, chunks, strict=True)
+        if chunk.out_of_range or any(record.offset < planned[at].until_offset for record in chunk.records[:1])
+    ]
+    if unread:
+        raise _not_as_planned(unread, "records that the log holds did not come")
+
+
+def _within(offset: int, planned: OffsetRange) -> bool:
+    return planned.from_offset <= offset < planned.until_offset
+
+
+def _not_as_planned(partitions: Sequence[TopicPartition], what: str) -> Changed:
+    shown = ", ".join(f"{at.topic}:{at.partition}" for at in sorted(partitions)[:SHOWN])
+    return Changed(
+        f"Spark did not read what was planned of {shown}: {what}. Nothing was saved.",
+        hint="The topic may have been made anew, or compacted, meanwhile: run this again.",
+    )

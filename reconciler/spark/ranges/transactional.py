@@ -1,0 +1,294 @@
+"""Exactly once, for any result: results and offsets in one PostgreSQL transaction.
+
+    sink = PostgresTransaction("postgresql://etl@db/results", table="clicks")
+    job = RangeBatches(spark, topics=["events"], group="clicks", bootstrap_servers="kafka:9092")
+    job.run(exactly_once(lambda frame, ranges: frame.selectExpr("offset", "CAST(value AS STRING) AS text"), into=sink))
+
+Theory of operation. Results may be larger than any memory, and come from many executors, but a transaction belongs to
+one connection. So:
+
+- T1  Each task copies its rows into an unlogged table, which nobody else reads, in a transaction of its own. Rows carry
+      the number of the attempt that brought them. Spark says which attempts it took; rows of others (killed,
+      speculative, of a rival) are never looked at.
+- T2  The driver then does it all in one transaction: compare-and-set on the offsets' rows (``stores/postgresql_own``,
+      with anchors and history), then ``merge`` from the staged rows. A conflict takes all of it back.
+- T3  The staged rows are counted within that transaction, and must be as many as the tasks brought: a server that has
+      crashed empties unlogged tables, and a standby that takes over has never had their rows.
+- T4  A staging table is dropped after its batch. What a killed run left is dropped by the next one, unless the session
+      that made it lives: that session holds an advisory lock. Safety does not depend on it: a rival whose table is gone
+      fails, and nothing of it is written.
+
+The offsets are in this product's own tables. With ``?table=…`` in the address they are in an existing table of yours,
+and their anchors in this product's own tables; that is one transaction too. ``reconciler check`` reads both: its store
+is the same address (with ``[anchors] store`` the plain one).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.spark.ranges import postgresql_rows
+from reconciler.spark.ranges.offsets import refuse_conflicts
+from reconciler.spark.ranges.planning import Log
+from reconciler.spark.ranges.sinks import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from reconciler.stores.postgresql_connection import Database, Session
+
+log = logging.getLogger(__name__)
+
+ATTEMPT = "reconciler_attempt"
+TIMEOUT_S = 600.0
+
+
+@dataclass(slots=True)
+class _Staged:
+    """A batch's staging table, as SQL has it, and the attempts that count with their rows."""
+
+    table: str
+    columns: tuple[str, ...]
+    attempts: dict[int, int] = field(default_factory=dict)
+
+
+class PostgresTransaction:
+    """A sink that commits results and offsets together.
+
+    ``address`` is a store's address (``postgresql://…``), also for results; ``table`` is theirs (``NAME`` or
+    ``SCHEMA.NAME``), with all columns that the results have. ``merge`` is one SQL statement that brings the staged rows
+    into it, with ``{staged}`` in their place; without it they are inserted. For totals:
+
+        merge="INSERT INTO totals SELECT * FROM {staged} ON CONFLICT (topic) DO UPDATE SET n = totals.n + excluded.n"
+
+    ``timeout_s`` bounds each statement, and waiting for a rival's transaction. The user needs CREATE on the table's
+    schema, for the staging tables.
+    """
+
+    def __init__(self, address: str, table: str, *, merge: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        from reconciler.stores import postgresql_address
+        from reconciler.stores.addresses import without_secrets
+        from reconciler.stores.postgresql_connection import Database, quoted
+
+        parsed = postgresql_address.parse(address)
+        if merge is not None and "{staged}" not in merge:
+            raise ConfigError("merge does not use {staged}.", hint="For example: INSERT INTO t SELECT * FROM {staged}")
+        self._parsed = parsed
+        self._shown = without_secrets(address)
+        self._schema, _, self._name = table.rpartition(".")
+        self._table = quoted(self._schema or None, self._name)
+        self._merge = merge
+        self._libpq = _patient(parsed.libpq)
+        self._database = Database(self._libpq, parsed.place, timeout_s=timeout_s)
+        self._store = _store_on(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s), parsed, self._shown)
+        self._staged: _Staged | None = None
+
+    @property
+    def store(self) -> OffsetStore:
+        return self._store
+
+    # ------------------------------------------------------------ the sink
+
+    def check(self, store: OffsetStore) -> None:
+        """The store is this sink's own; nothing else can be in it."""
+
+    def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
+        """Drop what killed runs left (T4). Results and offsets were committed together, or not at all."""
+        if self._staged is not None:  # the last batch failed before its end
+            self._drop(self._staged.table)
+            self._staged = None
+        self._sweep(group)
+
+    def unfinished(self, group: str, looked: Log) -> None:
+        return None
+
+    def begin(self, batch: Batch, changes: Sequence[Change]) -> None:
+        """Nothing: the staging table is made when its columns are known."""
+
+    def stage(self, results: DataFrame, batch: Batch) -> None:
+        fields = postgresql_rows.fields_of(results)
+        self._staged = _Staged(self._make(batch.group, fields), fields.names)
+        copied = postgresql_rows.on_executors(
+            results, _copier(self._libpq, self._staged.table, fields), self._parsed.place
+        )
+        self._staged.attempts = dict(copied)
+
+    def commit(self, batch: Batch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+        staged = self._staged
+        assert staged is not None
+
+        def work(db: Session) -> WriteResult:
+            joined = _store_on(_Joined(db, self._parsed.place), self._parsed, self._shown)
+            written = joined.write(
+                batch.group,
+                changes,
+                reason=f"batch {batch.name}",
+                now_ms=changes[0].new.written_at_ms or 0,  # type: ignore[union-attr]
+            )
+            if not written.conflicts:
+                self._bring(db, staged)
+            return written
+
+        try:
+            # Only Undo brings conflicts back, and it has taken everything back by then.
+            refuse_conflicts(self._database.transaction(work).conflicts, batch.group, self._store)
+        finally:
+            self._staged = None
+            self._drop(staged.table)
+
+    # ------------------------------------------------------------ within the transaction
+
+    def _bring(self, db: Session, staged: _Staged) -> None:
+        """Merge the rows of the attempts that count (T1, T3)."""
+        from reconciler.stores.postgresql_connection import quoted
+
+        columns = ", ".join(quoted(name) for name in staged.columns)
+        numbers = ",".join(str(number) for number in sorted(staged.attempts))
+        where = f"FROM {staged.table} WHERE {ATTEMPT} = ANY ('{{{numbers}}}'::bigint[])"
+        (there,) = db.one(_plain(f"SELECT count(*) {where}")) or (0,)
+        if there != sum(staged.attempts.values()):
+            raise Changed(
+                f"{self._parsed.place} has lost staged rows ({there:,} of {sum(staged.attempts.values()):,} are there):"
+                " the server has crashed, or another took over. Nothing of this batch was saved.",
+                hint="Run this again.",
+            )
+        merge = self._merge or f"INSERT INTO {self._table} ({columns}) SELECT {columns} FROM {{staged}}"
+        db.run(_plain(merge.replace("{staged}", f"(SELECT {columns} {where}) AS staged")))
+
+    # ------------------------------------------------------------ staging tables
+
+    def _make(self, group: str, fields: postgresql_rows.Fields) -> str:
+        from reconciler.stores.postgresql_connection import quoted
+
+        number = secrets.randbits(31)
+        table = quoted(self._schema or None, f"{self._prefix(group)}{number:08x}")
+
+        def work(db: Session) -> None:
+            types = self._types(db, fields)
+            columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in zip(fields.names, types, strict=True))
+            db.all("SELECT pg_advisory_lock(%s, %s)", (_LOCKS, number))
+            db.run(_plain(f"CREATE UNLOGGED TABLE {table} ({ATTEMPT} bigint NOT NULL, {columns})"))
+
+        self._database.transaction(work)
+        return table
+
+    def _types(self, db: Session, fields: postgresql_rows.Fields) -> list[str]:
+        """The target's types, so that what it takes is taken; Spark's where only ``merge`` knows the column."""
+        found = dict(
+            db.all(
+                "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+                " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+                (self._table,),
+            )
+        )
+        if not found:
+            raise Refused(f"{self._parsed.place} has no table {self._table}.", hint="Create it, or correct its name.")
+        absent = [name for name in fields.names if name not in found]
+        if absent and self._merge is None:
+            raise ConfigError(
+                f"The table {self._table} has no column {', '.join(absent)}, which the results have.",
+                hint="Name the results' columns as the table's, or give a merge statement.",
+            )
+        return [found.get(name, kind) for name, kind in zip(fields.names, fields.types, strict=True)]
+
+    def _prefix(self, group: str) -> str:
+        """What the names of the group's staging tables for this table begin with."""
+        return f"reconciler_staged_{blake2b(f'{group}:{self._table}'.encode(), digest_size=8).hexdigest()}_"
+
+    def _sweep(self, group: str) -> None:
+        from reconciler.stores.postgresql_connection import quoted
+
+        prefix = self._prefix(group)
+        found = self._database.transaction(
+            lambda db: db.all(
+                "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE starts_with(c.relname, %s) AND c.relkind = 'r' AND c.relpersistence = 'u'",
+                (prefix,),
+            )
+        )
+        for schema, name in found:
+            self._drop(quoted(schema, name), number=int(name[len(prefix) :], 16), only_if_abandoned=True)
+
+    def _drop(self, table: str, *, number: int | None = None, only_if_abandoned: bool = False) -> None:
+        """Drop a staging table. What cannot be dropped now stays for the next run: it is only in the way."""
+        number = int(table.rpartition("_")[2].strip('"'), 16) if number is None else number
+
+        def work(db: Session) -> None:
+            if only_if_abandoned and db.one("SELECT pg_try_advisory_lock(%s, %s)", (_LOCKS, number)) != (True,):
+                return
+            db.run("SELECT set_config('lock_timeout', '2s', true)")
+            db.run(_plain(f"DROP TABLE IF EXISTS {table}"))
+            db.all("SELECT pg_advisory_unlock(%s, %s)", (_LOCKS, number))
+
+        try:
+            self._database.transaction(work)
+        except ReconcilerError as error:
+            log.info("the staging table %s stays for now: %s", table, error)
+
+    def close(self) -> None:
+        self._database.close()
+        self._store.close()
+
+
+_LOCKS = 0x4F465352
+"""The first half of the advisory locks' keys: the letters OFSR. The second is the staging table's number."""
+
+
+class _Joined:
+    """Takes a database's place for a store whose work is to happen within a transaction that is under way."""
+
+    def __init__(self, session: Session, place: str) -> None:
+        self._session = session
+        self.place = place
+
+    def transaction(self, work: Callable[[Session], Any]) -> Any:
+        return work(self._session)
+
+    def close(self) -> None:
+        """The transaction is another's to end."""
+
+
+def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetStore:
+    from reconciler.stores.paired import paired
+    from reconciler.stores.postgresql_mapped import MappedStore
+    from reconciler.stores.postgresql_own import OwnStore
+
+    anything: Any = database
+    own = OwnStore(anything, parsed.schema, shown)
+    if parsed.columns is None:
+        return own
+    return paired(MappedStore(anything, parsed.schema, parsed.columns, shown), own, None)
+
+
+def _patient(libpq: str) -> str:
+    """A statement may take minutes, but not a connection."""
+    from psycopg import conninfo
+
+    if "connect_timeout" in conninfo.conninfo_to_dict(libpq):
+        return libpq
+    return str(conninfo.make_conninfo(libpq, connect_timeout=postgresql_rows.CONNECT_TIMEOUT_S))
+
+
+def _plain(statement: str) -> str:
+    """A statement without values, though psycopg looks for their places."""
+    return statement.replace("%", "%%")
+
+
+def _copier(libpq: str, table: str, fields: postgresql_rows.Fields) -> postgresql_rows.Task:
+    names, kinds = (ATTEMPT, *fields.names), fields.kinds
+
+    def copy(rows: Iterator[Any]) -> list[tuple[int, int]]:
+        attempt = secrets.randbits(63)
+        numbered = ([attempt, *values] for values in postgresql_rows.converted(rows, kinds))
+        with postgresql_rows.connect(libpq) as connection, connection.cursor() as cursor:
+            count = postgresql_rows.copy(cursor, table, names, numbered)
+        return [(attempt, count)]
+
+    return copy
