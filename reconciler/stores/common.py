@@ -41,6 +41,15 @@ class PutBack(Change):
     text: str | None = None
 
 
+def timeout_s(text: str) -> float | None:
+    """``timeout=`` of an address, in seconds: above 0 and up to 600, None if it is not that."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds <= 600 else None
+
+
 def check_name(what: str, name: str) -> None:
     """Raise ConfigError for a name that some store would cut off or could not hold.
 

@@ -113,11 +113,8 @@ def _columns(own: Mapping[str, str]) -> tuple[str | None, Columns | None]:
 
 
 def _seconds(text: str | None) -> float:
-    try:
-        seconds = TIMEOUT_S if text is None else float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 600:
+    seconds = TIMEOUT_S if text is None else common.timeout_s(text)
+    if seconds is None:
         raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
     return seconds
 

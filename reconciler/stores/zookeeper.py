@@ -247,11 +247,8 @@ def _settings(query: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= 600:
+    seconds = common.timeout_s(text)
+    if seconds is None:
         raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
     return seconds
 
