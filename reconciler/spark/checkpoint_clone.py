@@ -17,7 +17,7 @@ import posixpath
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -31,6 +31,7 @@ from reconciler.layouts.spark_checkpoint import END, START, Checkpoint, batch_of
 from reconciler.layouts.spark_checkpoint_edit import entry_with, initial_with
 from reconciler.operations.check import Outside, stamp
 from reconciler.operations.config import Config, load_config
+from reconciler.spark.checkpoint_anchors import keep_anchors
 from reconciler.spark.checkpoint_files import Listed, Tree, changed, copy_tree
 from reconciler.spark.checkpoint_positions import with_ends
 from reconciler.spark.checkpoint_translate import Translation, refuse_undecided, translate
@@ -75,6 +76,8 @@ class Clone:
     kept: tuple[str, ...]
     edits: tuple[Edit, ...]
     left_out: tuple[str, ...]
+    anchors: int = 0
+    """Anchors that were kept for the copy's offsets, in the configuration's [anchors] store."""
 
 
 def clone(
@@ -89,8 +92,9 @@ def clone(
     """Copy the checkpoint at ``path`` to ``new_path``, to go on at the plan's offsets.
 
     Paths are local, or URLs that fsspec opens. ``config``, the file that the plan was made with, is needed where the
-    destination wants a login, where ids decide and the records' content was changed on the way, and for a policy
-    other than the default. ``outside`` is the destination and the clocks, where they are made already.
+    destination wants a login, where ids decide and the records' content was changed on the way, and for a policy other
+    than the default. With it, anchors of the copy's offsets are kept in its [anchors] store, as ``apply`` does.
+    ``outside`` is the destination and the clocks, where they are made already.
 
     Raises NeedsPerson where a partition must not start, Changed where the plan has expired or was altered, or the
     checkpoint or the destination are not what it saw, ConfigError where the new path is taken or the job's topics do
@@ -110,21 +114,26 @@ def clone(
     with _the_outside(known, settings, outside) as world:
         now_ms = world.now_ms()
         reader = world.patient(settings.search) if settings else world.reader
-        verify(known, chosen, reader, now_ms, compares=settings is None)
+        records = verify(known, chosen, reader, now_ms, compares=settings is None)
         if settings is not None:
             verify_configured(known, chosen, settings, world)
-    edits = tuple(_edits(source, moved))
-    left_out = tuple(sorted(name for name in _side_files(edits) if name in listed.files))
-    made = _made(source, target, found, chosen, moved, edits, left_out)
-    manifest = _manifest(made, known, chosen, stamp(now_ms), _earlier_manifest(source, listed))
-    instead = {edit.file: edit.after for edit in edits} | {MANIFEST: manifest}
+        edits = tuple(_edits(source, moved))
+        left_out = tuple(sorted(name for name in _side_files(edits) if name in listed.files))
+        made = _made(source, target, found, chosen, moved, edits, left_out)
+        manifest = _manifest(made, known, chosen, stamp(now_ms), _earlier_manifest(source, listed))
+        _copy(source, target, listed, made, manifest)
+        kept = keep_anchors(settings, chosen, known.cluster_id, records, world) if settings is not None else 0
+    return replace(made, anchors=kept)
+
+
+def _copy(source: Tree, target: Tree, listed: Listed, made: Clone, manifest: bytes) -> None:
+    instead = {edit.file: edit.after for edit in made.edits} | {MANIFEST: manifest}
 
     def still() -> None:
-        _refuse_changed(source, listed, edits)
+        _refuse_changed(source, listed, made.edits)
 
     barrier = f"offsets/{_newest(listed) + 1}"
-    copy_tree(source, target, listed, leave_out=left_out, instead=instead, barrier=barrier, still=still)
-    return made
+    copy_tree(source, target, listed, leave_out=made.left_out, instead=instead, barrier=barrier, still=still)
 
 
 def _parsed(plan: PlanSource) -> Plan:

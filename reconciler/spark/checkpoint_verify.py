@@ -23,9 +23,12 @@ from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.checkpoint_positions import ends_of
 
 
-def verify(plan: Plan, job: JobPlan, reader: LogReader, now_ms: int, *, compares: bool = True) -> None:
+def verify(
+    plan: Plan, job: JobPlan, reader: LogReader, now_ms: int, *, compares: bool = True
+) -> dict[PartitionPlan, Record]:
     """Raise Changed if the plan has expired or the destination is not what it saw. Reads only.
 
+    Returns the record right before each row's offset, where the plan knows one.
     ``compares`` False leaves the records' content to ``verify_configured``. ConfigError where a configuration is needed
     to compare it.
     """
@@ -36,8 +39,9 @@ def verify(plan: Plan, job: JobPlan, reader: LogReader, now_ms: int, *, compares
     _check_cluster(plan, job, cluster)
     rows = [row for row in job.partitions if row.resume_offset is not None]
     _check_bounds(rows, reader)
-    _check_records(rows, reader, compares=compares)
+    records = _check_records(rows, reader, compares=compares)
     _check_cluster(plan, job, reader.describe(topics))  # what was read of a topic made anew in between says nothing
+    return records
 
 
 def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
@@ -89,18 +93,19 @@ def _check_bounds(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
             )
 
 
-def _check_records(rows: Sequence[PartitionPlan], reader: LogReader, *, compares: bool) -> None:
+def _check_records(rows: Sequence[PartitionPlan], reader: LogReader, *, compares: bool) -> dict[PartitionPlan, Record]:
     """The record right before each resume offset must still be there, and still be what the plan saw."""
     asked = [(row, row.record_offset) for row in rows if row.record_offset is not None]
-    if not asked:
-        return
+    found: dict[PartitionPlan, Record] = {}
     requests = [ReadRequest(TopicPartition(row.topic, row.partition), offset, 1) for row, offset in asked]
-    for (row, offset), chunk in zip(asked, reader.read(requests), strict=True):
+    for (row, offset), chunk in zip(asked, reader.read(requests) if requests else (), strict=True):
         record = chunk.records[0] if chunk.records else None
         if record is None or record.offset != offset:
             raise Changed(f"{row.topic}-{row.partition}: the record at {offset} is gone.", hint=AGAIN)
         if compares:
             _compare(row, record)
+        found[row] = record
+    return found
 
 
 def _compare(row: PartitionPlan, record: Record) -> None:

@@ -25,11 +25,12 @@ from checkpoint_files import (
     row,
 )
 
-from reconciler.core.errors import Changed, ConfigError, NeedsPerson
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.operations.config import load_config
 from reconciler.readers.memory import MemoryLog
 from reconciler.spark.checkpoint_clone import MANIFEST, clone
+from reconciler.spark.checkpoint_positions import both
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.sqlite import open_address
 
@@ -224,8 +225,50 @@ def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -
     config, there = with_anchors(below), log(o=10)
     world = world_of(config, there)
     known = check(config, config.jobs, world).plan
-    clone(below.path, new(below), known, config=config, outside=world)
+    made = clone(below.path, new(below), known, config=config, outside=world)
     assert (new(below) / "offsets/0").read_text().endswith('\n{"a.o":{"0":3,"1":4}}')
+    assert made.anchors == 2
+
+    # From then on the copy is the job's, and a check finds every offset right:
+    (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}") for job in config.jobs)
+    rows = check(replace(config, jobs=(of_copy,)), [of_copy], world).plan.jobs[0].partitions
+    assert [(each.verdict, each.stored_offset, each.resume_offset) for each in rows] == [
+        (Verdict.MATCH, 3, 3),
+        (Verdict.MATCH, 4, 4),
+    ]
+    assert check(config, config.jobs, world).plan.to_json()["jobs"] == known.to_json()["jobs"], "the original's anchors"
+
+
+def test_a_partition_that_is_new_gets_an_anchor_that_says_whose_number_it_has(below: Files) -> None:
+    from reconciler.operations.check import check
+
+    config, there = with_anchors(below), log(o=10)
+    below.batch(1, {"o": {0: 30}})
+    world = world_of(config, there)
+    made = clone(below.path, new(below), check(config, config.jobs, world).plan, config=config, outside=world)
+    assert made.anchors == 2
+    (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}") for job in config.jobs)
+    rows = check(replace(config, jobs=(of_copy,)), [of_copy], world).plan.jobs[0].partitions
+    assert [(each.verdict, each.stored_offset) for each in rows] == [(Verdict.MATCH, 3), (Verdict.MATCH, 0)]
+
+
+def test_an_anchor_store_that_is_away_does_not_cost_the_copy(below: Files, caplog: pytest.LogCaptureFixture) -> None:
+    from reconciler.operations.check import check
+
+    config, there = with_anchors(below), log(o=10)
+    world = world_of(config, there)
+    known = check(config, config.jobs, world).plan
+    opener, away = world.open_store, Unreachable("The store is away.")
+
+    def open_store(address: str) -> Any:
+        if address == config.anchor_store:
+            raise away
+        return opener(address)
+
+    made = clone(below.path, new(below), known, config=config, outside=replace(world, open_store=open_store))
+    assert made.anchors == 0
+    assert new(below).exists()
+    assert "its anchors were not kept: The store is away." in caplog.text
 
 
 def test_anchors_that_are_not_the_plans_any_more_are_refused(below: Files) -> None:
@@ -252,3 +295,14 @@ def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) 
     made = clone(below.path, new(below), known, config=config, outside=world)
     assert made.repeats
     assert read_checkpoint(str(new(below))).positions[0].end == {("a.o", 0): 3, ("a.o", 1): 4}
+
+
+@pytest.mark.parametrize("resume", [2, None])
+def test_an_end_in_front_of_its_start_or_not_proven_is_the_start_and_its_replay_is_the_whole_batch(
+    resume: int | None,
+) -> None:
+    verdict = Verdict.MOVED if resume else Verdict.UNRESOLVED
+    ends = job(row(0, 36, resume, verdict=verdict), store="checkpoint:/c?position=end")
+    start, end = both(job(proven(0, 30, 3)), ends).partitions
+    assert (start.position, start.resume_offset) == ("start", 3)
+    assert (end.position, end.resume_offset, end.verdict, end.replay_at_most) == ("end", 3, Verdict.BOUNDED, 6)

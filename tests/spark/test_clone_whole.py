@@ -61,6 +61,22 @@ def test_a_checkpoint_that_changes_while_it_is_copied_is_refused(
     assert os.listdir(files.path.parent) == ["checkpoint"]
 
 
+def test_a_rewritten_file_is_looked_at_itself_whatever_its_time_and_size_say(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, entry = checkpoint_files._copy_files, files.path / "offsets/1"
+    times = entry.stat().st_atime_ns, entry.stat().st_mtime_ns
+
+    def meanwhile(*given: Any) -> None:
+        real(*given)
+        entry.write_bytes(entry.read_bytes().replace(b"30", b"32"))
+        os.utime(entry, ns=times)
+
+    monkeypatch.setattr(checkpoint_files, "_copy_files", meanwhile)
+    with pytest.raises(Changed, match="offsets/1 was written"):
+        cloned(files)
+
+
 def test_a_file_that_vanishes_while_it_is_copied_is_a_change(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     real = checkpoint_files._copy_file
 
@@ -156,6 +172,7 @@ def test_at_every_step_before_the_last_such_a_copy_is_no_checkpoint(
     cloned(files, f"{bucket}/new")
     monkeypatch.undo()
     assert len(steps) > 15
+    assert [step.rpartition("/new/")[2] for step in steps[-2:]] == ["metadata", "offsets/2"]
     assert read_checkpoint(f"{bucket}/new").committed
 
 
