@@ -213,7 +213,7 @@ class BesideStore:
         if self._of_group is not None and group != self._of_group:
             raise ConfigError(
                 f"The store {self._address} keeps the offsets of group {self._of_group!r}, not of {group!r}.",
-                hint="Correct the job's group, or group= in the store's address.",
+                hint="Correct the job's group, or of_group= in the store's address.",
             )
 
     # ------------------------------------------------------------ looking
@@ -236,7 +236,7 @@ class BesideStore:
         cell = beside.get(COMPANION)
         try:
             companion = None if cell is None else hbase_companion.decode(cell.value, cell.at)
-            legacy = self._layout.read(key, mine)
+            legacy = self._layout.read(mine)
         except (FieldError, cdap.NotARow) as error:
             row = self._layout.row_key(key)
             row = hbase_companion.row_of(row) if isinstance(error, FieldError) else row
@@ -259,8 +259,14 @@ class BesideStore:
         meaning, version = seen.meaning, seen.version
         if meaning is None or version is None:
             return None
-        stored = meaning.stored if self._keeps_anchors else replace(meaning.stored, anchor=None)
-        return common.TextRow(key, stored, version, meaning.lag if stored.anchor else None, text=_as_text(seen.cells))
+        stored, lag, note, text = meaning.stored, meaning.lag, "", _as_text(seen.cells)
+        if not self._keeps_anchors:
+            return common.TextRow(key, replace(stored, anchor=None), version, text=text)
+        if stored.anchor is None:
+            note = self._layout.without_anchor
+        elif stored.anchor.cluster_id is None:
+            stored = replace(stored, anchor=self._layout.hinted(key, stored.anchor))
+        return common.TextRow(key, stored, version, lag, note, text)
 
     # ------------------------------------------------------------ writing
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.layouts import cdap
 from reconciler.layouts.hbase_companion import ROW_PREFIX
@@ -43,8 +43,15 @@ class CdapLayout(Protocol):
     def find(self, table: HBaseTable, topics: frozenset[str] | None) -> Rows:
         """The rows of these topics, or of all, with all their cells."""
 
-    def read(self, key: TopicPartition, cells: Cells) -> StoredOffset | None:
+    def read(self, cells: Cells) -> StoredOffset | None:
         """What a row says by itself, None if it says nothing. Raises ``cdap.NotARow``."""
+
+    def hinted(self, key: TopicPartition, anchor: Anchor) -> Anchor:
+        """An anchor of the source, with an offset of the destination to try first, where one is known."""
+
+    @property
+    def without_anchor(self) -> str:
+        """Why a row may have none, as the end of a sentence."""
 
     def cells(self, wanted: Sequence[Wanted]) -> dict[TopicPartition, dict[bytes, bytes]]:
         """What to write into each row. May ask elsewhere, and raise what that raises."""
@@ -67,8 +74,15 @@ class LogSaver:
         starts = [first] if topics is None else [first + topic.encode() for topic in topics]
         return _beginning_with(table, starts, topics, lambda row: cdap.parse_log_saver_key(self.prefix, row))
 
-    def read(self, key: TopicPartition, cells: Cells) -> StoredOffset | None:
+    def read(self, cells: Cells) -> StoredOffset | None:
         return cdap.read_log_saver(cells)
+
+    def hinted(self, key: TopicPartition, anchor: Anchor) -> Anchor:
+        return anchor
+
+    @property
+    def without_anchor(self) -> str:
+        return "its maxEventTime is not set"
 
     def cells(self, wanted: Sequence[Wanted]) -> dict[TopicPartition, dict[bytes, bytes]]:
         return {row.key: cdap.write_log_saver(row.stored, _largest_time(row)) for row in wanted}
@@ -97,8 +111,15 @@ class Metrics:
         starts = [b""] if topics is None else [topic.encode() + b"." for topic in topics]
         return _beginning_with(table, starts, topics, cdap.parse_metrics_key)
 
-    def read(self, key: TopicPartition, cells: Cells) -> StoredOffset | None:
+    def read(self, cells: Cells) -> StoredOffset | None:
         return cdap.read_metrics(cells)
+
+    def hinted(self, key: TopicPartition, anchor: Anchor) -> Anchor:
+        return anchor
+
+    @property
+    def without_anchor(self) -> str:
+        return "it has no d:t as new as its offset (where anchors are tracked, say anchors=apart)"
 
     def cells(self, wanted: Sequence[Wanted]) -> dict[TopicPartition, dict[bytes, bytes]]:
         return {row.key: cdap.write_metrics(row.stored) for row in wanted}
@@ -170,12 +191,18 @@ class Flowlet:
                 break
         return found
 
-    def read(self, key: TopicPartition, cells: Cells) -> StoredOffset | None:
-        stored = cdap.read_flowlet(cells, self.column)
-        number = cdap.message_id(stored.anchor) if stored else None
-        if stored is None or stored.anchor is None or number is None or self.hooks.find is None:
-            return stored
-        return replace(stored, anchor=replace(stored.anchor, offset=self._hint(key, number)))
+    def read(self, cells: Cells) -> StoredOffset | None:
+        return cdap.read_flowlet(cells, self.column)
+
+    def hinted(self, key: TopicPartition, anchor: Anchor) -> Anchor:
+        number = cdap.message_id(anchor)
+        if number is None or self.hooks.find is None:
+            return anchor
+        return replace(anchor, offset=self._hint(key, number))
+
+    @property
+    def without_anchor(self) -> str:
+        return "its value is an offset without a message id"
 
     def _hint(self, key: TopicPartition, number: int) -> int | None:
         """Where the user's function says that the record is: tried, never trusted."""

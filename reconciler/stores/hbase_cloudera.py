@@ -41,6 +41,8 @@ from reconciler.stores.hbase_writing import partly, put_if_unchanged
 
 HISTORY_TOLD = 100
 """Rows of a topic and group that ``history`` tells of."""
+MOST_PARTITIONS = 100_000
+"""Of one topic: a row has a cell for each of them, up to the last."""
 CLAIMS = 3
 """How often a claim is made that readers settle at the same time."""
 
@@ -126,10 +128,11 @@ class ClouderaStore:
         versions, texts = seen.versions(topic), seen.latest.texts if seen.latest else {}
         for number, meaning in sorted(seen.meanings.items()):
             key = TopicPartition(topic, number)
-            stored, lag = meaning.stored, meaning.lag
+            stored, lag, text = meaning.stored, meaning.lag, texts[number].decode("latin-1")
             if not self._keeps_anchors:
                 stored, lag = replace(stored, anchor=None), None
-            rows.append(common.TextRow(key, stored, versions[key], lag, text=texts[number].decode("latin-1")))
+            note = "no anchor was kept with its row" if self._keeps_anchors and stored.anchor is None else ""
+            rows.append(common.TextRow(key, stored, versions[key], lag, note, text))
         return rows
 
     def _settle(self, topic: str, group: str, seen: Seen) -> None:
@@ -177,6 +180,11 @@ class _Step:
                 f"{epoch_ms} is no time that this layout can hold.", hint="Set this machine's clock right."
             )
         texts = self._texts(changes)
+        if max(texts, default=0) >= MOST_PARTITIONS:
+            raise ConfigError(
+                f"Partition {max(texts)} of {self.topic!r} is too far behind the others: Cloudera's rows have no gaps.",
+                hint="Correct the partition's number.",
+            )
         mine = Claim(secrets.token_hex(8), epoch_ms, claim.last_seen if claim else None, settled=False)
         if not self._claim(mine):
             return False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -19,6 +20,7 @@ from reconciler.ports import TopicPartition
 
 TIMEOUT_S = 10.0
 POLL_S = 0.1
+SILENCE_S = 0.5
 _READS = {
     "group.id": "reconciler-reads-only",  # required by the client; never joined, nothing is ever committed
     "enable.auto.commit": False,
@@ -102,10 +104,13 @@ class LogMessageIds:
     ) -> dict[TopicPartition, _Message | None]:
         found: dict[TopicPartition, _Message | None] = {}
         consumer.assign([KafkaPartition(key.topic, key.partition, offset) for key, offset in places.items()])
-        last_news = monotonic()
+        last_news, silent = monotonic(), False
         while len(found) < len(places):
             message = consumer.poll(POLL_S)
             if message is None:
+                if not silent and monotonic() - last_news > SILENCE_S:
+                    silent = True
+                    found |= dict.fromkeys(self._unknown(consumer, places.keys() - found.keys()))
                 if monotonic() - last_news > self._timeout_s:
                     raise connection.no_answer("Could not read the records that a flowlet's rows name")
                 continue
@@ -120,6 +125,16 @@ class LogMessageIds:
                 last_news = monotonic()
                 consumer.pause([KafkaPartition(key.topic, key.partition)])
         return found
+
+    def _unknown(self, consumer: Any, places: Set[TopicPartition]) -> set[TopicPartition]:
+        """Those of topics that the cluster does not have: about these the client says nothing for half a minute."""
+        unknown = set()
+        for topic in {key.topic for key in places}:
+            with suppress(KafkaException):  # whoever waits for an answer says so
+                error = consumer.list_topics(topic, timeout=self._timeout_s).topics[topic].error
+                if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    unknown |= {key for key in places if key.topic == topic}
+        return unknown
 
     def _id(self, key: TopicPartition, record: _Message) -> int:
         found = self._id_of(record)
