@@ -19,9 +19,9 @@ _DOOR = ("transport", "protocol", "timeout")
 _KNOWN: Mapping[str, tuple[str, ...]] = {
     "anchored": (),
     "cloudera": ("anchor_family",),
-    "cdap-logsaver": ("prefix", "group"),
-    "cdap-metrics": ("anchors", "group"),
-    "cdap-flowlet": ("id_of", "key_of", "find", "column", "group"),
+    "cdap-logsaver": ("prefix", "of_group"),
+    "cdap-metrics": ("anchors", "of_group"),
+    "cdap-flowlet": ("id_of", "key_of", "find", "column", "of_group"),
 }
 """Layouts, and the parameters that only they have."""
 _EXAMPLE = "hbase://thrift-host:9090/TABLE?layout=anchored"
@@ -89,11 +89,8 @@ def _split(address: str) -> Any:
 
 def _door(parts: Any, parameters: _Parameters) -> Door:
     text = parameters.take("timeout", f"{TIMEOUT_S:g}")
-    try:
-        timeout_s = float(text)
-    except ValueError:
-        timeout_s = 0.0
-    if not 0 < timeout_s <= 600:
+    timeout_s = common.timeout_s(text)
+    if timeout_s is None:
         raise ConfigError(f"timeout={text} is not a time in seconds, above 0 and up to 600.", hint="For example 5.")
     transport = parameters.choice("transport", "buffered", "framed")
     protocol = parameters.choice("protocol", "binary", "compact")
@@ -172,9 +169,9 @@ def _beside(
 ) -> OffsetStore:
     from reconciler.stores.hbase_beside import BesideStore
 
-    group = parameters.take("group") or None
+    of_group = parameters.take("of_group") or None
     table = HBaseTable(door, name, {cdap.FAMILY: {}})
-    return BesideStore(table, layout, address, keeps_anchors=keeps_anchors, of_group=group)
+    return BesideStore(table, layout, address, keeps_anchors=keeps_anchors, of_group=of_group)
 
 
 _STORES: Mapping[str, Opener] = {

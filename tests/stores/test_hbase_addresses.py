@@ -14,7 +14,7 @@ GOOD = {
     "hbase://h/t?layout=anchored&transport=framed&protocol=compact&timeout=0.5&saves=until": (True, True),
     "hbase://h:9090/t?layout=cloudera": (False, True),
     "hbase://h:9090/t?layout=cloudera&anchor_family=anchors": (True, True),
-    "hbase://h:9090/cdap_system:log.meta?layout=cdap-logsaver&prefix=100&group=logs": (True, False),
+    "hbase://h:9090/cdap_system:log.meta?layout=cdap-logsaver&prefix=100&of_group=logs": (True, False),
     "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics": (True, False),
     "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics&anchors=apart": (False, False),
     "hbase://h:9090/kv?layout=cdap-flowlet&id_of=json:$.id&column=d:c": (True, False),

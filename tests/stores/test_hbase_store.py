@@ -252,7 +252,7 @@ def test_a_damaged_row_is_refused_by_its_name(tables: Tables, query, row, cells,
 
 def test_a_store_without_groups_may_be_kept_for_one(tables: Tables):
     tables.made("cdap-metrics")
-    store = tables.open("cdap-metrics", "&group=metrics")
+    store = tables.open("cdap-metrics", "&of_group=metrics")
     assert store.read("metrics") == []
     for call in (
         lambda: store.read("g"),
