@@ -40,7 +40,9 @@ def check_positions(config: Config, jobs: Sequence[Job], outside: Outside, by_ha
 
 
 def _repeats(job: Job) -> bool:
-    return job.store.startswith(SCHEME) and read_checkpoint(job.store.removeprefix(SCHEME)).repeats_a_batch
+    if not job.store.startswith(SCHEME) or job.store.endswith(ENDS):
+        return False
+    return read_checkpoint(job.store.removeprefix(SCHEME)).repeats_a_batch
 
 
 def ends_of(config: Config, job: Job) -> Job:

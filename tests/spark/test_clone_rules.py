@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,18 @@ from checkpoint_files import (
     row,
 )
 
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
+from reconciler.core.plan import Plan
 from reconciler.core.verdicts import Verdict
+from reconciler.operations.check import check
 from reconciler.operations.config import load_config
+from reconciler.ports import Change, TopicPartition
 from reconciler.readers.memory import MemoryLog
 from reconciler.spark.checkpoint_clone import MANIFEST, clone
-from reconciler.spark.checkpoint_positions import both
+from reconciler.spark.checkpoint_positions import both, check_positions
 from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite import open_address
 
 
@@ -182,25 +188,28 @@ def test_what_an_id_decided_needs_the_configuration_where_the_content_differs(fi
 
 def with_anchors(files: Files, *, numbers: tuple[int, int] = (2, 3)) -> Any:
     """The job's configuration, with anchors kept for the checkpoint's offsets: records of these numbers."""
-    from reconciler.core.anchors import Anchor, StoredOffset
-    from reconciler.ports import Change, TopicPartition
-
     path = files.path.parent.parent / "reconciler.toml"
     path.write_text(
         f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n'
         f'[anchors]\nstore = "sqlite:///{path.parent}/anchors.db"\n'
         f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["o"]\nstore = "checkpoint:{files.path}"\n'
     )
-    store = open_address(f"sqlite:///{path.parent}/anchors.db", kafka_client=None)
+    config = load_config(path, {})
+    keep(config, "clicks", numbers, (30, 31))
+    return config
+
+
+def keep(config: Any, group: str, numbers: tuple[int, int], offsets: tuple[int, int]) -> None:
+    """Anchors of a group's offsets, in the configuration's anchor store."""
+    store = open_address(config.anchor_store, kafka_client=None)
     store.create()
     changes = []
-    for partition, (number, stored) in enumerate(zip(numbers, (30, 31), strict=True)):
+    for partition, (number, offset) in enumerate(zip(numbers, offsets, strict=True)):
         of = anchor_of(number)
         anchor = Anchor(of.offset, of.timestamp_ms, None, of.fingerprint, "a", "a/o")
-        changes.append(Change(TopicPartition("o", partition), None, StoredOffset(stored, anchor, PLANNED)))
-    store.write("clicks", changes, reason="test", now_ms=NOW)
+        changes.append(Change(TopicPartition("o", partition), None, StoredOffset(offset, anchor, PLANNED)))
+    store.write(group, changes, reason="test", now_ms=NOW)
     store.close()
-    return load_config(path, {})
 
 
 @pytest.fixture
@@ -212,16 +221,10 @@ def below(tmp_path: Path) -> Files:
 
 
 def world_of(config: Any, there: MemoryLog) -> Any:
-    from functools import partial
-
-    from reconciler.stores.registry import open_store
-
     return replace(outside(there), open_store=partial(open_store, anchors=config.anchor_store))
 
 
 def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -> None:
-    from reconciler.operations.check import check
-
     config, there = with_anchors(below), log(o=10)
     world = world_of(config, there)
     known = check(config, config.jobs, world).plan
@@ -240,8 +243,6 @@ def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -
 
 
 def test_a_partition_that_is_new_gets_an_anchor_that_says_whose_number_it_has(below: Files) -> None:
-    from reconciler.operations.check import check
-
     config, there = with_anchors(below), log(o=10)
     below.batch(1, {"o": {0: 30}})
     world = world_of(config, there)
@@ -253,8 +254,6 @@ def test_a_partition_that_is_new_gets_an_anchor_that_says_whose_number_it_has(be
 
 
 def test_an_anchor_store_that_is_away_does_not_cost_the_copy(below: Files, caplog: pytest.LogCaptureFixture) -> None:
-    from reconciler.operations.check import check
-
     config, there = with_anchors(below), log(o=10)
     world = world_of(config, there)
     known = check(config, config.jobs, world).plan
@@ -272,8 +271,6 @@ def test_an_anchor_store_that_is_away_does_not_cost_the_copy(below: Files, caplo
 
 
 def test_anchors_that_are_not_the_plans_any_more_are_refused(below: Files) -> None:
-    from reconciler.operations.check import check
-
     config = with_anchors(below)
     known = check(config, config.jobs, world_of(config, log(o=10))).plan
     Path(config.anchor_store.removeprefix("sqlite:///")).unlink()
@@ -284,8 +281,6 @@ def test_anchors_that_are_not_the_plans_any_more_are_refused(below: Files) -> No
 
 
 def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) -> None:
-    from reconciler.spark.checkpoint_positions import check_positions
-
     config, there = with_anchors(below), log(o=10)
     below.planned(1, {"o": {0: 36, 1: 37}})
     world = world_of(config, there)
@@ -293,7 +288,7 @@ def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) 
     rows = [(r.partition, r.position, r.stored_offset, r.resume_offset) for r in known.jobs[0].partitions]
     assert rows == [(0, "start", 30, 3), (0, "end", 36, 3), (1, "start", 31, 4), (1, "end", 37, 4)]
     made = clone(below.path, new(below), known, config=config, outside=world)
-    assert made.repeats
+    assert made.repeats_empty is False, "its end was planned, if only as its start"
     assert read_checkpoint(str(new(below))).positions[0].end == {("a.o", 0): 3, ("a.o", 1): 4}
 
 
@@ -306,3 +301,24 @@ def test_an_end_in_front_of_its_start_or_not_proven_is_the_start_and_its_replay_
     start, end = both(job(proven(0, 30, 3)), ends).partitions
     assert (start.position, start.resume_offset) == ("start", 3)
     assert (end.position, end.resume_offset, end.verdict, end.replay_at_most) == ("end", 3, Verdict.BOUNDED, 6)
+
+
+def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: Files) -> None:
+    config, there = with_anchors(below), log(o=10)
+    below.planned(1, {"o": {0: 36, 1: 37}})
+    keep(config, "clicks-end", (5, 6), (36, 37))
+    (start,) = config.jobs
+    end = replace(start, name="clicks-end", group="clicks-end", store=f"{start.store}?position=end")
+    config = replace(config, jobs=(start, end))
+    world = world_of(config, there)
+
+    def ends(known: Plan, to: str) -> object:
+        made = clone(below.path, below.path.with_name(to), known, job="clicks", config=config, outside=world)
+        assert not made.repeats_empty
+        return read_checkpoint(made.new_path).positions[0].end
+
+    right = {("a.o", 0): 6, ("a.o", 1): 7}
+    assert ends(check_positions(config, [start], world).plan, "new") == right
+    assert ends(check(config, config.jobs, world).plan, "newer") == right
+    both_ways = check_positions(config, config.jobs, world).plan
+    assert [row.position for row in both_ways.jobs[0].partitions] == ["start", "end"] * 2
