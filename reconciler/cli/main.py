@@ -25,6 +25,7 @@ COMMANDS = {
     "track": "keep anchors for jobs that store bare offsets, while the source is alive",
     "anchors": "export or import stored offsets with their anchors, as JSON lines",
     "checkpoint": "show a Structured Streaming checkpoint, or copy it so that it goes on at a plan's offsets",
+    "compact": "merge the small files that range batches leave (Spark)",
     "demo": "a whole failover on this machine, with real clusters",
 }
 

@@ -159,7 +159,8 @@ class HashNamedFiles:
             frame.write.options(**self._options).mode("overwrite").parquet(f"{self._path}/{aside}")
             if not self._catalogue.has(batch.name + BEGUN):
                 raise Changed(
-                    f"Another run of group {batch.group} has finished or undone the batch {batch.name} of {self._path}.",
+                    f"Another run of group {batch.group} has finished or undone the batch {batch.name}"
+                    f" of {self._path}.",
                     hint="Run one job a group. Started again, this one goes on behind the other's batch.",
                 )
             written = [name for name in directory.names(aside) if name.endswith(".parquet")]
@@ -198,6 +199,9 @@ class HashNamedFiles:
         self._forget(entry.name)
 
     def _forget(self, name: str) -> None:
+        for aside in self._opened().names(WRITING):  # of runs that were killed while they wrote
+            if aside.startswith(f"{name}-"):
+                self._opened().remove(f"{WRITING}/{aside}")
         self._catalogue.folder.remove(name + LOST)
         self._catalogue.folder.remove(name + BEGUN)
 

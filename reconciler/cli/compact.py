@@ -1,0 +1,46 @@
+"""``reconciler compact``: merge the small files of range batches' output; a reader sees the old or the merged ones."""
+
+from __future__ import annotations
+
+import argparse
+
+from reconciler.core.errors import ConfigError, ExitCode
+
+EXAMPLE = "reconciler compact /srv/clicks --target-mb 256 --grace-hours 24"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="the output's path, as Spark has it")
+    parser.add_argument("--catalogue", metavar="URL", help="where its catalogue is, if not in PATH/_batches")
+    parser.add_argument(
+        "--target-mb", type=int, default=256, metavar="N", help="merge files below this size, to about it"
+    )
+    parser.add_argument(
+        "--grace-hours",
+        type=float,
+        default=24,
+        metavar="H",
+        help="how long files that were merged stay, for readers that were told of them (default: 24)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.target_mb < 1 or options.grace_hours < 0:
+        raise ConfigError("--target-mb is at least 1, and --grace-hours at least 0.", hint=f"For example: {EXAMPLE}")
+    from pyspark.sql import SparkSession
+
+    from reconciler.spark.ranges.compaction import compact
+
+    spark = SparkSession.builder.appName("reconciler compact").getOrCreate()
+    try:
+        done = compact(
+            spark,
+            options.path,
+            catalogue=options.catalogue,
+            target_bytes=options.target_mb * 2**20,
+            grace_ms=round(options.grace_hours * 3_600_000),
+        )
+    finally:
+        spark.stop()
+    print(f"{done.before:,} files became {done.after:,}; {done.removed:,} old ones were removed.")
+    return int(ExitCode.OK)

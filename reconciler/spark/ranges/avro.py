@@ -1,0 +1,167 @@
+"""Values in Avro as columns, decoded by fastavro in Python: no jar, and the frames of schema registries.
+
+    from reconciler.spark.ranges.avro import decoded
+
+    rows = decoded(frame, schema, frame_bytes="registry").select("topic", "offset", "decoded.*")
+
+Spark's own ``from_avro`` does the same faster where its package (``org.apache.spark:spark-avro_2.13`` in Spark's very
+version) is on the class path; it knows no frames. Needs the extra ``avro`` here and on the executors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Literal
+
+from reconciler.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Frame = Literal["none", "registry", "single-object"]
+_HEADS = {"none": (b"", 0), "registry": (b"\x00", 5), "single-object": (b"\xc3\x01", 10)}
+"""What framed bytes begin with, and how long the frame is: a registry's magic byte and schema id; Avro's marker and
+schema fingerprint (Avro specification, single-object encoding)."""
+
+_PLAIN = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+    "string": "string",
+    "enum": "string",
+    "fixed": "binary",
+}
+_LOGICAL = {
+    "date": "date",
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+}
+
+
+def decoded(
+    frame: DataFrame,
+    schema: str | Mapping[str, Any],
+    *,
+    column: str = "value",
+    into: str = "decoded",
+    frame_bytes: Frame = "none",
+    broken: Literal["fail", "null"] = "fail",
+) -> DataFrame:
+    """``frame`` with the column ``into``: what the bytes of ``column`` hold. Null bytes give null.
+
+    ``schema`` is the one that the values were written with, as JSON text or decoded. ``broken="null"`` gives null for
+    bytes that are not of it; else the batch fails, and nothing is saved. Raises ConfigError for a schema that is none,
+    or has what Spark cannot hold.
+    """
+    from pyspark.sql import functions as f
+
+    parsed = _parsed(schema)
+    decode = f.udf(partial(_decode, json.dumps(parsed), frame_bytes, broken), spark_type(parsed))
+    return frame.withColumn(into, decode(f.col(column)))
+
+
+def spark_type(schema: Any) -> str:
+    """The Spark type, as DDL, that holds values of an Avro schema (decoded JSON). Raises ConfigError for none."""
+    try:
+        return _ddl(schema, {})
+    except (KeyError, TypeError) as error:
+        raise _no_schema(error) from error
+
+
+def _ddl(schema: Any, named: dict[str, str]) -> str:
+    if isinstance(schema, list):
+        some = [each for each in schema if each != "null"]
+        if len(some) != 1:
+            raise _unfit(f"a union of {len(some)} types")
+        return _ddl(some[0], named)
+    if isinstance(schema, str):
+        if schema in named:
+            return named[schema]
+        if schema not in _PLAIN:
+            raise _unfit(f"the type {schema!r}")
+        return _PLAIN[schema]
+    kind = schema["type"]
+    if isinstance(kind, list | dict):
+        return _ddl(kind, named)
+    found = _complex(kind, schema, named)
+    if "name" in schema:
+        named[schema["name"]] = found
+        named[".".join(filter(None, (schema.get("namespace"), schema["name"])))] = found
+    return found
+
+
+def _complex(kind: str, schema: Mapping[str, Any], named: dict[str, str]) -> str:
+    logical = schema.get("logicalType")
+    if kind == "record":
+        fields = (f"`{each['name']}`: {_ddl(each['type'], named)}" for each in schema["fields"])
+        return f"struct<{', '.join(fields)}>"
+    if kind == "array":
+        return f"array<{_ddl(schema['items'], named)}>"
+    if kind == "map":
+        return f"map<string, {_ddl(schema['values'], named)}>"
+    if logical == "decimal":
+        return f"decimal({schema['precision']},{schema.get('scale', 0)})"
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if logical in ("time-millis", "time-micros", "duration"):
+        raise _unfit(f"the logical type {logical}")
+    return _ddl(kind, named)
+
+
+def _unfit(what: str) -> ConfigError:
+    return ConfigError(
+        f"The Avro schema has {what}, which no Spark column holds.", hint="Decode it in a function of your own."
+    )
+
+
+def _parsed(schema: str | Mapping[str, Any]) -> Any:
+    try:
+        from fastavro import parse_schema
+        from fastavro.schema import SchemaParseException, UnknownType
+    except ImportError as error:
+        raise ConfigError(
+            "Avro needs the Python package fastavro, which is not installed.",
+            hint="Run: pip install 'failover-offset-reconciler[avro]'",
+        ) from error
+    try:
+        plain: Any = json.loads(schema) if isinstance(schema, str) else schema
+        parse_schema(plain)
+    except (ValueError, SchemaParseException, UnknownType) as error:
+        raise _no_schema(error) from error
+    return plain
+
+
+def _no_schema(error: Exception) -> ConfigError:
+    return ConfigError(f"This is no Avro schema: {error}.", hint="Give the JSON of an .avsc file.")
+
+
+_parsed_once: dict[str, Any] = {}
+
+
+def _decode(schema: str, frame_bytes: Frame, broken: str, data: bytes | None) -> Any:
+    """One value, in a task."""
+    from fastavro import parse_schema, schemaless_reader
+
+    if data is None:
+        return None
+    if schema not in _parsed_once:
+        _parsed_once[schema] = parse_schema(json.loads(schema))
+    head, length = _HEADS[frame_bytes]
+    stream = BytesIO(bytes(data))
+    if stream.read(length)[: len(head)] == head:
+        with suppress(Exception):  # broken bytes fail in many ways
+            found = schemaless_reader(stream, _parsed_once[schema], None)
+            if not stream.read(1):
+                return found
+    if broken == "null":
+        return None
+    raise ValueError(f"{len(data)} bytes are not one value of the Avro schema (frame: {frame_bytes})")

@@ -1,0 +1,87 @@
+"""Values in Avro: what becomes of them, and of bytes that are not of the schema."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import pytest
+from fastavro import schemaless_writer
+
+from reconciler.core.errors import ConfigError
+from reconciler.spark.ranges.avro import _decode, _parsed, spark_type
+
+CLICK = {
+    "type": "record",
+    "name": "Click",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "before", "type": ["null", "Kind"]},
+    ],
+}
+VALUE = {
+    "id": "one",
+    "at": datetime(2026, 7, 22, 1, 2, 3, 456789, UTC),
+    "price": Decimal("12.34"),
+    "tags": ["x"],
+    "kind": "B",
+    "before": None,
+}
+
+
+def written(value: Any = VALUE) -> bytes:
+    stream = BytesIO()
+    schemaless_writer(stream, CLICK, value)
+    return stream.getvalue()
+
+
+def decode(data: bytes | None, frame: Any = "none", broken: str = "fail") -> Any:
+    return _decode(json.dumps(CLICK), frame, broken, data)
+
+
+def test_a_value_comes_out_as_it_went_in():
+    assert decode(written()) == VALUE
+    assert decode(None) is None
+
+
+def test_frames_are_taken_off():
+    assert decode(b"\x00\x00\x00\x00\x07" + written(), "registry") == VALUE
+    assert decode(b"\xc3\x01" + bytes(8) + written(), "single-object") == VALUE
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01\x00\x00\x00\x07" + written(), written(), written()[:-1], b"\x00" * 5])
+def test_bytes_that_are_not_of_it_fail_the_batch_or_are_null(data: bytes):
+    with pytest.raises(ValueError, match="not one value"):
+        decode(data, "registry")
+    assert decode(data, "registry", "null") is None
+
+
+def test_more_bytes_than_one_value_are_not_taken_for_it():
+    with pytest.raises(ValueError, match="not one value"):
+        decode(written() + b"\x00")
+
+
+def test_sparks_types_hold_what_comes_out():
+    assert spark_type(CLICK) == (
+        "struct<`id`: string, `at`: timestamp, `price`: decimal(9,2), `tags`: array<string>, `kind`: string, "
+        "`before`: string>"
+    )
+
+
+@pytest.mark.parametrize("odd", [["int", "string"], {"type": "int", "logicalType": "time-millis"}])
+def test_what_spark_cannot_hold_is_refused(odd: Any):
+    with pytest.raises(ConfigError, match="no Spark column"):
+        spark_type({**CLICK, "fields": [{"name": "odd", "type": odd}]})
+
+
+@pytest.mark.parametrize("schema", ["{", '{"type": "nothing"}', {"type": "record", "name": "X"}])
+def test_what_is_no_schema_is_refused(schema: Any):
+    with pytest.raises(ConfigError, match="no Avro schema"):
+        spark_type(_parsed(schema))
