@@ -37,6 +37,7 @@ from reconciler.readers.memory import MemoryLog
 from reconciler.spark.checkpoint_clone import MANIFEST, clone
 from reconciler.spark.checkpoint_positions import both, check_positions
 from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.paired_steps import aside_of
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite import open_address
 
@@ -199,15 +200,16 @@ def with_anchors(files: Files, *, numbers: tuple[int, int] = (2, 3)) -> Any:
     return config
 
 
-def keep(config: Any, group: str, numbers: tuple[int, int], offsets: tuple[int, int]) -> None:
-    """Anchors of a group's offsets, in the configuration's anchor store."""
+def keep(config: Any, group: str, numbers: tuple[int, int], offsets: tuple[int, int], *, aside: bool = False) -> None:
+    """Anchors of a group's offsets, in the configuration's anchor store; ``aside``: as for a batch that runs."""
     store = open_address(config.anchor_store, kafka_client=None)
     store.create()
     changes = []
     for partition, (number, offset) in enumerate(zip(numbers, offsets, strict=True)):
         of = anchor_of(number)
         anchor = Anchor(of.offset, of.timestamp_ms, None, of.fingerprint, "a", "a/o")
-        changes.append(Change(TopicPartition("o", partition), None, StoredOffset(offset, anchor, PLANNED)))
+        at = TopicPartition("o", partition)
+        changes.append(Change(aside_of(at) if aside else at, None, StoredOffset(offset, anchor, PLANNED)))
     store.write(group, changes, reason="test", now_ms=NOW)
     store.close()
 
@@ -322,3 +324,15 @@ def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: F
     assert ends(check(config, config.jobs, world).plan, "newer") == right
     both_ways = check_positions(config, config.jobs, world).plan
     assert [row.position for row in both_ways.jobs[0].partitions] == ["start", "end"] * 2
+
+
+def test_the_end_that_recording_has_laid_aside_is_the_batchs_end_and_the_starts_anchors_stay(below: Files) -> None:
+    config, there = with_anchors(below), log(o=10)
+    below.planned(1, {"o": {0: 36, 1: 37}})
+    keep(config, "clicks", (5, 6), (36, 37), aside=True)
+    world = world_of(config, there)
+    known = check_positions(config, config.jobs, world).plan
+    made = clone(below.path, new(below), known, config=config, outside=world)
+    assert read_checkpoint(made.new_path).positions[0].start == {("a.o", 0): 3, ("a.o", 1): 4}
+    assert read_checkpoint(made.new_path).positions[0].end == {("a.o", 0): 6, ("a.o", 1): 7}
+    assert check_positions(config, config.jobs, world).plan.jobs[0] == known.jobs[0], "anchors have changed"
