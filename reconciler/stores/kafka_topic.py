@@ -339,16 +339,24 @@ def _after(seconds: float) -> Callable[[], bool]:
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``kafka-topic:NAME`` or ``kafka-topic:NAME?mirrored=a.NAME``, on the cluster that ``kafka_client`` names.
 
-    ``mirrored`` may be repeated, and empty to read no mirrored topic at all.
+    ``mirrored`` may be repeated, and empty to read no mirrored topic at all. ``timeout=SECONDS`` is for every answer.
     """
     name, _, query = address.partition(":")[2].partition("?")
     parameters = parse_qsl(query, keep_blank_values=True)
-    unknown = sorted({key for key, _ in parameters} - {"mirrored"})
-    mirrored = [value for key, value in parameters if key == "mirrored" and value]
+    unknown = sorted({key for key, _ in parameters} - {"mirrored", "timeout"})
+    named = [value for key, value in parameters if key == "mirrored"]
+    mirrored = [value for value in named if value]
     if unknown:
         raise ConfigError(
             f"A kafka-topic: address takes no {unknown[0]!r}.",
-            hint="It takes mirrored: kafka-topic:NAME?mirrored=a.NAME.",
+            hint="It takes mirrored and timeout: kafka-topic:NAME?mirrored=a.NAME&timeout=10.",
+        )
+    times = [value for key, value in parameters if key == "timeout"] or [f"{TIMEOUT_S:g}"]
+    timeout_s = common.timeout_s(times[0]) if len(times) == 1 else None
+    if timeout_s is None:
+        raise ConfigError(
+            f"timeout={'&timeout='.join(times)} is not a time in seconds, above 0 and up to 600.",
+            hint="For example 10.",
         )
     for topic in (name, *mirrored):
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
@@ -368,4 +376,4 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
             "The store kafka-topic: needs the destination's client settings, and there are none.",
             hint="Set bootstrap_servers under [destination].",
         )
-    return KafkaTopicStore(kafka_client, name, mirrored if query else None, address=address)
+    return KafkaTopicStore(kafka_client, name, mirrored if named else None, address=address, timeout_s=timeout_s)

@@ -708,6 +708,8 @@ def test_a_cluster_that_is_down_is_told_in_time(caplog):
         ("kafka-topic:rows?mirror=a.rows", "takes no 'mirror'"),
         ("kafka-topic:rows?mirrored=a/rows", "'a/rows' is not the name of a topic"),
         ("kafka-topic:rows?mirrored=rows", "cannot be its own mirrored copy"),
+        ("kafka-topic:rows?timeout=soon", "timeout=soon is not a time in seconds"),
+        ("kafka-topic:rows?timeout=1&timeout=2", "timeout=1&timeout=2 is not a time in seconds"),
         ("kafka-topic:__rows", "MirrorMaker would not carry"),
         ("kafka-topic:.rows", "MirrorMaker would not carry"),
         ("kafka-topic:rows.internal", "MirrorMaker would not carry"),
