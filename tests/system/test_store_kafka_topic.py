@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bare_jobs import survives_a_kill
+from bare_jobs import PATIENT, survives_a_kill
 from go_between import BEFORE, UNANSWERED, GoBetween, Kafka
 from world import BASE, Ended, World, a_world
 
@@ -229,7 +229,7 @@ def mortal_world(
     mortal: tuple[KafkaCluster, GoBetween], tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[World]:
     for world in a_world(SimpleNamespace(destination=mortal[0]), tmp_path, topic_name, capsys):
-        world.address = f"kafka-topic:rows-{uuid.uuid4().hex[:8]}"
+        world.address = f"kafka-topic:rows-{uuid.uuid4().hex[:8]}?{PATIENT}"
         yield world
 
 
@@ -252,14 +252,15 @@ def test_a_cluster_killed_in_the_middle_of_an_apply(
     wanted = {(world.topic, n): (BASE + number + 1, BASE + number) for n, number in done.items()}
     wanted |= {(world.there, n): (place + 1, place) for n, place in places.items()}
     look = functools.partial(kept, world)
-    ended = survives_a_kill(world, world.config(), look, wanted, between=between, at=at, up=cluster.start)
+    told = {"between": between, "at": at, "up": cluster.start, "hasty_s": 5}
+    ended = survives_a_kill(world, world.config(), look, wanted, **told)
     assert ended.code == code, ended.said
 
 
 def kept(world: World) -> dict[tuple[str, int], tuple[int, int]]:
     """Stored offsets with the offsets of their anchors, as a plain client reads them."""
     found = {}
-    for key, value in last_values(world, world.address.removeprefix("kafka-topic:")).items():
+    for key, value in last_values(world, world.address.removeprefix("kafka-topic:").partition("?")[0]).items():
         _, _, topic, partition = json.loads(key)
         row = json.loads(value or b"{}")
         if "s" in row:

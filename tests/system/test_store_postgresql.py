@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from bare_jobs import POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
+from bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from bare_store import bare_scheme
 from fixtures_postgresql import GROUPED, MAPPED, a_server, database, postgres, psql
 from go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, PostgreSQL
@@ -187,7 +187,7 @@ def test_a_server_killed_in_the_middle_of_an_apply(
     world: World, clusters, mortal, between, own_schema, kind: str, at: tuple[int | str, str], code: int
 ) -> None:
     name, plainly = own_schema
-    plain = "sslmode=disable&gssencmode=disable&timeout=2"
+    plain = f"sslmode=disable&gssencmode=disable&{PATIENT}"
     door = mortal.url().replace(mortal.host, between.address)
     world.address = f"{door}?options=-csearch_path%3D{name}&{plain}" + (f"&{MAPPED}" if kind == "mapped" else "")
     job = BareJob(world, clusters.source)

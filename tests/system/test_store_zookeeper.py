@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from bare_jobs import POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
+from bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from bare_store import bare_scheme
 from fixtures_zookeeper import chroot, kazoo, zookeeper
 from go_between import BEFORE, MOMENTS, UNANSWERED, GoBetween, ZooKeeper
@@ -184,11 +184,12 @@ def test_a_server_killed_in_the_middle_of_an_apply(
     world: World, clusters, mortal, between, plainly, chroot, layout: str, moment: str
 ) -> None:
     """All rows are one transaction."""
-    world.address = f"zookeeper://{between.address}{chroot}?layout={layout}&anchors=apart&timeout=2"
+    world.address = f"zookeeper://{between.address}{chroot}?layout={layout}&anchors=apart&{PATIENT}"
     job, look, wanted = a_killed_job(world, clusters, plainly, chroot, layout)
     config = job.config()
     job.track(config)
-    ended = survives_a_kill(world, config, look, wanted, between=between, at=(1, moment), up=mortal.start)
+    told = {"between": between, "at": (1, moment), "up": mortal.start, "hasty_s": 5}
+    ended = survives_a_kill(world, config, look, wanted, **told)
     assert ended.code == 7
 
 
@@ -199,7 +200,7 @@ def test_a_server_killed_between_the_transactions_of_an_apply_that_takes_several
     from reconciler.stores import zookeeper_writing
 
     monkeypatch.setattr(zookeeper_writing, "TRANSACTION_BYTES", 1)
-    world.address = f"zookeeper://{between.address}{chroot}?layout=consumers&timeout=2"
+    world.address = f"zookeeper://{between.address}{chroot}?layout=consumers&{PATIENT}"
     job, look, wanted = a_killed_job(world, clusters, plainly, chroot, "consumers")
     config = job.config(anchors=False)
     exits(world.run("anchors", "import", "-c", config, "--replace", job.lines()), 0)
@@ -209,7 +210,8 @@ def test_a_server_killed_between_the_transactions_of_an_apply_that_takes_several
         mortal.start()
         found.append(look())
 
-    ended = survives_a_kill(world, config, look, wanted, between=between, at=at, up=up, run=world.run)
+    told = {"between": between, "at": at, "up": up, "run": world.run, "hasty_s": 5}
+    ended = survives_a_kill(world, config, look, wanted, **told)
     assert ended.code == 7
     assert len(found[0]) == len(job.stored) + written
 
