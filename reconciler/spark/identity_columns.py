@@ -8,9 +8,10 @@ plainest ``max(offset)``, and less than half of finding the maxima first and fet
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from reconciler.core.anchors import Anchor, Identity
 from reconciler.core.errors import ConfigError
@@ -33,8 +34,11 @@ OPTIONAL_COLUMNS = ("timestampType", "headers")
 NO_TIMESTAMP, APPEND_TIME = -1, 1
 """Kafka's ``TimestampType`` ids, as in the source's column ``timestampType``."""
 
-_ID, _TIME = "__reconciler_id", "__reconciler_time"
+OWN_ID, OWN_TIME = "__reconciler_id", "__reconciler_time"
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+
+Given = Union[str, "Column", "Callable[[DataFrame], Column]"]
+"""A text as in ``[jobs.identity]``, a Spark column, or a function from the Kafka source's DataFrame to one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class LastRecord:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     own_id: bytes | None = None
     own_time_ms: int | None = None
+    payload_known: bool = True
+    """False where key and value were left behind (too long, or not wanted): no fingerprint can be made then."""
 
 
 @dataclass(frozen=True)
@@ -61,28 +67,59 @@ class BatchIdentity:
 
     ``id``: ``none``, ``key``, ``header:NAME``, ``json:$.path``, ``python:module:function``, or a column of bytes, text
     or whole numbers. ``timestamp``: ``record``, ``json:$.path``, ``header:NAME``, a timestamp column, or a column of
-    whole numbers in ``unit`` (s, ms, us, ns). Raises ConfigError for a text that is none of these.
+    whole numbers in ``unit`` (s, ms, us, ns). A column may come as a function of the DataFrame.
+
+    ``config_id`` and ``config_timestamp`` are what ``[jobs.identity]`` says in place of a column: each last record is
+    read by them too, and where the two differ nothing is stored. Raises ConfigError for a text that is none of these.
     """
 
-    timestamp: str | Column = "record"
-    id: str | Column = "none"
+    timestamp: Given = "record"
+    id: Given = "none"
     unit: str = "ms"
+    config_id: str | None = None
+    config_timestamp: str | None = None
 
     def __post_init__(self) -> None:
-        _ = self._texts  # a wrong text is to be found now, not in the first batch
+        _ = self.texts  # a wrong text is to be found now, not in the first batch
+        for name, spec in (("id", self.id), ("timestamp", self.timestamp)):
+            if isinstance(spec, str) and getattr(self, f"config_{name}") is not None:
+                raise ConfigError(
+                    f"config_{name} says what [jobs.identity] has in place of a column, and {name} is a text already.",
+                    hint=f"Leave config_{name} out.",
+                )
 
     @cached_property
-    def _texts(self) -> Identity:
-        """What the texts say; a column's place is taken by the default."""
+    def texts(self) -> Identity:
+        """What the texts say. For a column: what stands for it in the configuration, else the default."""
         return identity_from_spec(
-            timestamp=self.timestamp if isinstance(self.timestamp, str) else "record",
-            id=self.id if isinstance(self.id, str) else "none",
+            timestamp=self.timestamp if isinstance(self.timestamp, str) else self.config_timestamp or "record",
+            id=self.id if isinstance(self.id, str) else self.config_id or "none",
             unit=self.unit,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "texts"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
     @property
     def needs_headers(self) -> bool:
-        return any(isinstance(spec, str) and spec.startswith("header:") for spec in (self.timestamp, self.id))
+        specs = (self.timestamp, self.id, self.config_id, self.config_timestamp)
+        return any(isinstance(spec, str) and spec.startswith("header:") for spec in specs)
+
+    def own_columns(self, frame: DataFrame) -> dict[str, Column]:
+        """The user's columns over ``frame``, by the names they get."""
+        from pyspark.sql import Column
+
+        specs = {OWN_ID: self.id, OWN_TIME: self.timestamp}
+        own = {name: spec for name, spec in specs.items() if not isinstance(spec, str)}
+        return {name: spec if isinstance(spec, Column) else spec(frame) for name, spec in own.items()}
+
+    def require_types(self, types: Mapping[str, str]) -> None:
+        """Raise ConfigError unless the user's columns, by their Spark types, can be read."""
+        _require_type("id", types.get(OWN_ID), ("binary", "string", *_WHOLE_NUMBERS), "bytes, text or whole numbers")
+        _require_type("timestamp", types.get(OWN_TIME), ("timestamp", *_WHOLE_NUMBERS), "a timestamp or whole numbers")
 
     def check(self, batch: DataFrame) -> None:
         """Raise ConfigError unless the batch still has the Kafka source's own columns."""
@@ -111,36 +148,49 @@ class BatchIdentity:
         """Each partition's record with the largest offset, by topic and partition. Runs one Spark job."""
         ends = self._aggregated(batch)
         types = dict(ends.dtypes)
-        _require_type("id", types.get(_ID), ("binary", "string", *_WHOLE_NUMBERS), "bytes, text or whole numbers")
-        _require_type("timestamp", types.get(_TIME), ("timestamp", *_WHOLE_NUMBERS), "a timestamp or whole numbers")
+        self.require_types(types)
         own_unit = self.unit
-        if types.get(_TIME) == "timestamp":
-            ends, own_unit = _in_ms(ends, _TIME), "ms"
+        if types.get(OWN_TIME) == "timestamp":
+            ends, own_unit = _in_ms(ends, OWN_TIME), "ms"
         # The session's time zone would bend a timestamp brought to Python; milliseconds since 1970 have none.
         rows = _in_ms(ends, "timestamp").collect()
-        return sorted((_last_record(row.asDict(), own_unit) for row in rows), key=lambda last: last.at)
+        return sorted((last_record(row.asDict(), own_unit) for row in rows), key=lambda last: last.at)
 
     def anchor_of(self, last: LastRecord, *, cluster_id: str | None, topic_id: str | None) -> Anchor:
         """The anchor that names ``last``; what cannot be read off it (a tombstone's id) is None."""
-        anchor = self._texts.anchor_of(last, cluster_id=cluster_id, topic_id=topic_id)
+        anchor = self.texts.anchor_of(last, cluster_id=cluster_id, topic_id=topic_id)
         if not isinstance(self.id, str):
+            _require_same("id", self.config_id, last, last.own_id, anchor.id)
             anchor = replace(anchor, id=last.own_id)
         if not isinstance(self.timestamp, str):
+            _require_same("timestamp", self.config_timestamp, last, last.own_time_ms, anchor.timestamp_ms)
             anchor = replace(anchor, timestamp_ms=last.own_time_ms)
+        if not last.payload_known:
+            anchor = replace(anchor, fingerprint=None)
         return anchor
 
     def _aggregated(self, batch: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f
 
-        own = {} if isinstance(self.id, str) else {_ID: self.id}
-        if not isinstance(self.timestamp, str):
-            own[_TIME] = self.timestamp
+        has_own = not (isinstance(self.id, str) and isinstance(self.timestamp, str))
         names = [name for name in (*SOURCE_COLUMNS, *OPTIONAL_COLUMNS) if name in batch.columns]
         # The user's columns may build on any of the batch's, and are computed for the last records alone.
-        carried = batch.columns if own else names
+        carried = batch.columns if has_own else names
         last = f.max_by(f.struct(*(_quoted(name) for name in carried)), f.col("offset")).alias("last")
         ends = batch.groupBy("topic", "partition").agg(last).select("last.*")
+        own = self.own_columns(ends)
         return ends.select(*(_quoted(name) for name in names), *(column.alias(name) for name, column in own.items()))
+
+
+def _require_same(what: str, spec: str | None, last: LastRecord, own: object, configured: object) -> None:
+    """A column's value is looked for at the other cluster by what the configuration says: the two must be one."""
+    if spec is None or own == configured or not last.payload_known:
+        return
+    raise ConfigError(
+        f"The {what} column gives {own!r} for offset {last.offset} of {last.at.topic}:{last.at.partition}, and "
+        f"{what} = {spec!r} reads {configured!r} from the same record: the reconciler could not find it again.",
+        hint=f"Let both give the same, or correct config_{what} and the job's [jobs.identity].",
+    )
 
 
 def _require_type(what: str, found: str | None, allowed: tuple[str, ...], words: str) -> None:
@@ -155,7 +205,8 @@ def _in_ms(ends: DataFrame, name: str) -> DataFrame:
     return ends.withColumn(name, f.unix_millis(name))
 
 
-def _epoch_ms(number: int | None, unit: str) -> int | None:
+def epoch_ms(number: int | None, unit: str) -> int | None:
+    """A number of ``unit`` since 1970 as ms, rounded down."""
     if number is None:
         return None
     return number * 1000 if unit == "s" else number // int(UNITS_PER_MS[unit])
@@ -166,10 +217,11 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _last_record(fields: dict[str, Any], own_unit: str) -> LastRecord:
+def last_record(fields: Mapping[str, Any], own_unit: str) -> LastRecord:
+    """From a row's fields: the source's columns, ``timestamp`` in epoch ms, and the user's columns."""
     kind = fields.get("timestampType")
     stamp = fields["timestamp"]
-    own_id = fields.get(_ID)
+    own_id = fields.get(OWN_ID)
     return LastRecord(
         at=TopicPartition(fields["topic"], fields["partition"]),
         offset=fields["offset"],
@@ -179,7 +231,8 @@ def _last_record(fields: dict[str, Any], own_unit: str) -> LastRecord:
         value=_bytes(fields["value"]),
         headers=tuple((header["key"], _bytes(header["value"])) for header in fields.get("headers") or ()),
         own_id=_bytes(own_id) if isinstance(own_id, bytearray | bytes) else json_text(own_id),
-        own_time_ms=_epoch_ms(fields.get(_TIME), own_unit),
+        own_time_ms=epoch_ms(fields.get(OWN_TIME), own_unit),
+        payload_known=fields.get("payload_known", True),
     )
 
 

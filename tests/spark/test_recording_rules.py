@@ -253,15 +253,52 @@ def test_wrong_texts_are_found_when_the_query_is_built(wrong):
         wrapped(**wrong)
 
 
-def test_spark_connect_is_refused_when_it_pickles_the_function():
-    with pytest.raises(ConfigError, match="Spark Connect"):
-        pickle.dumps(wrapped())
+def write(batch, batch_id):
+    """A job's function, as Spark Connect sends it to its server."""
 
 
-def test_spark_connect_is_refused_by_its_batch():
-    batch = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
-    with pytest.raises(ConfigError, match="Spark Connect"):
-        wrapped()(batch, 0)
+def test_what_is_recorded_travels_to_spark_connects_server_by_its_addresses():
+    settings = {"store": "memory:sent", "group": "g", "bootstrap_servers": "x:1", "id": "header:id"}
+    mine = recording(write, **settings)
+    mine._recorder.open()
+    there = pickle.loads(pickle.dumps(mine))
+    there._recorder.open()
+    assert there._identity == mine._identity
+    at_checkpoint = {**settings, "store": "checkpoint:/nowhere", "anchors": "memory:sent"}
+    pickle.loads(pickle.dumps(recording(write, **at_checkpoint)))._recorder.open()
+
+
+def test_an_opened_store_cannot_travel():
+    with pytest.raises(ConfigError, match=r"Spark Connect.*as an address"):
+        pickle.dumps(recording(write, store=MemoryStore("mine"), group="g", bootstrap_servers="x:1"))
+
+
+def test_a_checkpoint_needs_a_store_for_its_anchors():
+    with pytest.raises(ConfigError, match=r"no room for anchors.*anchors="):
+        wrapped(store="checkpoint:/srv/clicks")
+
+
+OWN = {"config_id": "json:$.id", "config_timestamp": "json:$.ts"}
+
+
+def test_a_column_that_the_configuration_would_not_find_again_is_refused():
+    own = BatchIdentity(timestamp=object(), id=object(), **OWN)
+    last = replace(end(41), value=b'{"id":7,"ts":8}', own_id=b"7", own_time_ms=8)
+    assert own.anchor_of(last, cluster_id="here", topic_id=None).id == b"7"
+    with pytest.raises(ConfigError, match=r"b'07' for offset 41 of events:0.*json:\$\.id.*b'7'"):
+        own.anchor_of(replace(last, own_id=b"07"), cluster_id="here", topic_id=None)
+    with pytest.raises(ConfigError, match=r"timestamp column gives 9"):
+        own.anchor_of(replace(last, own_time_ms=9), cluster_id="here", topic_id=None)
+
+
+def test_what_stands_for_a_column_goes_with_a_column():
+    with pytest.raises(ConfigError, match="Leave config_id out"):
+        wrapped(id="key", config_id="key")
+
+
+def test_without_key_and_value_there_is_no_fingerprint():
+    anchor = IDENTITY.anchor_of(replace(end(41), payload_known=False), cluster_id="here", topic_id=None)
+    assert (anchor.offset, anchor.timestamp_ms, anchor.fingerprint) == (41, 5, None)
 
 
 def test_an_anchor_takes_the_users_own_columns():
