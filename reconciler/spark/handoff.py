@@ -1,4 +1,4 @@
-"""From a plan to the options that start a Spark Kafka source exactly where the plan says.
+r"""From a plan to the options that start a Spark Kafka source exactly where the plan says.
 
 Plain Python: needs no pyspark. A plan is the file that ``reconciler plan`` or ``reconciler hook`` wrote, given as a
 path or as the decoded JSON object; its checksum is verified before anything in it is believed.
@@ -8,6 +8,12 @@ path or as the decoded JSON object; its checksum is verified before anything in 
     start = handoff.from_environment()                      # under `reconciler hook … -- spark-submit job.py`
     events = spark.readStream.format("kafka").options(**start.read_stream_options()).load()
 
+A query that also reads topics which no plan is about, the destination's own, adds them; and one that subscribes by a
+pattern gives it:
+
+    start = handoff.from_environment().also("events")                    # a.events by plan, events from its beginning
+    start = handoff.from_environment().matching(r"(a\.)?events")         # the same, as subscribePattern
+
 Only a *new* query honours ``startingOffsets``. One that continues from a checkpoint ignores them: correct the
 checkpoint itself (``reconciler checkpoint clone``).
 """
@@ -16,8 +22,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError, NeedsPerson
@@ -39,6 +45,8 @@ _DECIDED_HERE = frozenset(
 )
 """Options (lower case: Spark ignores case) that would override or contradict the plan's offsets."""
 _LATEST = -1
+_POLICIES = {"earliest": -2, "latest": _LATEST}
+"""Where a partition without a planned offset starts, in Spark's own numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,78 @@ class Handoff:
     job: str
     bootstrap_servers: str
     offsets: Mapping[str, Mapping[str, int]]
+    pattern: str | None = None
+
+    def also(self, *topics: str, new: str = "earliest", kafka_client: Mapping[str, str] | None = None) -> Handoff:
+        """This, and topics of the destination that the plan is not about: all their partitions start as ``new`` says.
+
+        ``new`` is ``earliest`` or ``latest``. The cluster is asked for the partitions; ``kafka_client`` holds more
+        librdkafka properties for it. For a job that reads ``events`` of the destination beside ``a.events``.
+
+        Raises ConfigError for a topic that is not there, or that the plan has already; Unreachable or Refused.
+        """
+        from reconciler.spark.handoff_cluster import partitions_of
+
+        if double := sorted(set(topics) & set(self.offsets)):
+            raise ConfigError(
+                f"The plan of job {self.job} has {', '.join(double)} already.",
+                hint="Leave it out of also(): the plan says where it starts.",
+            )
+        return self._with(partitions_of(self._client(kafka_client), topics), new)
+
+    def matching(
+        self, pattern: str, *, new: str = "earliest", kafka_client: Mapping[str, str] | None = None
+    ) -> Handoff:
+        """This as a ``subscribePattern``, which must match every topic of the plan as a whole.
+
+        Spark needs an offset for every partition that matches when the query starts. The cluster is asked for them, and
+        those that the plan is not about start as ``new`` says: ``earliest`` or ``latest``. (Topics that come later are
+        read from their beginning, which is Spark's way.)
+
+        Raises ConfigError for a pattern that leaves out a planned topic, NeedsPerson where a planned topic has got
+        partitions since; Unreachable or Refused.
+        """
+        from reconciler.spark.handoff_cluster import compiled, partitions_of, require_planned, topics_matching
+
+        wanted, client = compiled(pattern), self._client(kafka_client)
+        if left_out := [topic for topic in self.offsets if not wanted.fullmatch(topic)]:
+            raise ConfigError(
+                f'The pattern "{pattern}" does not match {", ".join(left_out)}, which the plan of job {self.job} is '
+                "about: the query would not read on there.",
+                hint=r'Let it match the names at the destination too, for example r"(a\.)?events".',
+            )
+        there = partitions_of(client, {*topics_matching(client, pattern), *self.offsets})
+        require_planned(self.offsets, there)
+        more = {topic: partitions for topic, partitions in there.items() if topic not in self.offsets}
+        return replace(self._with(more, new), pattern=pattern)
+
+    def joined(self, other: Handoff) -> Handoff:
+        """The starting points of two jobs or plans as one, for a query that reads the topics of both.
+
+        Raises ConfigError where both have a topic, or they are of different clusters.
+        """
+        if self.bootstrap_servers != other.bootstrap_servers:
+            raise ConfigError(
+                f"Jobs {self.job} and {other.job} start on two clusters ({self.bootstrap_servers} and "
+                f"{other.bootstrap_servers}).",
+                hint="Read each with a source of its own.",
+            )
+        if double := sorted(set(self.offsets) & set(other.offsets)):
+            raise ConfigError(
+                f"Jobs {self.job} and {other.job} both say where {', '.join(double)} starts.",
+                hint="Name only one of them.",
+            )
+        return replace(self, job=f"{self.job}, {other.job}", offsets={**self.offsets, **other.offsets})
+
+    def _client(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        return {"bootstrap.servers": self.bootstrap_servers, **(more or {})}
+
+    def _with(self, topics: Mapping[str, Iterable[int]], new: str) -> Handoff:
+        if new not in _POLICIES:
+            raise ConfigError(f'new = "{new}" is not known.', hint='Use "earliest" or "latest".')
+        start = _POLICIES[new]
+        added = {topic: {str(number): start for number in numbers} for topic, numbers in topics.items()}
+        return replace(self, offsets={**self.offsets, **added})
 
     def starting_offsets_json(self) -> str:
         """The ``startingOffsets`` text: compact, topics by name and partitions by number."""
@@ -64,13 +144,22 @@ class Handoff:
         extra: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
         """See the function of this name."""
+        if any(offset == _LATEST for of in self.offsets.values() for offset in of.values()):
+            raise ConfigError(
+                "A batch read cannot begin at the latest record: it would have nothing to read.",
+                hint='Add topics with new="earliest", or leave them out.',
+            )
         options = _options(self, extra)
         options["endingOffsets"] = _ending_offsets(self, ending_offsets)
         return options
 
 
-def load(plan: PlanSource, job: str | None = None) -> Handoff:
-    """The starting point of one job of a plan; ``job`` may be left out when the plan has only one.
+Jobs = str | Iterable[str] | None
+"""A job of the plan; or several, whose topics one query reads; or None for the only one."""
+
+
+def load(plan: PlanSource, job: Jobs = None) -> Handoff:
+    """The starting point of one job of a plan, or of several as one; ``job`` may be left out when there is only one.
 
     Raises ``Changed`` if this is no plan or was altered, ``NeedsPerson`` if it does not say where every partition may
     start or which job is meant, ``ConfigError`` if the file cannot be read or Spark could not use the partitions it
@@ -78,11 +167,17 @@ def load(plan: PlanSource, job: str | None = None) -> Handoff:
     only mean more replay.
     """
     parsed = plan if isinstance(plan, Plan) else parse_plan(_text(plan))
-    chosen = parsed.job(job)
-    return Handoff(chosen.name, parsed.bootstrap_servers, _offsets(chosen))
+    names = [job] if job is None or isinstance(job, str) else list(job)
+    if not names:
+        raise ConfigError("No job is named.", hint="Name one, or leave job out where the plan has only one.")
+    chosen = [parsed.job(name) for name in names]
+    first, *others = [Handoff(each.name, parsed.bootstrap_servers, _offsets(each)) for each in chosen]
+    for other in others:
+        first = first.joined(other)
+    return first
 
 
-def starting_offsets(plan: PlanSource, job: str | None = None) -> Offsets:
+def starting_offsets(plan: PlanSource, job: Jobs = None) -> Offsets:
     """Every partition of the plan's destination topics and its next offset: ``{"a.events": {"0": 42, "1": 7}}``.
 
     Raises as ``load`` does.
@@ -90,13 +185,13 @@ def starting_offsets(plan: PlanSource, job: str | None = None) -> Offsets:
     return {topic: dict(partitions) for topic, partitions in load(plan, job).offsets.items()}
 
 
-def starting_offsets_json(plan: PlanSource, job: str | None = None) -> str:
+def starting_offsets_json(plan: PlanSource, job: Jobs = None) -> str:
     """The same as Spark's ``startingOffsets`` text: ``{"a.events":{"0":42,"1":7}}``. Raises as ``load`` does."""
     return load(plan, job).starting_offsets_json()
 
 
 def read_stream_options(
-    plan: PlanSource, job: str | None = None, *, extra: Mapping[str, str] | None = None
+    plan: PlanSource, job: Jobs = None, *, extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """All options of ``spark.readStream.format("kafka")`` for a new query that starts at the plan's offsets.
 
@@ -111,7 +206,7 @@ def read_stream_options(
 
 def read_options(
     plan: PlanSource,
-    job: str | None = None,
+    job: Jobs = None,
     *,
     ending_offsets: str | Mapping[str, Mapping[str, int]] = "latest",
     extra: Mapping[str, str] | None = None,
@@ -125,7 +220,7 @@ def read_options(
     return load(plan, job).read_options(ending_offsets=ending_offsets, extra=extra)
 
 
-def from_environment(job: str | None = None, *, environ: Mapping[str, str] | None = None) -> Handoff:
+def from_environment(job: Jobs = None, *, environ: Mapping[str, str] | None = None) -> Handoff:
     """What ``reconciler hook`` left for this process: its plan, checked against its starting-offsets file.
 
     Raises ``ConfigError`` if the hook's variables are absent or their files cannot be read or disagree; else as
@@ -234,7 +329,7 @@ def _require_all_partitions(topic: str, partitions: Mapping[int, int]) -> None:
 def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     options = {
         "kafka.bootstrap.servers": start.bootstrap_servers,
-        "subscribe": ",".join(sorted(start.offsets)),
+        **_subscription(start),
         "startingOffsets": start.starting_offsets_json(),
         # An offset outside the log must fail: with "false" Spark would silently jump.
         "failOnDataLoss": "true",
@@ -247,6 +342,12 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
             )
         options[_known_spelling(name, options)] = str(value)
     return options
+
+
+def _subscription(start: Handoff) -> dict[str, str]:
+    if start.pattern is not None:
+        return {"subscribePattern": start.pattern}
+    return {"subscribe": ",".join(sorted(start.offsets))}
 
 
 def _known_spelling(name: str, options: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.spark import handoff
+from reconciler.spark import handoff_cluster as cluster
 
 
 def row(topic: str, partition: int, offset: int | None, verdict: Verdict = Verdict.MOVED, **changes: Any):
@@ -166,6 +168,83 @@ def test_several_jobs_must_be_told_apart():
 def test_a_plan_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         handoff.starting_offsets(tmp_path / "none.json")
+
+
+# ---------------------------------------------------------------- topics of the destination's own, and patterns
+
+THERE = {"a.events": (0, 1), "events": (0, 1, 2), "a.audit": (0,), "other": (0,)}
+
+
+@pytest.fixture
+def destination(monkeypatch):
+    """A cluster with these topics."""
+    monkeypatch.setattr(cluster, "topics_matching", lambda client, p: [t for t in THERE if re.fullmatch(p, t)])
+    monkeypatch.setattr(cluster, "partitions_of", lambda client, names: {name: THERE[name] for name in names})
+
+
+def test_the_destinations_own_topic_is_read_beside_the_mirrored_one(destination):
+    options = handoff.load(SMALL).also("events").read_stream_options()
+    assert options["subscribe"] == "a.events,events"
+    assert json.loads(options["startingOffsets"]) == {
+        "a.events": {"0": 10, "1": 20},
+        "events": {"0": -2, "1": -2, "2": -2},
+    }
+    assert options["failOnDataLoss"] == "true"
+    latest = handoff.load(SMALL).also("events", new="latest").offsets["events"]
+    assert latest == {"0": -1, "1": -1, "2": -1}
+
+
+def test_a_pattern_gets_an_offset_for_all_that_matches_now(destination):
+    options = handoff.load(SMALL).matching(r"(a\.)?events").read_stream_options()
+    assert options["subscribePattern"] == r"(a\.)?events"
+    assert "subscribe" not in options
+    assert json.loads(options["startingOffsets"]) == {
+        "a.events": {"0": 10, "1": 20},
+        "events": {"0": -2, "1": -2, "2": -2},
+    }
+
+
+def test_a_pattern_that_would_leave_the_planned_topic_out_is_refused(destination):
+    with pytest.raises(ConfigError, match=r"does not match a\.events"):
+        handoff.load(SMALL).matching("events")  # Spark, too, matches whole names
+    with pytest.raises(ConfigError, match="not a regular expression"):
+        handoff.load(SMALL).matching("(events")
+
+
+def test_partitions_that_came_after_the_plan_need_a_new_plan(destination):
+    fewer = plan(job("clicks", row("a.events", 0, 10)))
+    with pytest.raises(NeedsPerson, match=r"a\.events has partitions that the plan does not know: 1"):
+        handoff.load(fewer).matching(r"a\.events")
+
+
+def test_what_the_plan_has_is_not_added_again(destination):
+    with pytest.raises(ConfigError, match=r"has a\.events already"):
+        handoff.load(SMALL).also("a.events")
+    with pytest.raises(ConfigError, match='"earliest" or "latest"'):
+        handoff.load(SMALL).also("events", new="now")
+
+
+def test_a_batch_read_cannot_begin_at_the_latest(destination):
+    with pytest.raises(ConfigError, match="latest record"):
+        handoff.load(SMALL).also("events", new="latest").read_options()
+
+
+BACK = plan(job("clicks", row("events", 0, 5)), job("local", row("b.events", 0, 7)), job("twin", row("events", 0, 9)))
+
+
+def test_a_query_that_reads_two_jobs_topics_starts_at_both():
+    """Back at the first cluster: what was mirrored is its own topic again, and the other's own one is mirrored."""
+    assert handoff.starting_offsets(BACK, ["clicks", "local"]) == {"b.events": {"0": 7}, "events": {"0": 5}}
+    both = handoff.load(BACK, "clicks").joined(handoff.load(BACK, "local"))
+    assert both.read_stream_options()["subscribe"] == "b.events,events"
+
+
+def test_two_jobs_that_disagree_are_not_joined():
+    with pytest.raises(ConfigError, match="both say where events starts"):
+        handoff.load(BACK, ["clicks", "twin"])
+    elsewhere = replace(handoff.load(BACK, "local"), bootstrap_servers="east:9092")
+    with pytest.raises(ConfigError, match="two clusters"):
+        handoff.load(BACK, "clicks").joined(elsewhere)
 
 
 # ---------------------------------------------------------------- under `reconciler hook`
