@@ -1,4 +1,4 @@
-"""``reconciler anchors export|import``: stored offsets with their anchors, as JSON lines."""
+"""``reconciler anchors export|import|derive``: stored offsets with their anchors, as JSON lines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from reconciler.cli import anchors_derive as derived
 from reconciler.cli import context
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.layouts.lines import AnchorLine, dump_line, load_lines
@@ -24,12 +25,18 @@ EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jso
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     # A parser for each: argparse gives a PATH behind options away when another positional stands in front of them.
-    ways = parser.add_subparsers(dest="direction", metavar="export|import", required=True)
-    for name, summary in (("export", "out of the stores"), ("import", "into the stores")):
+    ways = parser.add_subparsers(dest="direction", metavar="export|import|derive", required=True)
+    for name, summary in (
+        ("export", "out of the stores"),
+        ("import", "into the stores"),
+        ("derive", "from what a job has written, where that has the records' topic, partition and offset"),
+    ):
         way = ways.add_parser(name, help=summary, description=summary)
         context.add_config(way)
         context.add_job(way)
-        if name == "import":
+        if name == "derive":
+            derived.add_arguments(way)
+        if name in ("import", "derive"):
             way.add_argument("--replace", action="store_true", help="overwrite rows that differ (default: refuse)")
         way.add_argument("path", metavar="PATH", nargs="?", help="a file (default: stdout or stdin)")
 
@@ -38,14 +45,23 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(options.job)
     if options.direction == "export":
-        text = "".join(dump_line(line) + "\n" for job in jobs for line in _lines(config, job))
-        if options.path in (None, "-"):
-            sys.stdout.write(text)
-        else:
-            write_whole(Path(options.path), text)
-            print(f"{text.count(chr(10)):,} rows written to {options.path}", file=sys.stderr)
-        return ExitCode.OK
-    return _import(config, jobs, options)
+        return _print([line for job in jobs for line in _lines(config, job)], options.path)
+    if options.direction == "derive":
+        found = derived.derived(jobs, options)
+        if options.into_store:
+            return _import(config, jobs, found, replace=options.replace)
+        return _print(found, options.path)
+    return _import(config, jobs, _read_lines(options.path), replace=options.replace)
+
+
+def _print(lines: Sequence[AnchorLine], path: str | None) -> ExitCode:
+    text = "".join(dump_line(line) + "\n" for line in lines)
+    if path in (None, "-"):
+        sys.stdout.write(text)
+    else:
+        write_whole(Path(str(path)), text)
+        print(f"{len(lines):,} rows written to {path}", file=sys.stderr)
+    return ExitCode.OK
 
 
 def _open(config: Config, job: Job) -> OffsetStore:
@@ -63,8 +79,7 @@ def _lines(config: Config, job: Job) -> list[AnchorLine]:
     return [AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for row in rows]
 
 
-def _import(config: Config, jobs: Sequence[Job], options: argparse.Namespace) -> ExitCode:
-    lines = _read_lines(options.path)
+def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], *, replace: bool) -> ExitCode:
     wanted: dict[str, list[AnchorLine]] = {job.name: [] for job in jobs}
     for line in lines:
         wanted[_job_of(config, jobs, line).name].append(line)
@@ -75,7 +90,7 @@ def _import(config: Config, jobs: Sequence[Job], options: argparse.Namespace) ->
         for job in concerned:
             store = _open(config, job)
             closing.callback(store.close)
-            work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
+            work.append((job, store, _changes(config, job, store, wanted[job.name], replace=replace)))
         for job, store, changes in work:  # every job has been looked at before the first is written
             if changes:
                 put(store, job, changes, "import", time.time_ns() // 1_000_000, any_written=total > 0)

@@ -1,7 +1,7 @@
 """Give a SparkSession the Kafka connector that PySpark's wheel lacks, in the one version that fits.
 
     from pyspark.sql import SparkSession
-    from reconciler.spark.connector import with_kafka
+    from reconciler.spark.session import with_kafka
 
     spark = with_kafka(SparkSession.builder.master("local[2]")).getOrCreate()
 
@@ -47,9 +47,10 @@ def connector_jars(progress: Progress = log.info) -> list[Path]:
 def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> SparkSession.Builder:
     """``builder`` with the connector's jars added to its ``spark.jars``; jars and packages set already are kept.
 
-    A connector that the builder, ``PYSPARK_SUBMIT_ARGS`` or pyspark's own jars directory already brings is left to do
-    its work. Raises ConfigError if that one does not fit pyspark, if the session would be a Spark Connect one, or if
-    Spark runs in this process already (its jars are fixed by then); else as ``connector_jars``.
+    ``progress`` is told which connector that is. A connector that the builder, ``PYSPARK_SUBMIT_ARGS`` or pyspark's own
+    jars directory already brings is left to do its work. Raises ConfigError if that one does not fit pyspark, if the
+    session would be a Spark Connect one, or if Spark runs in this process already (its jars are fixed by then); else as
+    ``connector_jars``.
     """
     settings: dict[str, Any] = dict(getattr(builder, "_options", {}))
     if settings.get("spark.remote") or os.environ.get("SPARK_REMOTE"):
@@ -57,12 +58,24 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
             "A Spark Connect session has its server's jars; none can be added from here.",
             hint="Have the connector installed in the server, and leave with_kafka() out.",
         )
+    version = _pyspark_version()
     present = [*_named_in(settings), *os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace(",", " ").split()]
-    if require_fitting([*present, *_installed()], _pyspark_version()):
+    present += _installed()
+    if require_fitting(present, version):
+        progress(f"Kafka connector {chosen_connector(present)} for pyspark {version}: it was there already")
         return builder
     _require_no_running_spark()
     own = [jar for jar in str(settings.get("spark.jars", "")).split(",") if jar.strip()]
-    return builder.config("spark.jars", ",".join([*own, *map(str, connector_jars(progress))]))
+    jars = connector_jars(progress)
+    chosen = chosen_connector(jar.name for jar in jars)
+    progress(f"Kafka connector {chosen} for pyspark {version}: {len(jars)} jars of {jars[0].parent}")
+    return builder.config("spark.jars", ",".join([*own, *map(str, jars)]))
+
+
+def chosen_connector(names: Iterable[str]) -> str | None:
+    """The version of the Kafka connector that is among file names, paths or coordinates; None if there is none."""
+    found = (_CONNECTOR.search(name.strip()) for name in names)
+    return next((match["version"] for match in found if match), None)
 
 
 def require_fitting(names: Iterable[str], pyspark_version: str) -> bool:

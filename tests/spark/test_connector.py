@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import ConfigError
-from reconciler.spark import connector
+from reconciler.spark import connector, session
 
 FITS = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 JARS = [Path("/cache/kafka-clients-3.9.2.jar"), Path("/cache/spark-sql-kafka-0-10_2.13-4.2.0.jar")]
@@ -42,6 +42,16 @@ def test_jars_are_added():
 def test_jars_of_the_user_stay():
     built = connector.with_kafka(Builder(spark_jars="/my/a.jar,s3a://jars/b.jar"))
     assert built._options["spark.jars"].split(",") == ["/my/a.jar", "s3a://jars/b.jar", *map(str, JARS)]
+
+
+def test_which_version_was_chosen_is_said():
+    said: list[str] = []
+    session.with_kafka(Builder(), said.append)
+    session.with_kafka(Builder(spark_jars="/my/spark-sql-kafka-0-10_2.13-4.2.1.jar"), said.append)
+    assert said == [
+        "Kafka connector 4.2.0 for pyspark 4.2.0: 2 jars of /cache",
+        "Kafka connector 4.2.1 for pyspark 4.2.0: it was there already",
+    ]
 
 
 @pytest.mark.parametrize(

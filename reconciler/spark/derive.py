@@ -1,0 +1,207 @@
+"""Anchors from a job's own output: no recording was needed, and the source cluster may be gone.
+
+    from reconciler.spark.derive import Columns, derive
+
+    output = spark.read.parquet("/srv/clicks/out")
+    for line in derive(output, group="clicks", columns=Columns(timestamp="kafka_time", id="message_id")):
+        print(dump_line(line))                              # reconciler.layouts.lines
+
+A sink that keeps topic, partition and offset of the records it was made from says how far the job has come: the last
+record of each partition is what the anchor names. One aggregation over the output, ``max_by`` by topic and partition.
+
+What an output cannot say:
+
+- what lies behind the last record: transaction markers, and records that the job filtered out. The stored offset is
+  ``last offset + 1``. Filtered records are read, and filtered, again;
+- partitions of which no record reached the output. They have no line, and start as ``[policy] new`` says;
+- whether it is whole. A batch that was being written when the job died can have its last record in the output and lack
+  others: resuming behind it would skip those. Either the sink writes batches whole or not at all, or a column that
+  names the batch (``batch``) tells which is the newest: that one is left out, and read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError
+from reconciler.identity import UNITS_PER_MS
+from reconciler.layouts.lines import AnchorLine
+from reconciler.ports import TopicPartition
+from reconciler.spark.identity_columns import OWN_ID, LastRecord, epoch_ms, last_record
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+WHOLE = ("tinyint", "smallint", "int", "bigint")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column of the output holds what, by name; None: none does. Nested fields have dots.
+
+    ``topic_name`` says the topic where no column does. ``timestamp``: a timestamp, or whole numbers in ``unit`` (s, ms,
+    us, ns), of the same meaning as the job's ``[jobs.identity] timestamp``. ``id``: bytes, text or whole numbers, the
+    very value that ``[jobs.identity] id`` reads from a record. ``key`` and ``value`` are the record's own bytes, and
+    give the fingerprint. ``batch``: increases with each batch that the job wrote.
+    """
+
+    topic: str | None = "topic"
+    partition: str = "partition"
+    offset: str = "offset"
+    timestamp: str | None = None
+    id: str | None = None
+    key: str | None = None
+    value: str | None = None
+    batch: str | None = None
+    topic_name: str | None = None
+    unit: str = "ms"
+
+    @classmethod
+    def named(cls, given: Mapping[str, str]) -> Columns:
+        """From texts. Raises ConfigError for a field that there is none of."""
+        known = [field.name for field in fields(cls)]
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ConfigError(f"There is no field {', '.join(unknown)}.", hint=f"Known here: {', '.join(known)}.")
+        topic = None if "topic_name" in given else "topic"
+        return cls(**{"topic": topic, **given})  # type: ignore[arg-type]
+
+
+def derive(
+    output: DataFrame,
+    *,
+    group: str,
+    columns: Columns | None = None,
+    topics: Iterable[str] | None = None,
+    identity: Identity | None = None,
+    cluster_id: str | None = None,
+) -> list[AnchorLine]:
+    """Each partition's last record in ``output`` as an anchor line, by topic and partition. Runs one Spark job.
+
+    ``topics`` are those to look at, if not all. ``identity`` reads the id from key and value where ``columns`` has no
+    column for it. ``cluster_id`` is the cluster whose numbers the offsets are, where it is known; left out, the offsets
+    are taken for another cluster's than the destination's.
+
+    Raises ConfigError for a column that is not there or not of the right type.
+    """
+    chosen = columns or Columns()
+    _check(chosen)
+    rows = _last_rows(output, chosen, None if topics is None else sorted(set(topics)))
+    return [_line(last_record(row, "ms"), group, chosen, identity, cluster_id) for row in rows]
+
+
+def topics_in(output: DataFrame, columns: Columns | None = None) -> list[str]:
+    """The topics that ``output`` has records of."""
+    chosen = columns or Columns()
+    if chosen.topic_name is not None:
+        return [chosen.topic_name]
+    rows = output.select(_typed(output, "topic", chosen.topic, ("string",))).distinct().collect()
+    return sorted(row[0] for row in rows if row[0] is not None)
+
+
+def _check(columns: Columns) -> None:
+    if (columns.topic is None) == (columns.topic_name is None):
+        raise ConfigError("The topic comes from a column or from topic_name, and from one of them.")
+    if columns.unit not in UNITS_PER_MS:
+        raise ConfigError(f'unit = "{columns.unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.')
+    if (columns.key is None) != (columns.value is None):
+        raise ConfigError(
+            "A fingerprint is made of key and value, and only one of them has a column.",
+            hint="Name both, or none.",
+        )
+
+
+def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) -> list[dict[str, Any]]:
+    from pyspark.sql import functions as f
+
+    time, unit = _time(output, columns)
+    selected = output.select(*_columns(output, columns), *time).where("partition IS NOT NULL AND offset IS NOT NULL")
+    if topics is not None:
+        selected = selected.where(f.col("topic").isin(topics))
+    if columns.batch is not None:
+        newest = selected.agg(f.max("batch")).first()
+        if newest is None or newest[0] is None:
+            return []
+        selected = selected.where(f.col("batch") < f.lit(newest[0])).drop("batch")
+    last = f.max_by(f.struct("*"), f.col("offset")).alias("last")
+    ends = selected.groupBy("topic", "partition").agg(last).select("last.*")
+    found = []
+    for row in ends.collect():
+        each = {"key": None, "value": None, "timestamp": None, **row.asDict()}
+        each |= {"payload_known": columns.value is not None, "timestamp": epoch_ms(each["timestamp"], unit)}
+        found.append(each)
+    return sorted(found, key=lambda each: (each["topic"], each["partition"]))
+
+
+def _columns(output: DataFrame, columns: Columns) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    topic = f.lit(columns.topic_name) if columns.topic_name is not None else None
+    chosen = [topic.alias("topic") if topic is not None else _typed(output, "topic", columns.topic, ("string",))]
+    for what, name, kind in (("partition", columns.partition, "int"), ("offset", columns.offset, "bigint")):
+        chosen.append(_typed(output, what, name, (*WHOLE, "decimal"), kind))
+    if columns.id is not None:
+        chosen.append(_typed(output, "id", columns.id, ("binary", "string", *WHOLE)).alias(OWN_ID))
+    for what, found in (("key", columns.key), ("value", columns.value)):
+        if found is not None:
+            chosen.append(_typed(output, what, found, ("binary", "string"), "binary"))
+    if columns.batch is not None:
+        chosen.append(f.col(columns.batch).alias("batch"))
+        _kind(output, "batch", columns.batch, (*WHOLE, "decimal", "timestamp", "date", "string"))
+    return chosen
+
+
+def _time(output: DataFrame, columns: Columns) -> tuple[list[Column], str]:
+    """The column with the time, if there is one, and the unit of its numbers."""
+    from pyspark.sql import functions as f
+
+    if columns.timestamp is None:
+        return [], "ms"
+    column = f.col(columns.timestamp)
+    if _kind(output, "timestamp", columns.timestamp, ("timestamp", *WHOLE)) == "timestamp":
+        return [f.unix_millis(column).alias("timestamp")], "ms"
+    return [column.alias("timestamp")], columns.unit
+
+
+def _typed(output: DataFrame, what: str, name: str | None, kinds: tuple[str, ...], cast: str | None = None) -> Column:
+    from pyspark.sql import functions as f
+
+    _kind(output, what, name, kinds)
+    column = f.col(str(name))
+    return (column.cast(cast) if cast else column).alias(what)
+
+
+def _kind(output: DataFrame, what: str, name: str | None, kinds: tuple[str, ...]) -> str:
+    """The Spark type of a column. Raises ConfigError where there is none, or one that cannot be used."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        ((_, found),) = output.select(str(name)).dtypes
+    except AnalysisException as error:
+        raise ConfigError(
+            f"The output has no column {name!r} for the {what}; it has: {', '.join(output.columns)}.",
+            hint=f"Name the right one: {what}=COLUMN.",
+        ) from error
+    if found.partition("(")[0] not in kinds or (found.startswith("decimal") and not found.endswith(",0)")):
+        raise ConfigError(f"The column {name!r} for the {what} is of type {found}, and not {' or '.join(kinds)}.")
+    return str(found)
+
+
+def _line(
+    last: LastRecord, group: str, columns: Columns, identity: Identity | None, cluster_id: str | None
+) -> AnchorLine:
+    id_bytes = last.own_id
+    if id_bytes is None and last.payload_known and identity is not None and identity.id_of is not None:
+        id_bytes = identity.id_of(last)
+    anchor = Anchor(
+        offset=last.offset,
+        timestamp_ms=last.timestamp_ms,
+        id=id_bytes,
+        fingerprint=fingerprint(last.key, last.value) if last.payload_known else None,
+        cluster_id=cluster_id,
+    )
+    at = TopicPartition(last.at.topic, last.at.partition)
+    return AnchorLine(group, at.topic, at.partition, StoredOffset(last.offset + 1, anchor))

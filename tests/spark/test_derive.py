@@ -1,0 +1,194 @@
+"""Anchors from a job's own output: the last record of each partition, and nothing that the output does not say."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError
+from reconciler.identity import identity_from_spec
+from reconciler.ports import TopicPartition
+from reconciler.spark.derive import Columns, derive, topics_in
+from reconciler.stores.registry import open_store
+
+pytestmark = pytest.mark.system
+
+BASE_MS = 1_780_000_000_123
+SCHEMA = (
+    "topic string, partition int, offset bigint, at timestamp, event string, raw struct<key:binary,value:binary>, "
+    "run bigint"
+)
+
+
+def rows(topic: str, partition: int, offsets: range, run: int) -> list[tuple[Any, ...]]:
+    return [
+        (
+            topic,
+            partition,
+            n,
+            datetime.fromtimestamp((BASE_MS + n) / 1000, UTC),
+            f"e{n}",
+            (b"k%d" % n, b'{"id":%d}' % n),
+            run,
+        )
+        for n in offsets
+    ]
+
+
+@pytest.fixture(scope="module")
+def output(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two batches of three partitions; the second one was cut off: it lacks partition 1's record 7."""
+    path = tmp_path_factory.mktemp("output") / "clicks"
+    first = [*rows("events", 0, range(10), 1), *rows("events", 1, range(5), 1), *rows("other", 0, range(3), 1)]
+    second = [*rows("events", 0, range(10, 20), 2), *[row for row in rows("events", 1, range(5, 9), 2) if row[2] != 7]]
+    spark.createDataFrame([*first, *second], SCHEMA).repartition(3).write.parquet(str(path))
+    return path
+
+
+def found(lines: list[Any]) -> dict[tuple[str, int], StoredOffset]:
+    assert {line.group for line in lines} <= {"clicks"}
+    return {(line.topic, line.partition): line.stored for line in lines}
+
+
+def test_the_last_record_of_each_partition_as_far_as_the_columns_go(spark: Any, output: Path) -> None:
+    frame = spark.read.parquet(str(output))
+    bare = found(derive(frame, group="clicks"))
+    assert bare[("events", 0)] == StoredOffset(20, Anchor(19))
+    assert bare.keys() == {("events", 0), ("events", 1), ("other", 0)}
+    named = found(derive(frame, group="clicks", columns=Columns(timestamp="at", id="event"), topics=["events"]))
+    assert named == {
+        ("events", 0): StoredOffset(20, Anchor(19, BASE_MS + 19, b"e19")),
+        ("events", 1): StoredOffset(9, Anchor(8, BASE_MS + 8, b"e8")),
+    }
+    whole = Columns(timestamp="at", key="raw.key", value="raw.value")
+    identity = identity_from_spec(id="json:$.id")
+    lines = found(derive(frame, group="clicks", columns=whole, identity=identity, cluster_id="west"))
+    expected = Anchor(19, BASE_MS + 19, b"19", fingerprint(b"k19", b'{"id":19}'), "west")
+    assert lines[("events", 0)].anchor == expected
+
+
+def test_the_newest_batch_is_left_out_where_a_column_names_it(spark: Any, output: Path) -> None:
+    frame = spark.read.parquet(str(output))
+    lines = found(derive(frame, group="clicks", columns=Columns(batch="run"), topics=["events"]))
+    assert {at: stored.offset for at, stored in lines.items()} == {("events", 0): 10, ("events", 1): 5}
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Chatham", "America/St_Johns"])
+def test_times_know_no_time_zone(spark: Any, output: Path, zone: str) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        lines = found(derive(spark.read.parquet(str(output)), group="clicks", columns=Columns(timestamp="at")))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert lines[("other", 0)].anchor.timestamp_ms == BASE_MS + 2
+
+
+def test_numbers_of_another_type_and_unit_and_no_column_for_the_topic(spark: Any) -> None:
+    frame = spark.sql("SELECT 3L AS part, CAST(41 AS DECIMAL(20,0)) AS pos, 1780000000L AS seconds, 7 AS number")
+    names = {"partition": "part", "offset": "pos", "timestamp": "seconds", "id": "number", "topic_name": "events"}
+    columns = Columns.named({**names, "unit": "s"})
+    assert found(derive(frame, group="clicks", columns=columns)) == {
+        ("events", 3): StoredOffset(42, Anchor(41, 1_780_000_000_000, b"7"))
+    }
+    assert topics_in(frame, columns) == ["events"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        (Columns(offset="position"), "no column 'position' for the offset"),
+        (Columns(timestamp="event"), "'event' for the timestamp is of type string"),
+        (Columns(topic="offset"), "'offset' for the topic is of type bigint"),
+        (Columns(key="raw.key"), "only one of them has a column"),
+        (Columns(topic=None), "from one of them"),
+        (Columns(unit="h"), 'unit = "h" is not known'),
+    ],
+)
+def test_columns_that_cannot_be_used(spark: Any, output: Path, columns: Columns, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        derive(spark.read.parquet(str(output)), group="clicks", columns=columns)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(
+        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "nowhere:1"\n[[jobs]]\nname = "clicks"\n'
+        f'group = "clicks"\ntopics = ["events"]\nstore = "sqlite:///{tmp_path / "offsets.db"}"\n'
+    )
+    return path
+
+
+COLUMNS = ["--column", "timestamp=at", "--column", "id=event"]
+
+
+def test_the_command_prints_lines_or_fills_the_jobs_store(
+    output: Path, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["anchors", "derive", "-c", str(config), "--from", str(output), *COLUMNS, "--whole"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    lines = [json.loads(line) for line in printed.out.splitlines()]
+    assert [(line["topic"], line["partition"], line["stored_offset"]) for line in lines] == [
+        ("events", 0, 20),
+        ("events", 1, 9),
+    ]
+    assert "Topics that are not this job's were left out: other" in printed.err
+    assert "Partitions without a record in the output have no line" in printed.err
+    assert main([*command, "--into-store"]) == 0
+    (first, _) = open_store(f"sqlite:///{tmp_path / 'offsets.db'}").read("clicks")
+    assert (first.key, first.stored.offset, first.stored.anchor.id) == (TopicPartition("events", 0), 20, b"e19")
+    assert main([*command[:-1], "--column", "batch=run", "--into-store"]) == 5, "other rows are there"
+    assert main([*command[:-1], "--column", "batch=run", "--into-store", "--replace"]) == 0
+    assert main([*command, str(tmp_path / "lines.jsonl")]) == 0
+    assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 2
+
+
+def test_an_output_that_may_have_been_cut_off_needs_a_word(
+    output: Path, config: Path, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["anchors", "derive", "-c", str(config), "--from"]
+    assert main([*command, str(output), *COLUMNS]) == 2
+    assert "may have been cut off" in capsys.readouterr().err
+
+    # The file sink's own list of whole batches is such a word: what is not on it is not read.
+    whole, checkpoint = tmp_path / "whole", tmp_path / "checkpoint"
+    stream = spark.readStream.schema(SCHEMA).parquet(str(output)).writeStream.format("parquet")
+    stream = stream.option("path", str(whole)).option("checkpointLocation", str(checkpoint))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    spark.createDataFrame(rows("events", 0, range(20, 25), 3), SCHEMA).coalesce(1).write.parquet(str(tmp_path / "torn"))
+    (torn,) = (tmp_path / "torn").glob("part-*.parquet")
+    torn.rename(whole / torn.name)
+    assert main([*command, str(whole), *COLUMNS]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["stored_offset"] == 20
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--whole", "--column", "topic_name=else"], "no record of events"),
+        (["--whole", "--column", "offest=x"], "no field offest"),
+        (["--whole", "--column", "offset"], "not NAME=VALUE"),
+        (["--whole", "--into-store", "lines.jsonl"], "Leave out --into-store or PATH"),
+    ],
+)
+def test_what_the_command_cannot_use(
+    output: Path, config: Path, more: list[str], why: str, capsys: pytest.CaptureFixture[str], spark: Any
+) -> None:
+    assert main(["anchors", "derive", "-c", str(config), "--from", str(output), *more]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_an_output_that_is_not_there(config: Path, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["anchors", "derive", "-c", str(config), "--from", "/nowhere", "--whole"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
