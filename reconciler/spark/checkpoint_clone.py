@@ -26,6 +26,7 @@ from typing import Any
 from reconciler import __version__
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.plan import JobPlan, Plan, StartPolicy, parse_plan
+from reconciler.core.verdicts import Verdict
 from reconciler.layouts._fields import FieldError
 from reconciler.layouts.spark_checkpoint import END, START, Checkpoint, batch_of, readings
 from reconciler.layouts.spark_checkpoint_edit import entry_with, initial_with
@@ -33,7 +34,7 @@ from reconciler.operations.check import Outside, stamp
 from reconciler.operations.config import Config, load_config
 from reconciler.spark.checkpoint_anchors import keep_anchors
 from reconciler.spark.checkpoint_files import Listed, Tree, changed, copy_tree
-from reconciler.spark.checkpoint_positions import with_ends
+from reconciler.spark.checkpoint_positions import find_ends, with_ends
 from reconciler.spark.checkpoint_translate import Translation, refuse_undecided, translate
 from reconciler.spark.checkpoint_verify import verify, verify_configured
 from reconciler.spark.handoff import PlanSource
@@ -58,9 +59,9 @@ class Edit:
 class Clone:
     """What was made. ``batch``: the number of the batch that a restart runs.
 
-    ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records, since where it ended is not known
-    at the destination; what it had put out already, up to ``repeated_at_most`` records, comes again in the batches
-    after it. ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
+    ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records. Where its end is not known at the
+    destination, what it had put out already, up to ``repeated_at_most`` records, comes again in the batches after it.
+    ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
     ``sources`` were moved, ``kept`` were not.
     """
 
@@ -101,17 +102,21 @@ def clone(
     not fit, Refused for what is not understood, Unreachable, and OutcomeUnknown where the last step's answer was lost.
     """
     known = _parsed(plan)
-    chosen = known.job(job)
     settings = load_config(Path(config)) if isinstance(config, str | PathLike) else config
+    policy = settings.policy.start if settings else StartPolicy()
+    chosen = known.job(job)
+    refuse_undecided(chosen, policy)
     source, target = Tree(fspath(path)), Tree(fspath(new_path))
     _refuse_taken(source, target)
     listed = source.listing()
     found = read_checkpoint(fspath(path))
-    if found.repeats_a_batch:
-        chosen = with_ends(known, chosen)
-    refuse_undecided(chosen, settings.policy.start if settings else StartPolicy())
-    moved = translate(found, chosen)
     with _the_outside(known, settings, outside) as world:
+        if found.repeats_a_batch:
+            translate(found, chosen)  # what is wrong with the plan is said first
+            chosen = with_ends(known, chosen)
+            chosen = find_ends(settings, chosen, world) if settings is not None else chosen
+            refuse_undecided(chosen, policy)
+        moved = translate(found, chosen)
         now_ms = world.now_ms()
         reader = world.patient(settings.search) if settings else world.reader
         records = verify(known, chosen, reader, now_ms, compares=settings is None)
@@ -247,7 +252,7 @@ def _made(
         batch=last if found.repeats_a_batch else last + 1,
         repeats=found.repeats_a_batch,
         repeats_empty=moved.repeats_empty,
-        repeated_at_most=_repeated(found, moved) if moved.repeats_empty else 0,
+        repeated_at_most=_repeated(found, moved, job),
         replay_at_most=sum(row.replay_at_most or 0 for row in job.partitions if row.position != END),
         sources=moved.sources,
         kept=moved.kept,
@@ -256,16 +261,19 @@ def _made(
     )
 
 
-def _repeated(found: Checkpoint, moved: Translation) -> int:
-    """Offsets between start and end of the repeated batch, in the source's numbers: at least as many as records."""
-    places = [each for each in readings(found) if each.source in moved.sources]
-
-    def offsets(position: str) -> dict[tuple[str, tuple[str, int]], int]:
-        here = [each for each in places if each.position == position and each.kafka]
-        return {(each.source, key): at for each in here for key, at in (each.kafka or {}).items()}
-
-    starts, ends = offsets(START), offsets(END)
-    return sum(max(0, end - starts.get(key, 0)) for key, end in ends.items())
+def _repeated(found: Checkpoint, moved: Translation, job: JobPlan) -> int:
+    """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records."""
+    ends = [row for row in job.partitions if row.position == END and row.verdict in (Verdict.MATCH, Verdict.MOVED)]
+    proven = {(name, row.partition) for row in ends for name in (row.source_topic, row.topic)}
+    starts: dict[tuple[str, tuple[str, int]], int] = {}
+    count = 0
+    for each in readings(found):  # of each source, the start first
+        for place, offset in (each.kafka or {}).items() if each.source in moved.sources else ():
+            if each.position == START:
+                starts[each.source, place] = offset
+            elif each.position == END and place not in proven:
+                count += max(0, offset - starts.get((each.source, place), 0))
+    return count
 
 
 def _earlier_manifest(source: Tree, listed: Listed) -> Any:

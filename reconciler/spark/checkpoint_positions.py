@@ -40,11 +40,23 @@ def check_positions(config: Config, jobs: Sequence[Job], outside: Outside, by_ha
     repeating = {job.name: job for job in jobs if _repeats(job)}
     if not repeating:
         return checked
-    ending = [replace(ends_of(config, job), name=name) for name, job in repeating.items()]
-    at_ends = replace(outside, open_store=ends_opener(config, outside))
-    ends = {job.name: job for job in check(config, ending, at_ends).plan.jobs}
+    ends = _check_ends(config, list(repeating.values()), outside)
     jobs_now = tuple(both(job, ends[job.name]) if job.name in ends else job for job in checked.plan.jobs)
     return replace(checked, plan=replace(checked.plan, jobs=jobs_now))
+
+
+def find_ends(config: Config, job: JobPlan, outside: Outside) -> JobPlan:
+    """A planned job with the ends that its plan lacks, looked up now. Raises what ``check`` does."""
+    (configured,) = config.chosen(job.name)
+    if not configured.store.startswith(SCHEME) or any(row.position != NEXT for row in job.partitions):
+        return job
+    return both(job, _check_ends(config, [configured], outside)[job.name])
+
+
+def _check_ends(config: Config, jobs: Sequence[Job], outside: Outside) -> dict[str, JobPlan]:
+    ending = [replace(ends_of(config, job), name=job.name) for job in jobs]
+    at_ends = replace(outside, open_store=ends_opener(config, outside))
+    return {job.name: job for job in check(config, ending, at_ends).plan.jobs}
 
 
 def _repeats(job: Job) -> bool:

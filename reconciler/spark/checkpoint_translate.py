@@ -36,7 +36,7 @@ class Translation:
     """What a copy needs to go on elsewhere.
 
     ``edits``: by file, by the source's name there, the new text. ``sources``: the sources that move, ``kept`` those
-    that stay as they are. ``repeats_empty``: the repeated batch gets no records, since its end is not known.
+    that stay as they are. ``repeats_empty``: the repeated batch gets no records from them.
     """
 
     edits: Mapping[str, Mapping[str, str]]
@@ -77,6 +77,8 @@ class _Work:
     names: dict[str, _Topic] = field(default_factory=dict)
     starts: dict[str, Offsets] = field(default_factory=dict)
     added_to: str | None = None
+    has_records: bool = False
+    """True if the repeated batch gets any."""
 
 
 def refuse_undecided(job: JobPlan, policy: StartPolicy) -> None:
@@ -119,7 +121,7 @@ def translate(found: Checkpoint, job: JobPlan) -> Translation:
         edits.setdefault(each.file, {})[each.name] = _text(work, each)
     sources = tuple(dict.fromkeys(each.source for each in moving))
     everyone = [each.name for each in found.last.sources] if found.last else list(found.initial)
-    empty = found.repeats_a_batch and not all(topic.ends for topic in topics)
+    empty = found.repeats_a_batch and not work.has_records
     return Translation(edits, sources, tuple(name for name in everyone if name not in sources), empty)
 
 
@@ -264,6 +266,7 @@ def _text(work: _Work, reading: Reading) -> str:
         topics += [topic for topic in work.topics if topic not in topics and topic not in work.names.values()]
     if reading.position == END:
         offsets = _ends(work, reading, topics)
+        work.has_records |= offsets != work.starts.get(reading.source)
     else:
         offsets = work.starts[reading.source] = _offsets(topics, reading.position)
     try:

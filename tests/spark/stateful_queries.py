@@ -20,7 +20,7 @@ PROVIDERS = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
-PER_BATCH = 40
+PER_BATCH = 60
 DELAY = "30 seconds"
 
 
@@ -94,7 +94,9 @@ QUERIES: dict[str, Callable[[Any, Side], Any]] = {"windows": windows, "unique": 
 
 def settings_of(query: str, provider: str) -> dict[str, str]:
     """Spark's settings; one of them keeps its state in the second format."""
-    found = {"spark.sql.streaming.stateStore.providerClass": PROVIDERS[provider], "spark.sql.shuffle.partitions": "2"}
+    partitions = "2" if query == "windows" else "1"
+    found = {"spark.sql.shuffle.partitions": partitions}
+    found["spark.sql.streaming.stateStore.providerClass"] = PROVIDERS[provider]
     if (query, provider) == ("join", "rocksdb"):
         found["spark.sql.streaming.stateStore.checkpointFormatVersion"] = "2"
     return found
@@ -155,6 +157,7 @@ def main(path: str) -> None:
     given = json.loads(Path(path).read_text())
     side, began = Side(**given["side"]), Path(given["began"])
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     spark = with_kafka(builder, print).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 from checkpoint_files import job, plan, row
 from conftest import Kafka, Sent
+from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from reconciler.core.errors import Refused
-from reconciler.core.plan import Plan
+from reconciler.core.plan import PartitionPlan, Plan
 from reconciler.operations.check import Outside, stamp
 from reconciler.readers.kafka import KafkaLogReader
 from reconciler.spark.checkpoint_clone import clone
@@ -74,12 +76,12 @@ def read(kafka: Kafka, topic: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
 
 
-def the_plan(kafka: Kafka, topic: str) -> tuple[Plan, Outside]:
-    """After five records at the source, three of which the mirror had not: on at 3 behind two records and a mark."""
+def the_plan(kafka: Kafka, topic: str, at: PartitionPlan) -> tuple[Plan, Outside]:
+    """A plan of one row, and what it is held against."""
     reader = KafkaLogReader({"bootstrap.servers": kafka.bootstrap}, timeout_s=10.0)
     there = f"a.{topic}"
     info = reader.describe([there])
-    at = replace(row(0, 5, 3, topic=topic), topic_id=info.topics[there].topic_id)
+    at = replace(at, topic_id=info.topics[there].topic_id)
     own = {"cluster_id": info.cluster_id, "bootstrap_servers": kafka.bootstrap, "expires_at": stamp(2 * NOW)}
     known = replace(plan(job(at)), **own)
     return known, Outside(reader, lambda _: pytest.fail("no store"), lambda: 0.0, lambda: NOW)
@@ -96,7 +98,8 @@ def test_a_query_with_named_sources_goes_on_in_its_copy_or_under_a_new_name(
     counts = Counts(spark, tmp_path / "checkpoint")
     counts.run(read(kafka, topic), "events")
     before = counts.found.copy()
-    known, world = the_plan(kafka, topic)
+    # Five records of the source are two and a mark at the destination.
+    known, world = the_plan(kafka, topic, row(0, 5, 3, topic=topic))
     assert describe(counts.home).offset_version == 2
     clone(counts.home, tmp_path / "copy", known, outside=world)
 
@@ -127,3 +130,46 @@ def test_spark_refuses_a_torn_copy(spark: Any, kafka: Kafka, topics: tuple[str, 
     (without_metadata / "metadata").unlink()
     with pytest.raises(Exception, match="MISSING_METADATA_FILE"):
         Counts(spark, without_metadata).run(read(kafka, topics[0]))
+
+
+def test_a_query_whose_progress_is_tracked_asynchronously_goes_on_from_the_entries_that_there_are(
+    spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path
+) -> None:
+    """Its logs have gaps. What lies behind the last entry is read again, as in any restart of such a query."""
+    there, out, home, copy = f"a.{topic_name}", f"{topic_name}-out", tmp_path / "checkpoint", tmp_path / "copy"
+    for name in (topic_name, there, out):
+        kafka.create(name)
+
+    def begin(topic: str, at: Path) -> Any:
+        frame = spark.readStream.format("kafka").options(**read(kafka, topic), maxOffsetsPerTrigger=1).load()
+        writer = frame.select("value").writeStream.format("kafka").option("topic", out)
+        writer = writer.options(asyncProgressTrackingEnabled=True, asyncProgressTrackingCheckpointIntervalMs=500)
+        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).option("checkpointLocation", str(at))
+        return writer.trigger(processingTime="0 seconds").start()
+
+    kafka.send(topic_name, [Sent(value=b"early")] * 3)
+    query, sent = begin(topic_name, home), 3
+
+    def numbers_are_missing() -> None:
+        nonlocal sent
+        assert query.exception() is None
+        kafka.send(topic_name, [Sent(value=b"%d" % (sent + n)) for n in range(2)])
+        sent += 2
+        assert (home / "metadata").exists()
+        assert describe(home).numbers_missing
+
+    Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(120), reraise=True)(numbers_are_missing)
+    query.processAllAvailable()
+    query.stop()
+
+    kafka.send(there, [Sent(value=b"%d" % n) for n in range(3, sent)])  # without the first three
+    (source,) = describe(home).sources
+    stored = source.start[topic_name, 0]
+    known, world = the_plan(kafka, topic_name, row(0, stored, max(0, stored - 3), topic=topic_name))
+    clone(home, copy, known, outside=world)
+    query = begin(there, copy)
+    query.processAllAvailable()
+    first = query.recentProgress[0]["sources"][0]
+    query.stop()
+    assert json.loads(first["startOffset"]) == {there: {"0": max(0, stored - 3)}}
+    assert describe(copy).sources[0].start[there, 0] <= sent - 3

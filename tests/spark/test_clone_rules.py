@@ -117,7 +117,8 @@ def test_an_end_that_is_not_proven_is_the_start(files: Files) -> None:
     files.planned(2, {"o": {0: 40, 1: 41}}, "19")
     unproven = row(0, 40, None, verdict=Verdict.UNRESOLVED, replay=None)
     ends = job(unproven, proven(1, 41, 9), name="end", store="checkpoint:/c?position=end")
-    cloned(files, known=plan(*PLAN.jobs, ends), job="clicks")
+    made = cloned(files, known=plan(*PLAN.jobs, ends), job="clicks")
+    assert (made.repeats_empty, made.repeated_at_most) == (False, 10)
     assert (new(files) / "offsets/2").read_text().endswith('\n{"a.o":{"0":3,"1":9}}\n19')
 
 
@@ -290,7 +291,7 @@ def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) 
     rows = [(r.partition, r.position, r.stored_offset, r.resume_offset) for r in known.jobs[0].partitions]
     assert rows == [(0, "start", 30, 3), (0, "end", 36, 3), (1, "start", 31, 4), (1, "end", 37, 4)]
     made = clone(below.path, new(below), known, config=config, outside=world)
-    assert made.repeats_empty is False, "its end was planned, if only as its start"
+    assert (made.repeats_empty, made.repeated_at_most) == (True, 12), "of the ends nothing was kept"
     assert read_checkpoint(str(new(below))).positions[0].end == {("a.o", 0): 3, ("a.o", 1): 4}
 
 
@@ -332,7 +333,12 @@ def test_the_end_that_recording_has_laid_aside_is_the_batchs_end_and_the_starts_
     keep(config, "clicks", (5, 6), (36, 37), aside=True)
     world = world_of(config, there)
     known = check_positions(config, config.jobs, world).plan
-    made = clone(below.path, new(below), known, config=config, outside=world)
-    assert read_checkpoint(made.new_path).positions[0].start == {("a.o", 0): 3, ("a.o", 1): 4}
-    assert read_checkpoint(made.new_path).positions[0].end == {("a.o", 0): 6, ("a.o", 1): 7}
-    assert check_positions(config, config.jobs, world).plan.jobs[0] == known.jobs[0], "anchors have changed"
+    of_starts = check(config, config.jobs, world).plan
+    for to, given in (("new", known), ("newer", of_starts)):
+        made = clone(below.path, below.path.with_name(to), given, config=config, outside=world)
+        assert read_checkpoint(made.new_path).positions[0].start == {("a.o", 0): 3, ("a.o", 1): 4}
+        assert read_checkpoint(made.new_path).positions[0].end == {("a.o", 0): 6, ("a.o", 1): 7}
+        assert (made.repeats_empty, made.repeated_at_most) == (False, 0)
+    assert check_positions(config, config.jobs, world).plan.jobs[0] == known.jobs[0], (
+        "nothing was moved in the anchor store"
+    )
