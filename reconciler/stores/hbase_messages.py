@@ -30,6 +30,7 @@ _READS = {
     "isolation.level": "read_uncommitted",
     "fetch.message.max.bytes": 16 * 1024 * 1024,
     "queued.min.messages": 1,
+    "fetch.wait.max.ms": 50,  # how long the brokers say nothing at a log's end
 }
 _NO_RECORD = frozenset(
     {

@@ -138,7 +138,7 @@ def last_values(world: World, topic: str) -> dict[bytes, bytes | None]:
     from confluent_kafka import TopicPartition as KafkaPartition
 
     settings = {"bootstrap.servers": world.cluster.bootstrap, "group.id": "unused", "enable.partition.eof": True}
-    with closing(Consumer({**settings, "isolation.level": "read_committed"})) as consumer:
+    with closing(Consumer({**settings, "isolation.level": "read_committed", "fetch.wait.max.ms": 50})) as consumer:
         consumer.assign([KafkaPartition(topic, 0, 0)])
         found = {}
         while (message := consumer.poll(30)).error() is None:
