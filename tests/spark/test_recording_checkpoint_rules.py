@@ -83,6 +83,16 @@ def test_a_batch_counts_from_its_commit_on_and_not_before(query: Query) -> None:
     assert query.row() == (20, 19, 0)
 
 
+def test_nobody_has_to_read_between_two_batches(query: Query) -> None:
+    for number in range(3):
+        query.plan(number, 10 * number + 10, 0)
+        query.run(number, last(10 * number + 9))
+        query.commit(number)
+    query.plan(3, 40, 0)
+    query.run(3, last(39))
+    assert query.row() == (30, 29, 0), "batch 3 is not committed"
+
+
 def test_an_end_behind_a_marker_has_the_record_before_it(query: Query) -> None:
     query.plan(0, 13, 0)
     query.run(0, last(9))
@@ -211,8 +221,9 @@ def test_a_report_names_offsets_as_text_or_as_json() -> None:
     assert found == Batch(5, {A: 3}, {A: 9, B: 4, TopicPartition("more", 0): 7})
 
 
-def test_of_two_sources_with_one_partition_the_one_behind_counts() -> None:
+@pytest.mark.parametrize("starts", [(9, 4), (4, 9)])
+def test_of_two_sources_with_one_partition_the_one_behind_counts(starts: tuple[int, int]) -> None:
     two = [
-        {"startOffset": f'{{"events":{{"0":{at}}}}}', "endOffset": f'{{"events":{{"0":{at + 5}}}}}'} for at in (9, 4)
+        {"startOffset": f'{{"events":{{"0":{at}}}}}', "endOffset": f'{{"events":{{"0":{at + 5}}}}}'} for at in starts
     ]
     assert reported(5, two) == Batch(5, {A: 4}, {A: 9})

@@ -246,6 +246,59 @@ def test_a_replay_of_old_batches_holds_the_row_where_it_was(job, topic_name):
     assert list(job.rows().values()) == [before]
 
 
+def test_a_job_that_goes_on_from_its_checkpoint_has_its_last_committed_batchs_anchors(job, topic_name):
+    """Two sources, one of them with transactions; then a batch whose commit never came, and its repetition."""
+    more = f"{topic_name}-more"
+    for topic in (topic_name, more):
+        job.kafka.create(topic, 2)
+    job.kafka.send(topic_name, records(0, 5), transaction=f"tx-{topic_name}")
+    job.kafka.send(more, records(1, 4))
+    anchors, job.address = job.address, f"checkpoint:{job.checkpoint}"
+    source = {"kafka.bootstrap.servers": job.kafka.bootstrap, "subscribe": more, "startingOffsets": "earliest"}
+    committed = {"kafka.isolation.level": "read_committed", "maxOffsetsPerTrigger": "100"}
+    second = job.spark.readStream.format("kafka").options(**source).load()
+
+    def run() -> dict[tuple[str, int], tuple[int, int | None, int | None]]:
+        job.run(prepare=lambda frame: frame.unionByName(second), options=committed, anchors=anchors, id="key")
+        return seen()
+
+    def seen() -> dict[tuple[str, int], tuple[int, int | None, int | None]]:
+        rows = open_store(job.address, anchors=anchors).read("clicks")
+        found = {(row.key.topic, row.key.partition): (row.stored, row.anchor_lag) for row in rows}
+        return {at: (stored.offset, stored.anchor.offset, lag) for at, (stored, lag) in found.items()}
+
+    first = run()
+    assert first == {
+        (topic_name, 0): (6, 4, 0),
+        (topic_name, 1): (0, None, 0),
+        (more, 0): (0, None, 0),
+        (more, 1): (4, 3, 0),
+    }
+    job.kafka.send(topic_name, records(0, 2, start=5), transaction=f"tx-{topic_name}")
+    job.kafka.send(more, records(0, 1))
+    second_time = run()
+    assert second_time == {**first, (topic_name, 0): (9, 7, 0), (more, 0): (1, 0, 0)}
+    job.forget_commit(max(number for number, _ in job.seen))
+    job.kafka.send(more, records(1, 1, start=4))
+    assert run() == {**second_time, (more, 1): (5, 4, 0)}
+
+
+def test_a_batch_that_was_not_committed_has_not_happened(job, topic_name):
+    job.kafka.create(topic_name, 2)
+    job.kafka.send(topic_name, [*records(0, 5), *records(1, 3)])
+    anchors, job.address = job.address, f"checkpoint:{job.checkpoint}"
+    job.run(anchors=anchors)
+    before = open_store(job.address, anchors=anchors).read("clicks")
+    job.kafka.send(topic_name, records(0, 2, start=5))
+    job.run(anchors=anchors)
+    # Nobody has read the store since: what was laid aside for batch 1 is there, and not believed.
+    job.forget_commit(1)
+    after = open_store(job.address, anchors=anchors).read("clicks")
+    assert [(r.key, r.stored.anchor, r.anchor_lag) for r in after] == [
+        (r.key, r.stored.anchor, r.anchor_lag) for r in before
+    ]
+
+
 def test_a_new_topic_is_described_when_it_appears(job, topic_name):
     job.kafka.create(topic_name)
     job.kafka.send(topic_name, records(0, 3))
