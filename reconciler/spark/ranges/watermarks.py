@@ -58,10 +58,9 @@ def _stable_ends(partitions: list[TopicPartition], client: Mapping[str, Any]) ->
 
     connection, doing = Connection(client, timeout_s=TIMEOUT_S, whose="job's"), "look up the last stable offsets"
     wanted = {KafkaPartition(at.topic, at.partition): OffsetSpec.latest() for at in partitions}
+    admin = connection.admin()  # held until the last answer: without it the answers would not come
     try:
-        futures = connection.admin().list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_S
-        )
+        futures = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_S)
         return {TopicPartition(at.topic, at.partition): future.result().offset for at, future in futures.items()}
     except KafkaException as error:
         failure = connection.failure(error, doing)
