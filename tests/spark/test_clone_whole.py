@@ -9,8 +9,9 @@ from typing import Any
 import fsspec
 import pytest
 from checkpoint_files import Files, cloned, log, moved_plan, new, outside, refused
+from fsspec.implementations.local import LocalFileSystem
 
-from reconciler.core.errors import Changed, ConfigError, Refused, Unreachable
+from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.spark import checkpoint_files
 from reconciler.spark.checkpoint_clone import MANIFEST, clone
 from reconciler.stores.checkpoint import read_checkpoint
@@ -124,6 +125,55 @@ def test_no_step_of_a_local_copy_shows_anything_at_the_new_path(files: Files, mo
     cloned(files)
     assert len(seen) > 5
     assert not any(seen)
+
+
+# ---------------------------------------------------------------- on another machine
+
+
+class Shared(LocalFileSystem):
+    """A file system of another machine, for all that is known of it."""
+
+    protocol = "shared"
+    cachable = False
+    before_move: Any = None
+
+    def mv(self, path1: str, path2: str, **more: Any) -> None:
+        if Shared.before_move is not None:
+            Shared.before_move(path2)
+        super().mv(path1, path2, **more)
+
+
+@pytest.fixture
+def shared(files: Files, monkeypatch: pytest.MonkeyPatch) -> str:
+    fsspec.register_implementation("shared", Shared, clobber=True)
+    monkeypatch.setattr(Shared, "before_move", None)
+    return f"shared://{new(files)}"
+
+
+def test_a_shared_file_system_renames_as_well_and_an_empty_folder_is_no_hindrance(files: Files, shared: str) -> None:
+    new(files).mkdir()
+    cloned(files, shared)
+    assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]
+    assert read_checkpoint(str(new(files))).committed
+
+
+def test_a_rename_whose_answer_is_lost_is_told(files: Files, shared: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_: str) -> None:
+        raise ConnectionResetError("reset")
+
+    monkeypatch.setattr(Shared, "before_move", lost)
+    with pytest.raises(OutcomeUnknown, match=r"Whether .* is there is not known"):
+        cloned(files, shared)
+
+
+def test_a_folder_that_appears_there_at_the_last_moment_stays_as_it_is(
+    files: Files, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shared, "before_move", lambda path: os.makedirs(path))
+    with pytest.raises(ConfigError, match="came to be while it was copied"):
+        cloned(files, shared)
+    assert os.listdir(new(files)) == []
+    assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]
 
 
 # ---------------------------------------------------------------- where nothing can be renamed
