@@ -53,7 +53,8 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
     ``connector_jars``.
     """
     settings: dict[str, Any] = dict(getattr(builder, "_options", {}))
-    if settings.get("spark.remote") or os.environ.get("SPARK_REMOTE"):
+    remote = str(settings.get("spark.remote") or os.environ.get("SPARK_REMOTE") or "")
+    if remote and not remote.startswith("local"):  # remote("local") starts its server here, with the builder's settings
         raise ConfigError(
             "A Spark Connect session has its server's jars; none can be added from here.",
             hint="Have the connector installed in the server, and leave with_kafka() out.",

@@ -94,3 +94,7 @@ def test_a_cache_of_another_version_is_refused(monkeypatch):
 def test_a_connect_session_is_refused():
     with pytest.raises(ConfigError, match="Spark Connect"):
         connector.with_kafka(Builder(spark_remote="sc://localhost"))
+
+
+def test_a_connect_session_whose_server_starts_here_gets_jars():
+    assert "spark.jars" in connector.with_kafka(Builder(spark_remote="local[2]"))._options
