@@ -111,12 +111,14 @@ class Row:
 class Change:
     """Put ``new`` at ``key`` if the row's version is still ``expected`` (None: there is no row yet).
 
-    ``new`` None deletes the row (a rollback of a row that ``apply`` created).
+    ``new`` None deletes the row (a rollback of a row that ``apply`` created). ``found_from`` is the stored offset that
+    a correction was found from, for layouts that carry something over from it.
     """
 
     key: TopicPartition
     expected: str | None
     new: StoredOffset | None
+    found_from: StoredOffset | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,11 @@ class Intended:
     new: StoredOffset
     speaks: Row | None
 
+    @property
+    def change(self) -> Change:
+        found_from = self.speaks.stored if self.speaks else None
+        return Change(self.key, self.now.version if self.now else None, self.new, found_from=found_from)
+
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
@@ -291,7 +296,7 @@ def _snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> Non
 
 
 def _write_job(change: JobChanges, store: OffsetStore, outside: Outside, *, any_written: bool) -> None:
-    changes = [Change(item.key, item.now.version if item.now else None, item.new) for item in change.intended]
+    changes = [item.change for item in change.intended]
     put(store, change.job, changes, "apply", outside.now_ms(), any_written=any_written)
     confirm(store, change.job, {item.key: item.new for item in change.intended})
 

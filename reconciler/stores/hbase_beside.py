@@ -276,7 +276,7 @@ class BesideStore:
         cells: dict[TopicPartition, Mapping[bytes, bytes]] = {key: {} for key, new in stored.items() if new is None}
         cells |= {change.key: back for change in changes if (back := _put_back(change)) is not None}
         wanted = [
-            Wanted(change.key, new, before[change.key].cells, getattr(change, "found_from", None))
+            Wanted(change.key, new, before[change.key].cells, change.found_from)
             for change in changes
             if change.key not in cells and (new := stored[change.key]) is not None
         ]

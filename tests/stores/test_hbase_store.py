@@ -266,11 +266,9 @@ def test_a_store_without_groups_may_be_kept_for_one(tables: Tables):
 def test_the_largest_event_time_may_come_from_the_row_that_was_found_from(tables: Tables):
     from reconciler.core.anchors import Anchor as A
 
-    class Found(Change):
-        found_from = StoredOffset(5065, A(timestamp_ms=NOW, names=Names.MAX_TIME))
-
+    found_from = StoredOffset(5065, A(timestamp_ms=NOW, names=Names.MAX_TIME))
     store = tables.made("cdap-logsaver&prefix=100")
-    store.write("g", [Found(KEY, None, StoredOffset(100, OURS))], reason="apply", now_ms=NOW)
+    store.write("g", [Change(KEY, None, StoredOffset(100, OURS), found_from=found_from)], reason="apply", now_ms=NOW)
     row = tables.table("cdap-logsaver&prefix=100").row(b"\0\0\0devents\0\0\0\0")
     assert row == {b"d:nextOffset": longs(100), b"d:maxEventTime": longs(NOW)}
 
