@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ from certificates import Certificates, make_certificates
 
 from reconciler.core.errors import Unreachable
 from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.ports import free_ports
 
 USER = "clicks-job"
 _HOST = "127.0.0.1"
@@ -161,7 +161,7 @@ def secured_broker(folder: Path, jars: Path) -> Secured:
     """Start it below ``folder``; stopping ``cluster`` is the caller's."""
     certificates = make_certificates(folder, _secret())
     for attempts_left in reversed(range(_ATTEMPTS)):
-        sasl, tls = _free_ports()
+        sasl, tls = free_ports(2)
         doors = {"SASL_SSL": sasl, "SSL": tls}
         home = folder / f"broker-{attempts_left}"
         cluster = KafkaCluster("secured", home, jars, properties=_settings(certificates), listeners=doors)
@@ -192,10 +192,3 @@ def _settings(certificates: Certificates) -> dict[str, str]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(certificates.authority),
     }
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind((_HOST, 0))
-        return one.getsockname()[1], other.getsockname()[1]

@@ -134,7 +134,8 @@ class World:
         from confluent_kafka import TopicPartition as KafkaPartition
 
         settings = {"bootstrap.servers": self.cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False}
-        consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.partition.eof": True})
+        at_once = {"fetch.wait.max.ms": 10}  # a broker keeps an answer back for half a second, at the log's end
+        consumer = Consumer({**settings, **at_once, "auto.offset.reset": "earliest", "enable.partition.eof": True})
         try:
             consumer.assign([KafkaPartition(topic or self.there, partition, 0)])
             found = []
