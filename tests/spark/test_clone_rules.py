@@ -318,6 +318,9 @@ def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: F
     def ends(known: Plan, to: str) -> object:
         made = clone(below.path, below.path.with_name(to), known, job="clicks", config=config, outside=world)
         assert not made.repeats_empty
+        copied = replace(start, store=f"checkpoint:{made.new_path}")
+        rows = check(replace(config, jobs=(copied,)), [copied], world).plan.jobs[0].partitions
+        assert [row.verdict for row in rows] == [Verdict.MATCH] * 2, "the anchors are those of the copy's starts"
         return read_checkpoint(made.new_path).positions[0].end
 
     right = {("a.o", 0): 6, ("a.o", 1): 7}
