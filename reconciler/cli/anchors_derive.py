@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, Refused
 from reconciler.layouts.lines import AnchorLine
 from reconciler.operations.config import Job
 
@@ -51,7 +51,7 @@ def derived(jobs: Sequence[Job], options: argparse.Namespace) -> list[AnchorLine
     (job,), columns = jobs, Columns.named(pairs("column", options.column))
     if columns.batch is None and not options.whole:
         _require_whole(options)
-    with _session(pairs("conf", options.conf)) as spark:
+    with _session(pairs("conf", options.conf)) as spark, _told():
         output = _read(spark, options)
         lines = derive(
             output,
@@ -106,16 +106,33 @@ def _require_whole(options: argparse.Namespace) -> None:
 
 
 def _read(spark: Any, options: argparse.Namespace) -> Any:
-    from pyspark.errors import AnalysisException
+    if options.format == "table":
+        return spark.table(options.output)
+    reader = spark.read.format(options.format).options(**pairs("option", options.option))
+    return reader.load(options.output) if options.output is not None else reader.load()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What Spark says of the output, as a sentence."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import AnalysisException, PySparkException
 
     try:
-        if options.format == "table":
-            return spark.table(options.output)
-        reader = spark.read.format(options.format).options(**pairs("option", options.option))
-        return reader.load(options.output) if options.output is not None else reader.load()
+        yield
     except AnalysisException as error:
-        said = str(error).splitlines()[0]
-        raise ConfigError(f"The output cannot be read: {said}", hint="Correct --from, --format or --option.") from error
+        raise ConfigError(
+            f"The output cannot be read: {_first_line(error)}", hint="Correct --from, --format or --option."
+        ) from error
+    except (PySparkException, Py4JError) as error:
+        raise Refused(
+            f"Spark could not read the output: {_first_line(getattr(error, 'java_exception', None) or error)}",
+            hint="See that what it lives in can be reached from here, and that --conf brings the packages it needs.",
+        ) from error
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or ["it did not say why."])[0]
 
 
 @contextmanager

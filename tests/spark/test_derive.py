@@ -154,6 +154,27 @@ def test_the_command_prints_lines_or_fills_the_jobs_store(
     assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 2
 
 
+def test_a_table_that_spark_reaches_by_jdbc(
+    config: Path, spark: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    table = {"url": f"jdbc:derby:memory:{tmp_path.name};create=true", "dbtable": "RESULTS"}
+    written = spark.createDataFrame([*rows("events", 0, range(4), 1), *rows("events", 0, range(4, 6), 2)], SCHEMA)
+    named = written.selectExpr(
+        "topic AS SRC", "partition AS PART", "CAST(offset AS DECIMAL(20,0)) AS POS", "event", "run"
+    )
+    named.write.format("jdbc").options(**table, createTableColumnTypes="SRC VARCHAR(64)").save()
+    command = ["anchors", "derive", "-c", str(config), "--format", "jdbc"]
+    for name, value in table.items():
+        command += ["--option", f"{name}={value}"]
+    for name, column in {"topic": "SRC", "partition": "PART", "offset": "POS", "id": "event", "batch": "run"}.items():
+        command += ["--column", f"{name}={column}"]
+    assert main(command) == 0
+    (line,) = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    assert (line["stored_offset"], line["anchor"]["offset"]) == (4, 3)
+    assert main([part.replace("RESULTS", "NOTHING") for part in command]) == 6
+    assert "Spark could not read the output" in capsys.readouterr().err
+
+
 def test_an_output_that_may_have_been_cut_off_needs_a_word(
     output: Path, config: Path, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
