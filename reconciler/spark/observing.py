@@ -143,12 +143,12 @@ class Observer:
         return frame.observe(name, _observed(frame, places, self._fields(frame, own, types)))
 
     def settle(self, query: Any) -> None:
-        """Store what the query reported last, now: before a program ends, for its listener may not have heard yet.
+        """Store what the query has reported, now: before a program ends, for its listener may not have heard yet.
 
         Raises what kept it from being stored.
         """
-        if query.lastProgress is not None:
-            self._hear(query.lastProgress)
+        for progress in query.recentProgress:  # the last one may be of a trigger that found nothing to do
+            self._hear(progress)
         if self.trouble is not None:
             raise self.trouble
 

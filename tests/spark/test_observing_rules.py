@@ -27,6 +27,13 @@ def describe(topics: Iterable[str]) -> ClusterInfo:
     return ClusterInfo("here", {name: TopicInfo(name, "id", (0,)) for name in topics})
 
 
+class Query:
+    """What a query says of its last batches."""
+
+    def __init__(self, *reports: dict[str, Any]) -> None:
+        self.recentProgress = list(reports)
+
+
 @pytest.fixture
 def store(request: pytest.FixtureRequest) -> MemoryStore:
     return MemoryStore(request.node.nodeid)
@@ -71,6 +78,14 @@ def test_a_report_that_comes_twice_or_late_changes_nothing(store: MemoryStore, t
     assert store.read(GROUP) == before
 
 
+def test_what_the_listener_has_not_heard_is_settled_at_the_end(store: MemoryStore, tmp_path: Path) -> None:
+    mine = observer(store, tmp_path)
+    mine._hear(report(0, 0, 10))
+    idle = {**report(2, 20, 20), "observedMetrics": {}}
+    mine.settle(Query(report(0, 0, 10), report(1, 10, 20), idle))
+    assert stored(store).offset == 20
+
+
 def test_a_new_run_may_begin_with_an_earlier_batch(store: MemoryStore, tmp_path: Path) -> None:
     """A checkpoint that was put back to an earlier state: what is reported is where the query is."""
     mine = observer(store, tmp_path)
@@ -103,7 +118,7 @@ def test_what_could_not_be_stored_is_told_and_the_next_report_makes_it_good(
         mine._hear(report(0, 0, 10))
     assert "batch 0 of group clicks is not stored: The store is away." in caplog.text
     with pytest.raises(Unreachable):
-        mine.settle(type("Query", (), {"lastProgress": None}))
+        mine.settle(Query())
     mine._hear(report(1, 10, 20))
     assert (stored(store).offset, mine.trouble) == (20, None)
 
