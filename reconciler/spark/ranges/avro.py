@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,8 +64,12 @@ def decoded(
     from pyspark.sql import functions as f
 
     parsed = _parsed(schema)
-    decode = f.udf(partial(_decode, json.dumps(parsed), frame_bytes, broken), spark_type(parsed))
-    return frame.withColumn(into, decode(f.col(column)))
+    text, kind = json.dumps(parsed), spark_type(parsed)
+
+    def decode(data):  # type: ignore[no-untyped-def]  # hints would say which kind of function Spark shall take it for
+        return _decode(text, frame_bytes, broken, data)
+
+    return frame.withColumn(into, f.udf(decode, kind)(f.col(column)))
 
 
 def spark_type(schema: Any) -> str:
