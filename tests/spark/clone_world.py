@@ -24,7 +24,7 @@ from tenacity import Retrying, stop_after_delay, stop_any, wait_fixed
 ROOT = Path(__file__).parents[2]
 DELETED = 50
 """Records of each partition that the source had deleted before: numbers differ by as many at the destination."""
-PATIENCE_S = 240
+PATIENCE_S = 600
 Home = tuple[str, str, Path, str | None]
 """A query, its provider of state, its folder, and where in its first batch it stays for ever."""
 

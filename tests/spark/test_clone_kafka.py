@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,22 @@ def topics(kafka: Kafka, topic_name: str) -> tuple[str, str]:
         kafka.create(name)
     kafka.send(topic_name, [Sent(value=b"early")] * 3 + [Sent(value=b"x"), Sent(value=b"y")])
     kafka.send(there, [Sent(value=b"x"), Sent(value=b"y")], transaction=topic_name)
+    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(60)):  # the mark is written after the answer
+        with attempt:
+            assert kafka.end(there, 0) == 3
     kafka.send(there, [Sent(value=b"y"), Sent(value=b"z")])
     return topic_name, there
 
 
 def read(kafka: Kafka, topic: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+
+
+def written(spark: Any, kafka: Kafka, topic: str, begin: int) -> list[bytes]:
+    """What a topic has from an offset on."""
+    options = read(kafka, topic) | {"startingOffsets": json.dumps({topic: {"0": begin}})}
+    values = spark.read.format("kafka").options(**options).load().orderBy("offset").collect()
+    return [bytes(each["value"]) for each in values]
 
 
 def the_plan(kafka: Kafka, topic: str, at: PartitionPlan) -> tuple[Plan, Outside]:
@@ -167,9 +177,45 @@ def test_a_query_whose_progress_is_tracked_asynchronously_goes_on_from_the_entri
     stored = source.start[topic_name, 0]
     known, world = the_plan(kafka, topic_name, row(0, stored, max(0, stored - 3), topic=topic_name))
     clone(home, copy, known, outside=world)
+    end = kafka.end(out, 0)
     query = begin(there, copy)
     query.processAllAvailable()
-    first = query.recentProgress[0]["sources"][0]
     query.stop()
-    assert json.loads(first["startOffset"]) == {there: {"0": max(0, stored - 3)}}
-    assert describe(copy).sources[0].start[there, 0] <= sent - 3
+    assert written(spark, kafka, out, end) == [b"%d" % n for n in range(max(3, stored), sent)]
+
+
+def test_a_query_in_real_time_mode_leaves_the_same_files_and_goes_on(
+    spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path
+) -> None:
+    there, out, home, copy = f"a.{topic_name}", f"{topic_name}-out", tmp_path / "checkpoint", tmp_path / "copy"
+    for name in (topic_name, there, out):
+        kafka.create(name)
+
+    def begin(topic: str, at: Path) -> Any:
+        frame = spark.readStream.format("kafka").options(**read(kafka, topic)).load()
+        writer = frame.select("value").writeStream.format("kafka").option("topic", out).outputMode("update")
+        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).option("checkpointLocation", str(at))
+        return writer.trigger(realTime="1 second").start()
+
+    def await_true(query: Any, is_so: Callable[[], bool]) -> None:
+        for attempt in Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(120), reraise=True):
+            with attempt:
+                assert query.exception() is None
+                assert is_so()
+
+    kafka.send(topic_name, [Sent(value=b"early")] * 5)
+    spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000")
+    query = begin(topic_name, home)
+    await_true(query, lambda: (home / "commits/1").exists())
+    query.stop()
+    found, end = describe(home), kafka.end(out, 0)
+    assert (found.numbers_missing, found.offset_version) == (False, 1)
+
+    kafka.send(there, [Sent(value=b"%d" % n) for n in range(10)])
+    known, world = the_plan(kafka, topic_name, row(0, found.sources[0].start[topic_name, 0], 2, topic=topic_name))
+    clone(home, copy, known, outside=world)
+    query = begin(there, copy)
+    await_true(query, lambda: kafka.end(out, 0) >= end + 8)
+    query.stop()
+    spark.conf.unset("spark.sql.streaming.realTimeMode.minBatchDuration")
+    assert written(spark, kafka, out, end)[:8] == [b"%d" % n for n in range(2, 10)]
