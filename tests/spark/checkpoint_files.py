@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -171,3 +173,18 @@ def refused(files: Files, error: type[Exception], match: str, **more: Any) -> No
     with pytest.raises(error, match=match):
         cloned(files, **more)
     assert only_the_original(files, before)
+
+
+def command(*arguments: object) -> int:
+    """``reconciler ARGUMENTS`` in this process; what it does to the process's logging is undone."""
+    from reconciler.cli.main import main
+
+    root, own, collector = logging.getLogger(), logging.getLogger("reconciler"), gc.get_threshold()
+    handlers, levels = root.handlers[:], (root.level, own.level)
+    try:
+        return main([str(argument) for argument in arguments])
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])
+        gc.set_threshold(*collector)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -110,21 +108,6 @@ def kill(child: Any) -> None:
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait(30)
-
-
-def command(*arguments: object) -> int:
-    """``reconciler ARGUMENTS`` in this process; what it does to the process's logging is undone."""
-    from reconciler.cli.main import main
-
-    root, own, collector = logging.getLogger(), logging.getLogger("reconciler"), gc.get_threshold()
-    handlers, levels = root.handlers[:], (root.level, own.level)
-    try:
-        return main([str(argument) for argument in arguments])
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])
-        gc.set_threshold(*collector)
 
 
 def await_files(child: Any, folder: Path, names: Sequence[str]) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_files import PLANNED, QUERY, Files, job, log, outside, plan, row
-from clone_world import command
+from checkpoint_files import PLANNED, QUERY, Files, command, job, log, outside, plan, row
 
 from reconciler.core.verdicts import Verdict
 from reconciler.operations.check import stamp

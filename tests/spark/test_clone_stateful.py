@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clone_world import Destination, Source, await_files, command, kill, last_words, running
+from checkpoint_files import command
+from clone_world import Destination, Source, await_files, kill, last_words, running
 from stateful_queries import PROVIDERS, QUERIES, batches, result, start
 
 from reconciler.spark.checkpoint_show import describe
