@@ -1,0 +1,113 @@
+"""A stateful job with another PySpark, in an environment of its own: failed over with its state, and handed over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BASE_MS, Kafka, Sent
+from environments import python_with
+
+from reconciler import artifacts
+
+pytestmark = pytest.mark.system
+
+OURS = ("confluent-kafka>=2.12,<3", "happybase>=1.2,<2", "tenacity>=9,<10", "prometheus-client", "fsspec")
+CONNECTORS: dict[str, str | None] = {"4.3.0": "4.2.0"}
+"""The connector's version, where another one than PySpark's: there is none for 4.3.0, and 4.2.0's works with it."""
+
+JOB = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from reconciler.cli.main import main
+from reconciler.spark import handoff
+from reconciler.spark.observing import observing
+from reconciler.spark.session import with_kafka
+
+place, source, destination, topic, jars = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]")
+settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1"}
+for name, value in settings.items():
+    builder = builder.config(name, value)
+spark = (builder.config("spark.jars", jars) if jars else with_kafka(builder, print)).getOrCreate()
+checkpoint, copy, plan, config = (f"{place}/{name}" for name in ("checkpoint", "copy", "plan.json", "reconciler.toml"))
+Path(config).write_text(f'''
+[source]
+alias = "a"
+[destination]
+bootstrap_servers = "{destination}"
+[anchors]
+store = "sqlite:///{place}/anchors.db"
+[[jobs]]
+name = "clicks"
+group = "clicks"
+topics = ["{topic}"]
+store = "checkpoint:{checkpoint}"
+''')
+counts, read = {}, []
+
+def run(options, home, watch=lambda frame: frame, settle=lambda query: None, new=False):
+    frame = watch(spark.readStream.format("kafka").options(**options).load()).selectExpr("CAST(value AS STRING) AS v")
+    if new:
+        writer = frame.writeStream.foreachBatch(lambda batch, n: read.extend(row.v for row in batch.collect()))
+    else:
+        keep = lambda batch, n: counts.update({row["v"]: row["count"] for row in batch.collect()})
+        writer = frame.groupBy("v").count().writeStream.outputMode("update").foreachBatch(keep)
+    query = writer.option("checkpointLocation", home).trigger(availableNow=True).start()
+    query.awaitTermination()
+    settle(query)
+
+anchors = observing(spark, store=f"checkpoint:{checkpoint}", anchors=f"sqlite:///{place}/anchors.db", group="clicks",
+                    bootstrap_servers=source)
+first = {"kafka.bootstrap.servers": source, "subscribe": topic, "startingOffsets": "earliest",
+         "maxOffsetsPerTrigger": "4"}
+run(first, checkpoint, lambda frame: anchors.watch(frame, [topic]), anchors.settle)
+anchors.close()
+assert main(["plan", "-c", config, "-o", plan]) == 0
+assert main(["checkpoint", "clone", checkpoint, copy, "--plan", plan, "-c", config]) == 0
+run({"kafka.bootstrap.servers": destination, "subscribe": f"a.{topic}"}, copy)
+run(handoff.read_stream_options(plan), f"{place}/new", new=True)
+verdict = json.loads(Path(plan).read_text())["jobs"][0]["verdict"]
+Path(place, "result.json").write_text(json.dumps({"counts": counts, "read": sorted(read), "verdict": verdict}))
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize("version", CONNECTORS)
+def test_a_stateful_job_fails_over_with_another_pyspark(
+    version: str, clusters: Any, topic_name: str, tmp_path: Path
+) -> None:
+    python = python_with(f"pyspark-{version}", f"pyspark=={version}", *OURS)
+    connector = CONNECTORS[version]
+    jars = artifacts.spark_kafka_connector(print) if connector else []
+    if connector and not any(connector in jar.name for jar in jars):
+        pytest.skip(f"the tests' own PySpark has another connector than {connector}")
+    source, destination = Kafka(clusters.source.bootstrap), Kafka(clusters.destination.bootstrap)
+    source.create(topic_name)
+    destination.create(f"a.{topic_name}")
+    before = [Sent(0, b"k", b"v%d" % (n % 3), BASE_MS + n) for n in range(6)]
+    after = [Sent(0, b"k", b"v%d" % (n % 3), BASE_MS + n) for n in range(6, 10)]
+    source.send(topic_name, before)
+    destination.send(f"a.{topic_name}", [Sent(0, b"k", b"older", BASE_MS - 5 + n) for n in range(5)])
+    destination.send(f"a.{topic_name}", [*before, *after])
+
+    addresses = (source.bootstrap, destination.bootstrap, topic_name)
+    done = subprocess.run(
+        [str(python), "-c", JOB, str(tmp_path), *addresses, ",".join(map(str, jars))],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["verdict"] == "moved"
+    assert result["counts"] == {"v0": 4, "v1": 3, "v2": 3}, "as without a failover"
+    assert result["read"] == ["v0", "v0", "v1", "v2"], "the records after the anchor, and no other"
