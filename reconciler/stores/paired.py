@@ -250,7 +250,12 @@ class PairedStore:
         return steps, lost
 
     def _finish_found(self, group: str, state: _State) -> bool:
-        """Finish what another process could not. A reader who may not write anchors reads the rows all the same."""
+        """Finish what another process could not. A reader who may not write anchors reads the rows all the same.
+
+        Of a store that is only read, what lies aside is not a write that was cut off: who laid it there takes it up.
+        """
+        if not self._bare.capabilities.writable:
+            return False
         asides = {key: kept.aside.stored for key, kept in state.kept.items() if kept.aside is not None}
         own = {row.key for row in state.own}
         goals = {row.key: goal for row in state.own if (goal := unfinished(row, state.kept_for(row.key))) is not None}

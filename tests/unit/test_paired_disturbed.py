@@ -10,7 +10,7 @@ from pairs import GROUP, KEY, NOW, OTHER, Pair, made_for, named
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
-from reconciler.ports import Change, Row
+from reconciler.ports import Capabilities, Change, Row
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired import PairedStore
 
@@ -134,6 +134,21 @@ def test_a_reader_that_may_not_write_reads_what_was_killed_all_the_same(both: Pa
 
     (row,) = both.another(Faults(at=1, before=refuse)).read(GROUP)
     assert named(row.stored) == (30, (29, "b"))
+
+
+def test_what_lies_aside_of_a_store_that_is_only_read_is_believed_and_left_to_who_laid_it_there(
+    both: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint's batch has begun: where it ends is known, and it may never be committed."""
+    both.job_stores(50)
+    both.keep(made_for(50))
+    with pytest.raises(Killed):
+        both.write(made_for(60), both.another(Faults(at=2, after=die)))
+    monkeypatch.setattr(BareStore, "capabilities", Capabilities(keeps_anchors=False, writable=False))
+    assert both.believed() == (60, (59, "a"))
+    both.job_stores(50)
+    assert both.believed() == (50, (49, "a"))
+    assert both.left_aside
 
 
 def test_a_write_that_nothing_disturbs_leaves_nothing_aside(both: Pair) -> None:
