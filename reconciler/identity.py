@@ -12,6 +12,7 @@ import logging
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.core.anchors import Identity, IdOrder, Record, record_timestamp
@@ -28,6 +29,16 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 Steps = tuple[str | int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SpecifiedIdentity(Identity):
+    """An Identity that goes to another process (pickled) as the settings it was made from, and is made anew there."""
+
+    settings: tuple[str, str, str, str] = ("record", "none", "opaque", "ms")
+
+    def __reduce__(self) -> tuple[Callable[..., Identity], tuple[str, ...]]:
+        return identity_from_spec, self.settings
+
+
 def identity_from_spec(
     timestamp: str = "record", id: str = "none", id_order: str = "opaque", unit: str = "ms"
 ) -> Identity:
@@ -36,11 +47,12 @@ def identity_from_spec(
         raise ConfigError(f'id_order = "{id_order}" is not known: use "opaque" or "increasing".')
     if unit not in UNITS_PER_MS:
         raise ConfigError(f'unit = "{unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.')
-    return Identity(
+    return SpecifiedIdentity(
         timestamp_of=_timestamp_function(timestamp, unit),
         id_of=_id_function(id),
         id_order=IdOrder(id_order),
         record_time=timestamp == "record",
+        settings=(timestamp, id, id_order, unit),
     )
 
 

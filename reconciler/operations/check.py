@@ -1,7 +1,7 @@
 """Check jobs: ask every destination partition about its stored offset, and make a plan of what was found.
 
 Three passes, each one engine run over all jobs and topics: every partition by its own anchor; the topics whose
-partitions do not correspond, by time; the offsets that a person set.
+partitions do not correspond, by time; the offsets that a person set. Where that engine runs is the caller's choice.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol, TypeVar
 
 from reconciler import __version__, engine
 from reconciler.core.errors import Changed, ConfigError
@@ -19,12 +20,11 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import place, reconcile
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import EngineSettings, Inquiry, Progress, run
+from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.operations.config import Config, Job, SearchSettings
 from reconciler.operations.gather import GatheredJob, Place, StoreOpener, gather, question_of, source_cluster
 from reconciler.operations.repartition import (
     IN_ITS_PLACE,
-    Span,
     all_in_place,
     beyond,
     earlier_of,
@@ -44,6 +44,24 @@ MOST_PAIRS = 64
 
 Key = tuple[str, TopicPartition]
 Found = engine.Found[Finding]
+K = TypeVar("K")
+
+
+class Engine(Protocol):
+    """Runs every search to its finding: ``engine.run``, or one that has other machines do so.
+
+    An inquiry's ``start`` is a module's function with its arguments, so it can be sent to another process.
+    """
+
+    def __call__(
+        self,
+        reader: LogReader,
+        inquiries: Mapping[K, Inquiry[Finding]],
+        /,
+        *,
+        clock: Callable[[], float],
+        settings: EngineSettings | None = None,
+    ) -> Outcome[K, Finding]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +82,7 @@ class Outside:
     now_ms: Callable[[], int]
     on_progress: Callable[[Progress], None] | None = None
     on_probes: Callable[[Mapping[str, int]], None] | None = None
+    run: Engine = engine.run
 
     def patient(self, settings: SearchSettings) -> LogReader:
         """The destination, asked again while it is away and the search's deadline has not passed."""
@@ -87,14 +106,10 @@ class _Check:
     settings: EngineSettings
     questions: Mapping[Key, Question]
 
-    def ask(self, keys: Sequence[Key], start: Callable[[Question, Key], Search[Finding]]) -> dict[Key, Found]:
-        """One engine run; ``start`` begins a place's search."""
-
-        def inquiry(key: Key) -> Inquiry[Finding]:
-            return Inquiry(key[1], lambda: start(self.questions[key], key))
-
-        inquiries = {key: inquiry(key) for key in keys}
-        outcome = run(self.outside.reader, inquiries, clock=self.outside.monotonic, settings=self.settings)
+    def ask(self, starts: Mapping[Key, Callable[[], Search[Finding]]]) -> dict[Key, Found]:
+        """One engine run; each of ``starts`` begins a place's search."""
+        inquiries = {key: Inquiry(key[1], start) for key, start in starts.items()}
+        outcome = self.outside.run(self.outside.reader, inquiries, clock=self.outside.monotonic, settings=self.settings)
         if self.outside.on_probes:
             self.outside.on_probes(outcome.probes)
         return dict(outcome.found)
@@ -167,9 +182,8 @@ def _limits(config: Config, partitions: int) -> Limits:
 def _ask_all(checking: _Check, gathered: Sequence[GatheredJob]) -> dict[Key, Found]:
     topics = [[at for at in job.places if at.source.topic == topic] for job in gathered for topic in job.job.topics]
     kept = [places for places in topics if not _has_fewer(places)]
-    found = checking.ask(
-        [at.key for places in kept for at in places if at.exists], lambda question, _: reconcile(question)
-    )
+    keys = [at.key for places in kept for at in places if at.exists]
+    found = checking.ask({key: partial(reconcile, checking.questions[key]) for key in keys})
     spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
     doubtful = [places for places in kept if _may_be_spread(checking, places, found)]
     proven = [places for places in doubtful if _is_found_elsewhere(checking, places, found)]
@@ -230,13 +244,13 @@ def _is_found_elsewhere(checking: _Check, places: Sequence[Place], found: Mappin
         number: Inquiry(other.destination, partial(reconcile, checking.questions[at.key]))
         for number, (at, other) in enumerate(pairs)
     }
-    outcome = run(checking.reader, inquiries, clock=checking.outside.monotonic, settings=checking.settings)
+    outcome = engine.run(checking.reader, inquiries, clock=checking.outside.monotonic, settings=checking.settings)
     return any(answer.finding.verdict in IN_ITS_PLACE for answer in outcome.found.values())
 
 
 def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:
     """Remap topics whose partitions do not correspond to the stored ones."""
-    spans: dict[Key, tuple[Span, int]] = {}
+    starts: dict[Key, Callable[[], Search[Finding]]] = {}
     found: dict[Key, Found] = {}
     for places in topics:
         span = span_of({at.destination.partition: at.origin for at in places})
@@ -246,19 +260,16 @@ def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Ke
             found.update(dict.fromkeys(keys, engine.Found(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)))
         else:
             lag = max((checking.questions[key].anchor_lag for key in keys), default=0)
-            spans.update(dict.fromkeys(keys, (span, lag)))
-
-    def start(question: Question, key: Key) -> Search[Finding]:
-        span, lag = spans[key]
-        return remap(replace(question, anchor_lag=lag), span.earliest_ms, span.latest_ms)
-
-    found.update(checking.ask(list(spans), start))
+            for key in keys:
+                question = replace(checking.questions[key], anchor_lag=lag)
+                starts[key] = partial(remap, question, span.earliest_ms, span.latest_ms)
+    found.update(checking.ask(starts))
     return found
 
 
 def _ask_by_hand(checking: _Check, by_hand: ByHand, places: Sequence[Place]) -> dict[Key, Found]:
     offsets = {at.key: offset for at in places for offset in _offsets_for(by_hand, at) if at.exists}
-    found = checking.ask(list(offsets), lambda question, key: place(question, offsets[key]))
+    found = checking.ask({key: partial(place, checking.questions[key], offset) for key, offset in offsets.items()})
     for (_, tp), answer in found.items():
         if answer.finding.resume_offset is None:
             raise ConfigError(f"--set {tp.topic}:{tp.partition}: {answer.finding.detail}.", hint="Choose one inside.")
