@@ -142,48 +142,6 @@ def test_spark_refuses_a_torn_copy(spark: Any, kafka: Kafka, topics: tuple[str, 
         Counts(spark, without_metadata).run(read(kafka, topics[0]))
 
 
-def test_a_query_whose_progress_is_tracked_asynchronously_goes_on_from_the_entries_that_there_are(
-    spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path
-) -> None:
-    """Its logs have gaps. What lies behind the last entry is read again, as in any restart of such a query."""
-    there, out, home, copy = f"a.{topic_name}", f"{topic_name}-out", tmp_path / "checkpoint", tmp_path / "copy"
-    for name in (topic_name, there, out):
-        kafka.create(name)
-
-    def begin(topic: str, at: Path) -> Any:
-        frame = spark.readStream.format("kafka").options(**read(kafka, topic), maxOffsetsPerTrigger=1).load()
-        writer = frame.select("value").writeStream.format("kafka").option("topic", out)
-        writer = writer.options(asyncProgressTrackingEnabled=True, asyncProgressTrackingCheckpointIntervalMs=500)
-        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).option("checkpointLocation", str(at))
-        return writer.trigger(processingTime="0 seconds").start()
-
-    kafka.send(topic_name, [Sent(value=b"early")] * 3)
-    query, sent = begin(topic_name, home), 3
-
-    def numbers_are_missing() -> None:
-        nonlocal sent
-        assert query.exception() is None
-        kafka.send(topic_name, [Sent(value=b"%d" % (sent + n)) for n in range(2)])
-        sent += 2
-        assert (home / "metadata").exists()
-        assert describe(home).numbers_missing
-
-    Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(120), reraise=True)(numbers_are_missing)
-    query.processAllAvailable()
-    query.stop()
-
-    kafka.send(there, [Sent(value=b"%d" % n) for n in range(3, sent)])  # without the first three
-    (source,) = describe(home).sources
-    stored = source.start[topic_name, 0]
-    known, world = the_plan(kafka, topic_name, row(0, stored, max(0, stored - 3), topic=topic_name))
-    clone(home, copy, known, outside=world)
-    end = kafka.end(out, 0)
-    query = begin(there, copy)
-    query.processAllAvailable()
-    query.stop()
-    assert written(spark, kafka, out, end) == [b"%d" % n for n in range(max(3, stored), sent)]
-
-
 def test_a_query_in_real_time_mode_leaves_the_same_files_and_goes_on(
     spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """Rewriting offsets in a checkpoint's files: the named lines change, and every other byte stays."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.layouts import spark_checkpoint as layout
@@ -53,6 +53,7 @@ OFFSETS = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(OFFSETS, OFFSETS, st.booleans(), st.sampled_from(["", "\n"]))
 def test_what_was_written_is_read_again_and_nothing_else_has_changed(old, new, named, end):
     lines = [edit.offsets_text(old), "-", '{"logOffset":3}']
