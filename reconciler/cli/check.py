@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from reconciler.cli import context
+from reconciler.cli import context, engines
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ExitCode
@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     context.add_config(parser)
     context.add_job(parser)
     context.add_by_hand(parser)
+    engines.add_engine(parser)
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json prints the plan (default: text)"
     )
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = context.by_hand(options)
-    with context.outside(config) as outside:
+    with engines.outside(config, options) as outside:
         checked = check(config, config.chosen(options.job), outside, by_hand)
     code = verdict_code(checked, config.policy.start)
     if options.format == "json":

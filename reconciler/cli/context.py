@@ -64,14 +64,18 @@ def by_hand(options: argparse.Namespace) -> ByHand:
     return ByHand(offsets, frozenset(Verdict(value) for value in options.accepted))
 
 
+def request_timeout_s(config: Config) -> float:
+    """How long one request to the destination may take, in seconds."""
+    return min(10.0, config.search.deadline_s)
+
+
 @contextmanager
 def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks; progress goes to stderr if that is a terminal."""
     from reconciler.readers.kafka import KafkaLogReader
     from reconciler.stores.registry import open_store
 
-    timeout_s = min(10.0, config.search.deadline_s)
-    reader = KafkaLogReader(config.destination.client, timeout_s=timeout_s)
+    reader = KafkaLogReader(config.destination.client, timeout_s=request_timeout_s(config))
     progress = _terminal_progress() if sys.stderr.isatty() else None
     try:
         yield Outside(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reconciler.cli import context
+from reconciler.cli import context, engines
 from reconciler.cli.check import stops
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     context.add_config(parser)
     context.add_job(parser)
     context.add_by_hand(parser)
+    engines.add_engine(parser)
     parser.add_argument("-o", "--output", metavar="PLAN", required=True, type=Path, help="the plan's file")
 
 
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             f"{options.output} was applied, and its snapshot is the only way back.",
             hint="Write the new plan under another name.",
         )
-    with context.outside(config) as outside:
+    with engines.outside(config, options) as outside:
         checked = check(config, config.chosen(options.job), outside, by_hand)
     sidecar.write_whole(options.output, checked.plan.to_text())
     policy = config.policy.start

@@ -1,0 +1,98 @@
+"""Where a command's searches run: in this process, or on a Spark cluster (``--engine spark``)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from reconciler.cli import context
+from reconciler.cli.anchors_derive import pairs
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.operations.check import Outside
+from reconciler.operations.config import Config
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("large estates")
+    group.add_argument(
+        "--engine",
+        choices=("local", "spark"),
+        default="local",
+        help="where the destination is searched: in this process (default), or by the executors of a Spark cluster",
+    )
+    group.add_argument(
+        "--spark-conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="with --engine spark: a setting of the Spark session, like spark.master=yarn (repeatable)",
+    )
+    group.add_argument(
+        "--per-task", metavar="N", type=int, help="with --engine spark: partitions a task at most (default: 2000)"
+    )
+
+
+@contextmanager
+def outside(config: Config, options: argparse.Namespace) -> Iterator[Outside]:
+    """``context.outside``, with the engine that the options ask for. Spark starts when there is something to search."""
+    if options.engine == "local":
+        if options.spark_conf or options.per_task is not None:
+            raise ConfigError("--spark-conf and --per-task are for --engine spark.", hint="Add it, or leave them out.")
+        with context.outside(config) as here:
+            yield here
+        return
+    settings = pairs("spark-conf", options.spark_conf)
+    with ExitStack() as until_the_end, context.outside(config) as here:
+        yield replace(here, run=_spark_engine(config, options, settings, until_the_end))
+
+
+def _spark_engine(
+    config: Config, options: argparse.Namespace, settings: dict[str, str], until_the_end: ExitStack
+) -> Any:
+    try:
+        import pyspark  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "--engine spark needs pyspark, which is not installed.", hint="Install it: pip install pyspark"
+        ) from error
+    from reconciler.spark.distributed import PER_TASK, SparkEngine
+
+    per_task = PER_TASK if options.per_task is None else options.per_task
+    if per_task < 1:
+        raise ConfigError(f"--per-task {per_task} must be at least 1.")
+    started: list[Any] = []
+
+    def session() -> Any:
+        if not started:
+            started.append(_session(settings, until_the_end))
+        return started[0]
+
+    timeout_s = context.request_timeout_s(config)
+    return SparkEngine(session, config.destination.client, timeout_s=timeout_s, per_task=per_task)
+
+
+def _session(settings: dict[str, str], until_the_end: ExitStack) -> Any:
+    """A session that ends with the command; one that this process has already is used, and left alone."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    builder = SparkSession.builder.appName("reconciler")
+    for name, value in {"spark.ui.showConsoleProgress": "false", **settings}.items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        first = (str(getattr(error, "java_exception", None) or error).strip().splitlines() or ["?"])[0]
+        raise Unreachable(
+            f"Spark could not be started: {first}", hint="See --spark-conf spark.master, and that there is Java 17."
+        ) from error
+    until_the_end.callback(session.stop)
+    session.sparkContext.setLogLevel("ERROR")
+    return session
