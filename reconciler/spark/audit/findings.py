@@ -1,0 +1,132 @@
+"""Every finding as a row, a bounded number of them as examples, and all of them as Parquet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.errors import ConfigError
+from reconciler.spark.audit.naming import ID
+from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example
+from reconciler.spark.audit.sightings import AFTER, BEFORE, PROCESSED, UNPROCESSED, Places
+from reconciler.spark.audit.tally import FIRST, PART_SHIFT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+KINDS = ("lost", "possibly_lost", "doubled", "reordered")
+MOST_EXAMPLES = 1_000
+"""In one result, over all partitions and kinds."""
+SCHEMA = (
+    "kind string, source_topic string, topic string, source_partition int, source_offset bigint, "
+    "destination_partition int, destination_offset bigint, id_hash string, count bigint"
+)
+
+
+def findings(names: DataFrame, late: DataFrame | None, places: Places) -> DataFrame:
+    """One row a name and kind: ``place``, ``kind``, ``count``, ``id_hash``, and the first offset at each cluster.
+
+    Of a lost record these are, where there are such, the copies that the job should have read.
+    """
+    from pyspark.sql import functions as f
+
+    kinds = f.array(*(f.struct(f.lit(kind).alias("kind"), f.col(kind).alias("count")) for kind in KINDS[:3]))
+    sp, su, db, da = (f.col(FIRST[side]) for side in (PROCESSED, UNPROCESSED, BEFORE, AFTER))
+    rows = names.where("lost + possibly_lost + doubled > 0").select("*", f.explode(kinds).alias("of"))
+    doubled = f.col("of.kind") == "doubled"
+    rows = rows.where("of.count > 0").select(
+        "place",
+        "of.kind",
+        "of.count",
+        _id_hash().alias("id_hash"),
+        f.when(doubled, f.coalesce(sp, su)).otherwise(f.coalesce(su, sp)).alias("source"),
+        f.coalesce(da, db).alias("destination"),
+    )
+    if late is not None:
+        part = f.shiftleft(f.col("part").cast("bigint"), PART_SHIFT)
+        reordered = late.select(
+            "place",
+            f.lit("reordered").alias("kind"),
+            f.lit(1).cast("bigint").alias("count"),
+            _id_hash().alias("id_hash"),
+            (part + f.col("source")).alias("source"),
+            (part + f.col("destination")).alias("destination"),
+        )
+        rows = rows.union(reordered)
+    return rows.join(f.broadcast(_names_of(names.sparkSession, places)), "place").select("place", *_shown())
+
+
+def examples(all_found: DataFrame, of_each: int) -> tuple[Example, ...]:
+    """The first ``of_each`` findings of every place and kind by offset, at most ``MOST_EXAMPLES``."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    order = [f.asc_nulls_last(name) for name in ("source_offset", "destination_offset", "id_hash")]
+    parts = [f.asc_nulls_last(name) for name in ("source_partition", "destination_partition")]
+    first = f.row_number().over(Window.partitionBy("place", "kind").orderBy(*parts, *order))
+    chosen = all_found.withColumn("turn", first).where(f.col("turn") <= of_each)
+    rows = chosen.orderBy("place", "kind", "turn").limit(MOST_EXAMPLES).drop("place", "turn").collect()
+    return tuple(Example(**row.asDict()) for row in rows)
+
+
+def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_found: DataFrame) -> None:
+    """``FOLDER/partitions``: a row a partition. ``FOLDER/findings``: a row a finding, all of them.
+
+    Raises ConfigError if either is there already.
+    """
+    from pyspark.errors import AnalysisException
+
+    numbers = ("stored_offset", "resume_offset", "until", "replay_at_most", "replay_exact")
+    schema = "source_topic string, topic string, partition int, " + ", ".join(
+        f"{name} bigint" for name in (*numbers, *COUNTS, *FIGURES)
+    )
+    rows: list[tuple[Any, ...]] = [
+        (
+            *(row.source_topic, row.topic, row.partition),
+            *(getattr(row, name) for name in numbers),
+            *(row.counts[name] for name in COUNTS),
+            *(row.figures[name] for name in FIGURES),
+        )
+        for row in result.partitions
+    ]
+    base = folder.rstrip("/")
+    try:
+        spark.createDataFrame(rows, schema).coalesce(1).write.parquet(f"{base}/partitions")
+        all_found.drop("place").write.parquet(f"{base}/findings")
+    except AnalysisException as error:
+        said = str(error).splitlines()[0]
+        raise ConfigError(f"The findings cannot be written: {said}", hint="Name a folder that is not there.") from error
+
+
+def _names_of(spark: SparkSession, places: Places) -> DataFrame:
+    named = {span.place: span.topic for span in places.planned.spans}
+    rows = [(number, place.topic, named[place]) for number, place in enumerate(places.all)]
+    return spark.createDataFrame(rows, "place int, source_topic string, topic string")
+
+
+def _id_hash() -> Column:
+    """As plans have it: the first 16 hex digits of the id's SHA-256, which is the name of a record with an id."""
+    from pyspark.sql import functions as f
+
+    return f.when(f.col("by") == ID, f.lower(f.hex(f.substring("name", 1, 8))))
+
+
+def _shown() -> list[Column]:
+    from pyspark.sql import functions as f
+
+    def part(name: str) -> Column:
+        return f.shiftright(f.col(name), PART_SHIFT).cast("int")
+
+    def offset(name: str) -> Column:
+        return f.col(name).bitwiseAND(f.lit(2**PART_SHIFT - 1))
+
+    return [
+        f.col("kind"),
+        f.col("source_topic"),
+        f.col("topic"),
+        part("source").alias("source_partition"),
+        offset("source").alias("source_offset"),
+        part("destination").alias("destination_partition"),
+        offset("destination").alias("destination_offset"),
+        f.col("id_hash"),
+        f.col("count"),
+    ]

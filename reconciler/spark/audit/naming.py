@@ -1,0 +1,152 @@
+"""A record's name, on Spark: the job's message id where it has one, else a hash over key and value.
+
+Only whether two names are equal matters here, so Spark's own SHA-256 does for key and value; the fingerprint of the
+formats, which Spark lacks, is made in Python only where the output has it. Ids that are a key or a header are read by
+Spark itself; others (JSON, a user's function) by the very code that ``check`` reads them with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.anchors import Identity, IdOrder
+from reconciler.core.anchors import fingerprint as core_fingerprint
+from reconciler.identity import identity_from_spec
+from reconciler.ports import TopicPartition
+from reconciler.spark.identity_columns import LastRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ID, CONTENT, OFFSET, NAMELESS = "i", "f", "o", "n"
+"""What a name is made of (column ``by``). NAMELESS: a row of the output with nothing in the column."""
+
+
+class By(Enum):
+    """What records are told apart by in an audit."""
+
+    ID = "id"
+    CONTENT = "key and value"
+    FINGERPRINT = "fingerprint"
+    OFFSET = "offset"
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How the job's records are named. ``spec`` is a text as in ``[jobs.identity] id``, None for a function.
+
+    ``unique``: no two records share an id.
+    """
+
+    by: By
+    spec: str | None
+    identity: Identity
+    unique: bool = False
+
+    @classmethod
+    def of(cls, id: str | Identity, by: By | None, unique: bool | None) -> Naming:
+        """``by`` None: by id if there is one. ``unique`` None: as ``id_order`` says. Raises ConfigError."""
+        identity = identity_from_spec(id=id) if isinstance(id, str) else id
+        has_id = identity.id_of is not None
+        chosen = by or (By.ID if has_id else By.CONTENT)
+        if unique is None:
+            unique = chosen is By.ID and identity.id_order is IdOrder.INCREASING
+        return cls(chosen, id if isinstance(id, str) else None, identity, unique)
+
+    @property
+    def needs_headers(self) -> bool:
+        return self.by is By.ID and self.spec not in ("key", "none")
+
+    def named(self, log: DataFrame, *keep: str) -> DataFrame:
+        """The columns ``keep`` of a log, with ``by`` and ``name``."""
+        from pyspark.sql import functions as f
+
+        if self.by is By.FINGERPRINT:
+            return log.select(*keep, f.lit(CONTENT).alias("by"), _blake2(log).alias("name"))
+        content = hashed(f.concat(_part("key"), _part("value")))
+        if self.by is not By.ID or self.identity.id_of is None:
+            return log.select(*keep, f.lit(CONTENT).alias("by"), content.alias("name"))
+        with_id = log.select(*keep, "key", "value", self._id(log).alias("id"))
+        return with_id.select(
+            *keep,
+            f.when(f.col("id").isNull(), CONTENT).otherwise(ID).alias("by"),
+            f.when(f.col("id").isNull(), content).otherwise(hashed(f.col("id"))).alias("name"),
+        )
+
+    def _id(self, log: DataFrame) -> Column:
+        from pyspark.sql import functions as f
+
+        if self.spec == "key":
+            return f.col("key")
+        if self.spec is not None and self.spec.startswith("header:"):
+            name = self.spec.partition(":")[2]
+            found = f.filter("headers", lambda header: header["key"] == f.lit(name))
+            return f.try_element_at(found, f.lit(-1))["value"]
+        return _read_in_python(self.identity)(*_record_columns(log))
+
+
+def hashed(column: Column) -> Column:
+    """32 bytes for a column of bytes."""
+    from pyspark.sql import functions as f
+
+    return f.unhex(f.sha2(column, 256))
+
+
+def content_of(key: str, value: str) -> Column:
+    """The name of key and value columns, as ``Naming`` makes it for a log."""
+    from pyspark.sql import functions as f
+
+    return hashed(f.concat(_part(key), _part(value)))
+
+
+def _part(name: str) -> Column:
+    """Null, or length and bytes: so that no two pairs of key and value read the same."""
+    from pyspark.sql import functions as f
+
+    column = f.col(name)
+    length = f.unhex(f.lpad(f.hex(f.octet_length(column).cast("bigint")), 16, "0"))
+    present = f.concat(f.lit(b"\x01"), length, column)
+    return f.when(column.isNull(), f.lit(b"\x00")).otherwise(present)
+
+
+def _blake2(log: DataFrame) -> Column:
+    from pyspark.sql import functions as f
+
+    def name(key: Any, value: Any) -> bytes:
+        return bytes.fromhex(core_fingerprint(_bytes(key), _bytes(value)))
+
+    return f.udf(name, "binary", useArrow=False)(log["key"], log["value"])
+
+
+def _record_columns(log: DataFrame) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    names = ["topic", "partition", "offset", "key", "value", "headers"]
+    return [f.unix_millis("timestamp"), f.col("timestampType"), *(f.col(name) for name in names)]
+
+
+def _read_in_python(identity: Identity) -> Any:
+    """The job's own id function over a log's columns. It never raises, as ``reconciler.identity`` makes it."""
+    from pyspark.sql import functions as f
+
+    id_of = identity.id_of
+
+    def read(stamp: int, kind: int, topic: str, partition: int, offset: int, key: Any, value: Any, headers: Any) -> Any:
+        record = LastRecord(
+            at=TopicPartition(topic, partition),
+            offset=offset,
+            timestamp_ms=None if kind == -1 or stamp is None or stamp < 0 else stamp,
+            append_time=kind == 1,
+            key=_bytes(key),
+            value=_bytes(value),
+            headers=tuple((header["key"], _bytes(header["value"])) for header in headers or ()),
+        )
+        return id_of(record) if id_of is not None else None
+
+    return f.udf(read, "binary", useArrow=False)
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,181 @@
+"""What an audit found, as values and as JSON, format ``reconciler.audit/1``. Plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.core.errors import ExitCode
+from reconciler.core.plan import canonical, digest
+
+FORMAT = "reconciler.audit/1"
+CLEAN, UNCLEAN, UNKNOWN = "clean", "unclean", "unknown"
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
+
+COUNTS = (
+    "source_processed",
+    "source_unprocessed",
+    "destination_before",
+    "destination_after",
+    "destination_beyond",
+    "output",
+)
+FIGURES = (
+    "lost",
+    "lost_not_at_destination",
+    "lost_in_front_of_resume",
+    "possibly_lost",
+    "doubled",
+    "doubled_as_announced",
+    "doubled_beyond",
+    "possibly_doubled",
+    "reordered",
+    "order_unknown",
+    "only_at_destination",
+    "nameless",
+    "output_unknown",
+)
+"""Every figure counts records (of the output: rows), each as often as it occurs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The offsets that were looked at of one log: from ``start`` to ``end``, without it."""
+
+    start: int
+    end: int
+
+    def to_json(self) -> dict[str, int]:
+        return {"start": self.start, "end": self.end}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """One partition, or a whole topic where partitions do not correspond (``partition`` None)."""
+
+    source_topic: str
+    topic: str
+    partition: int | None
+    stored_offset: int | None
+    resume_offset: int | None
+    until: int | None
+    replay_at_most: int | None
+    replay_exact: int | None
+    source_read: Read | None
+    destination_read: Read | None
+    counts: Mapping[str, int]
+    figures: Mapping[str, int]
+
+    @property
+    def is_clean(self) -> bool:
+        return not any(self.figures[name] for name in ("lost", "possibly_lost", "doubled_beyond", "reordered"))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source_topic": self.source_topic,
+            "topic": self.topic,
+            "partition": self.partition,
+            "stored_offset": self.stored_offset,
+            "resume_offset": self.resume_offset,
+            "until": self.until,
+            "replay": {"at_most": self.replay_at_most, "exact": self.replay_exact},
+            "read": {
+                "source": self.source_read.to_json() if self.source_read else None,
+                "destination": self.destination_read.to_json() if self.destination_read else None,
+            },
+            "records": {name: self.counts[name] for name in COUNTS},
+            "figures": {name: self.figures[name] for name in FIGURES},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One finding. Offsets are the first of that record on each side; ``id_hash`` is made as in plans."""
+
+    kind: str
+    source_topic: str
+    topic: str
+    source_partition: int | None
+    source_offset: int | None
+    destination_partition: int | None
+    destination_offset: int | None
+    id_hash: str | None
+    count: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """A whole audit. ``compared`` says what each figure compares, ``unknown`` what could not be known."""
+
+    tool_version: str
+    created_at: str
+    plans: tuple[str, ...]
+    job: str
+    told_apart_by: str
+    unique: bool
+    semantics: str
+    since_ms: int | None
+    source_cluster_id: str | None
+    destination_cluster_id: str
+    has_output: bool
+    compared: tuple[str, ...]
+    unknown: tuple[str, ...]
+    partitions: tuple[PartitionResult, ...]
+    examples: tuple[Example, ...]
+    output_elsewhere: int = 0
+    """Rows of the output that belong to no partition of the plan."""
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """The sum of each figure over all partitions."""
+        sums = {name: sum(row.figures[name] for row in self.partitions) for name in FIGURES}
+        return {**sums, "output_unknown": sums["output_unknown"] + self.output_elsewhere}
+
+    @property
+    def verdict(self) -> str:
+        """``clean``, ``unclean``, or ``unknown`` where there was nothing to compare the destination with."""
+        if not all(row.is_clean for row in self.partitions):
+            return UNCLEAN
+        return CLEAN if self.has_output or self.source_cluster_id is not None else UNKNOWN
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return ExitCode.OK if self.verdict == CLEAN else ExitCode.NEEDS_PERSON
+
+    def to_json(self) -> dict[str, Any]:
+        """The audit as JSON values, ``sha256`` included. No payloads, and no ids."""
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "tool_version": self.tool_version,
+            "created_at": self.created_at,
+            "plans": list(self.plans),
+            "job": self.job,
+            "told_apart_by": self.told_apart_by,
+            "unique": self.unique,
+            "semantics": self.semantics,
+            "since_ms": self.since_ms,
+            "source": {"alive": self.source_cluster_id is not None, "cluster_id": self.source_cluster_id},
+            "destination": {"cluster_id": self.destination_cluster_id},
+            "output": {"given": self.has_output, "elsewhere": self.output_elsewhere},
+            "verdict": self.verdict,
+            "compared": list(self.compared),
+            "unknown": list(self.unknown),
+            "totals": self.totals,
+            "partitions": [row.to_json() for row in self.partitions],
+            "examples": [example.to_json() for example in self.examples],
+        }
+        return {**content, "sha256": digest(content)}
+
+    def to_text(self) -> str:
+        """The canonical JSON, as a file's text."""
+        return canonical(self.to_json()).decode() + "\n"
+
+
+def split_doubled(doubled: int, read_again: int, at_most: int | None, semantics: str) -> tuple[int, int]:
+    """(as announced, beyond): what was read again, up to what the plan announced, is expected of at-least-once jobs."""
+    announced = min(read_again, at_most or 0, doubled) if semantics == AT_LEAST_ONCE else 0
+    return announced, doubled - announced

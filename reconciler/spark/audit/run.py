@@ -1,0 +1,316 @@
+"""An audit from plans to result: look, read once, count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reconciler import __version__
+from reconciler.core.anchors import Identity
+from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
+from reconciler.core.plan import Plan, parse_plan
+from reconciler.ports import TopicPartition
+from reconciler.spark.audit import words
+from reconciler.spark.audit.findings import KINDS, examples, findings, write_parquet
+from reconciler.spark.audit.looking import Client, Log, is_dead, look_at_destination, look_at_source
+from reconciler.spark.audit.naming import OFFSET, By, Naming
+from reconciler.spark.audit.order import destination_order, output_order
+from reconciler.spark.audit.output import Output, offset_name
+from reconciler.spark.audit.result import (
+    AT_LEAST_ONCE,
+    COUNTS,
+    EXACTLY_ONCE,
+    FIGURES,
+    AuditResult,
+    PartitionResult,
+    Read,
+    split_doubled,
+)
+from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
+from reconciler.spark.audit.spans import ALL_PARTITIONS, Place, Planned, planned
+from reconciler.spark.audit.tally import Rules, judged, sums, tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOSS = "Some data may have been lost"
+"""In Spark's message where ``failOnDataLoss`` ends a query (4.0 to 4.2)."""
+
+
+def audit(
+    spark: SparkSession,
+    plans: Iterable[Plan | str | Path],
+    *,
+    destination: Client,
+    source: Client | None = None,
+    output: Output | None = None,
+    id: str | Identity = "none",
+    job: str | None = None,
+    unique: bool | None = None,
+    semantics: str = AT_LEAST_ONCE,
+    since_ms: int | None = None,
+    until: Mapping[TopicPartition, int] | None = None,
+    examples_of_each: int = 10,
+    parquet: str | None = None,
+    destination_options: Mapping[str, str] | None = None,
+    source_options: Mapping[str, str] | None = None,
+    now_ms: int | None = None,
+) -> AuditResult:
+    """What a job lost, doubled and reordered over a failover (package docstring: an example, and how it is counted).
+
+    ``plans`` are the applied plans of one failover, as paths or values. ``destination`` and ``source`` are librdkafka
+    properties; ``destination_options`` and ``source_options`` are options of Spark's Kafka source for the same
+    clusters, where logins are needed (``kafka.security.protocol``, …). A source that does not answer is dead, and said
+    to be.
+    ``id`` is as in ``[jobs.identity]``. ``unique``: no two records share an id; left out, as ``id_order`` says.
+    ``semantics``: ``at-least-once`` jobs may process again what the plan announced; ``exactly-once`` ones nothing.
+    ``since_ms``: leave out older records of both logs, by their Kafka timestamp. ``until``: where the job has come to,
+    by destination partition; left out, the logs' ends. ``parquet``: a folder, not there yet, for all findings.
+
+    Raises ConfigError for what cannot be used, Changed where a log is not what the plan is about or lost records while
+    it was read, Unreachable and Refused.
+    """
+    if semantics not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        raise ConfigError(f'semantics = "{semantics}" is not known: use {AT_LEAST_ONCE} or {EXACTLY_ONCE}.')
+    about = planned([_plan(each) for each in plans], job)
+    naming = Naming.of(id, output.columns.by if output else None, unique)
+    if naming.by is By.ID and naming.identity.id_of is None:
+        raise ConfigError(
+            "The output has ids, and the job's identity reads none from a record.",
+            hint="Say how in [jobs.identity] id; or name the output's key and value.",
+        )
+    there = look_at_destination(about, destination, until=until, since_ms=since_ms)
+    here, why_dead = _source(about, source, since_ms)
+    auditing = _Audit(spark, about, Places(about), naming, there, here, output, since_ms)
+    with auditing.told(), auditing.seen(destination_options, source_options) as seen:
+        found = auditing.count(seen)
+        late = auditing.late(seen, found)
+        partitions, elsewhere = auditing.results(found, late, semantics)
+        if not any(row.figures["reordered"] for row in partitions):
+            late = None
+        all_found = findings(found.names, late, auditing.places)
+        any_found = any(row.figures[kind] for row in partitions for kind in KINDS)
+        shown = examples(all_found, examples_of_each) if any_found and examples_of_each else ()
+        totals = {name: sum(row.figures[name] for row in partitions) for name in FIGURES}
+        totals["output_unknown"] += elsewhere
+        has_order = output is not None and output.columns.order is not None
+        result = AuditResult(
+            tool_version=__version__,
+            created_at=_stamp(time.time_ns() // 1_000_000 if now_ms is None else now_ms),
+            plans=about.digests,
+            job=about.job,
+            told_apart_by=naming.by.value,
+            unique=naming.unique,
+            semantics=semantics,
+            since_ms=since_ms,
+            source_cluster_id=here.cluster_id if here else None,
+            destination_cluster_id=there.cluster_id,
+            has_output=output is not None,
+            compared=tuple(words.compared(naming, found.rules, has_order=has_order)),
+            unknown=tuple(
+                words.unknown(about, naming, found.rules, totals, (there, here), why_dead, has_order=has_order)
+            ),
+            partitions=partitions,
+            examples=shown,
+            output_elsewhere=elsewhere,
+        )
+        if parquet is not None:
+            write_parquet(spark, parquet, result, all_found)
+        return result
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """The rules that were counted by, and each name's figures."""
+
+    rules: Rules
+    names: DataFrame
+    rows: DataFrame | None
+    seen: DataFrame
+
+
+@dataclass(frozen=True)
+class _Audit:
+    """What an audit is about, fixed before the first record is read."""
+
+    spark: SparkSession
+    planned: Planned
+    places: Places
+    naming: Naming
+    there: Log
+    here: Log | None
+    output: Output | None
+    since_ms: int | None
+
+    @contextmanager
+    def seen(
+        self, destination_options: Mapping[str, str] | None, source_options: Mapping[str, str] | None
+    ) -> Iterator[DataFrame]:
+        """Every record of both logs, read once and kept on the executors' disks meanwhile (A1)."""
+        from pyspark import StorageLevel
+
+        logs = [(self.there, DESTINATION_SIDES, destination_options)]
+        if self.here is not None:
+            logs.append((self.here, (PROCESSED, UNPROCESSED, UNPROCESSED), source_options))
+        frames = [
+            sightings(self.spark, log, self.naming, self.places, sides, since_ms=self.since_ms, options=options)
+            for log, sides, options in logs
+        ]
+        frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+        frame = frame.persist(StorageLevel.DISK_ONLY)
+        try:
+            yield frame
+        finally:
+            frame.unpersist()
+
+    def count(self, seen: DataFrame) -> _Counted:
+        """Each name's figures, not yet computed."""
+        if self.output is None:
+            rules = self._rules(offsets_only=False)
+            return _Counted(rules, judged(tally(seen, "place"), rules), None, seen)
+        output = self.output.scoped(self.places)
+        offsets_only = self.naming.by is By.OFFSET and self.here is None
+        rules = self._rules(offsets_only=offsets_only)
+        rows = output.rows(self.places, seen, source_lives=self.here is not None)
+        if offsets_only:
+            seen = _named_by_offset(seen)
+        return _Counted(rules, judged(tally(seen, output.scope, rows), rules), rows, seen)
+
+    def late(self, seen: DataFrame, found: _Counted) -> DataFrame | None:
+        """Records out of order; None where no order is known."""
+        spread = [number for number, place in enumerate(self.places.all) if place.partition == ALL_PARTITIONS]
+        if self.output is None:
+            return destination_order(seen, spread) if self.here is not None else None
+        if found.rows is None or self.output.columns.order is None:
+            return None
+        scope = self.output.scoped(self.places).scope
+        return output_order(found.seen, found.rows, scope, spread, source_lives=self.here is not None)
+
+    def results(
+        self, found: _Counted, late: DataFrame | None, semantics: str
+    ) -> tuple[tuple[PartitionResult, ...], int]:
+        """The figures of each place; and how many rows of the output are of none."""
+        counted = {row["place"]: row for row in sums(found.names)}
+        reordered = (
+            {} if late is None else {row["place"]: row["count"] for row in late.groupBy("place").count().collect()}
+        )
+        elsewhere = sum(row["output_unknown"] for number, row in counted.items() if number < 0)
+        return (
+            tuple(
+                self._result(place, counted.get(number, {}), reordered.get(number, 0), semantics)
+                for number, place in enumerate(self.places.all)
+            ),
+            elsewhere,
+        )
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """What Spark says, as this product's errors."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import AnalysisException, PySparkException
+
+        try:
+            yield
+        except ReconcilerError:
+            raise
+        except (PySparkException, Py4JError) as error:
+            said = str(getattr(error, "java_exception", None) or error)
+            if _LOSS in said:
+                raise Changed(
+                    "Records were deleted from a log while the audit read it.",
+                    hint="Run it again; or begin later, with --since, than retention reaches.",
+                ) from error
+            line = said.strip().splitlines()[0]
+            if isinstance(error, AnalysisException):
+                raise ConfigError(f"Spark cannot do this: {line}") from error
+            raise Refused(
+                f"Spark could not finish the audit: {line}",
+                hint="See that the executors reach the clusters and the output, and have disk space.",
+            ) from error
+
+    def _rules(self, *, offsets_only: bool) -> Rules:
+        columns = self.output.columns if self.output else None
+        topics = self.places.of_topics
+        both = {span.topic for span in self.planned.spans if span.topic == span.source_topic}
+        cut_off = {s.at.topic for s in self.here.stretches if s.start > 0} if self.here else set()
+        return Rules(
+            source_lives=self.here is not None,
+            has_output=self.output is not None,
+            unique=offsets_only or (self.naming.unique and self.naming.by is By.ID),
+            by_id=columns is not None and columns.by is By.ID,
+            offsets_only=offsets_only,
+            judges_order=columns is not None and columns.order is not None,
+            shared=tuple(sorted(topics[topic] for topic in both)),
+            cut_off=tuple(sorted(topics[topic] for topic in cut_off)),
+        )
+
+    def _result(self, place: Place, found: Mapping[str, Any], reordered: int, semantics: str) -> PartitionResult:
+        spans = [span for span in self.planned.spans if span.place == place]
+        alone = spans[0] if place.partition != ALL_PARTITIONS else None
+        at_most = [span.replay_at_most for span in spans]
+        exact = [span.replay_exact for span in spans]
+        announced = None if None in at_most else sum(count or 0 for count in at_most)
+        figures = {name: int(found.get(name) or 0) for name in FIGURES}
+        read_again = int(found.get("read_again") or 0)
+        split = split_doubled(figures["doubled"], read_again, announced, semantics)
+        figures |= {"reordered": reordered, "doubled_as_announced": split[0], "doubled_beyond": split[1]}
+        until = [s.until for s in self.there.stretches if s.span is alone]
+        return PartitionResult(
+            source_topic=place.topic,
+            topic=spans[0].topic,
+            partition=alone.partition if alone else None,
+            stored_offset=alone.stored_offset if alone else None,
+            resume_offset=alone.resume_offset if alone else None,
+            until=until[0] if until else None,
+            replay_at_most=announced,
+            replay_exact=None if None in exact else sum(count or 0 for count in exact),
+            source_read=_read(self.here, alone),
+            destination_read=_read(self.there, alone),
+            counts={name: int(found.get(name) or 0) for name in COUNTS},
+            figures=figures,
+        )
+
+
+def _read(log: Log | None, span: Any) -> Read | None:
+    found = [s for s in log.stretches if s.span is span] if log is not None and span is not None else []
+    return Read(found[0].start, found[0].end) if found else None
+
+
+def _named_by_offset(seen: DataFrame) -> DataFrame:
+    """The destination's records that the job was to read, named by their offsets."""
+    from pyspark.sql import functions as f
+
+    named = seen.where(f.col("side").isin(AFTER, BEYOND))
+    return named.withColumns({"by": f.lit(OFFSET), "name": offset_name("part", "pos")})
+
+
+def _source(about: Planned, client: Client | None, since_ms: int | None) -> tuple[Log | None, str | None]:
+    """The source's side, or why there is none."""
+    if client is None:
+        return None, None
+    try:
+        return look_at_source(about, client, since_ms=since_ms), None
+    except ReconcilerError as error:
+        if not is_dead(error):
+            raise
+        return None, f"The source did not answer, and was taken for dead: {error.message}"
+
+
+def _plan(given: Plan | str | Path) -> Plan:
+    if isinstance(given, Plan):
+        return given
+    try:
+        return parse_plan(Path(given).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The plan {given} cannot be read: {error}.", hint="Name the plan that was applied."
+        ) from error
+
+
+def _stamp(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
