@@ -25,7 +25,9 @@ COMMANDS = {
     "track": "keep anchors for jobs that store bare offsets, while the source is alive",
     "anchors": "export or import stored offsets with their anchors, as JSON lines",
     "checkpoint": "show a Structured Streaming checkpoint, or copy it so that it goes on at a plan's offsets",
+    "audit": "after a failover: what a job lost, doubled and reordered, counted on Spark",
     "compact": "merge the small files that range batches leave (Spark)",
+    "drill": "try a job's failover: plan, a checkpoint's copy, the first records; touches nothing",
     "demo": "a whole failover on this machine, with real clusters",
 }
 
