@@ -16,6 +16,7 @@ from reconciler.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from reconciler.demo.scenario import Result
+    from reconciler.demo.stateful import StateProof
 
 EXAMPLE = "reconciler demo"
 
@@ -26,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    from reconciler.demo.scenario import Stage, play
+    from reconciler.demo.scenario import play
+    from reconciler.demo.stage import Stage
 
     # SIGTERM unwinds like Ctrl-C does, so that everything that was started is stopped.
     signal.signal(signal.SIGTERM, _interrupt)
@@ -37,7 +39,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         _report(result)
         if options.keep:
             _look_around(folder, result.destination, result.destination_pid)
-        return ExitCode.OK if result.by_ids.is_clean else ExitCode.BUG
+        return ExitCode.OK if result.is_clean else ExitCode.BUG
     finally:
         if not options.keep and options.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -61,18 +63,39 @@ def _report(result: Result) -> None:
     found = result.by_ids
     _say(
         f"""
-10 the proof, by ids, over both runs of the job
+11 the proof, by ids, over both runs of the job
    produced {found.produced:,} · processed {found.seen:,} · lost {len(found.lost)} · doubled {len(found.doubled)}
 
                                              read again      skipped
    reconciler                            {found.seen - found.produced:>14,} {len(found.lost):>12,}
    MirrorMaker's own synced group offset {result.mirror_maker.again:>14,} {result.mirror_maker.skipped:>12,}
-   the stored offsets as they were       {result.unchanged.again:>14,} {result.unchanged.skipped:>12,}
-
-   {result.seconds:.0f} seconds."""
+   the stored offsets as they were       {result.unchanged.again:>14,} {result.unchanged.skipped:>12,}"""
     )
+    _report_state(result.state)
+    _say(f"\n   {result.seconds:.0f} seconds.")
     if not found.is_clean:
         print(f"NOT CLEAN: lost {found.lost[:5]}, doubled {found.doubled[:5]}", file=sys.stderr)
+    if not result.state.cloned.is_equal:
+        print(f"NOT EQUAL: {result.state.cloned}", file=sys.stderr)
+
+
+def _report_state(proof: StateProof) -> None:
+    ways = {
+        "reconciler: the checkpoint's copy": proof.cloned,
+        "the old checkpoint, topic renamed in it": proof.renamed,
+        "a new checkpoint, the plan's offsets": proof.anew,
+    }
+    rows = "\n".join(
+        f"   {name:<40} {each.equal:>3} of {each.counts:<3} {each.too_few:>12,} {each.too_many:>12,}"
+        for name, each in ways.items()
+    )
+    _say(
+        f"""
+12 the stateful query's counts, against a plain count of what was produced
+
+                                            counts equal  clicks lost     too many
+{rows}"""
+    )
 
 
 def _look_around(folder: Path, bootstrap: str, pid: int) -> None:
@@ -81,7 +104,7 @@ def _look_around(folder: Path, bootstrap: str, pid: int) -> None:
         f"""
 Left running: the destination at {bootstrap}; everything is in {folder}.
    reconciler check -c {config}
-   reconciler show {folder / "failover.plan.json"}
-   reconciler show {folder / "failover.plan.json"} --starting-offsets
+   reconciler show {folder / "clicks.plan.json"}
+   reconciler show {folder / "clicks.plan.json"} --starting-offsets
 To end it: kill {pid}; rm -r {folder}"""
     )

@@ -1,6 +1,7 @@
-"""The demo's PySpark job: reads a Kafka topic as a stream and writes the ids it saw, a directory a batch.
+"""The demo's PySpark job: streaming queries on a Kafka topic. Some write ids, some keep counts in state.
 
-Run as a program of its own, as a team's job would be. After a failover only its options change: the plan gives them.
+Run as a program of its own, as a team's job would be. After a failover only what it reads changes: the plan gives the
+options of the one, the copied checkpoint the start of the other.
 """
 
 from __future__ import annotations
@@ -9,25 +10,83 @@ import argparse
 import json
 import os
 import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
+from reconciler.demo.counts import WINDOW_MINUTES
 from reconciler.demo.traffic import ID_HEADER
 
 KILLED = 75
 """The exit code of a job that was told to die in mid-stream."""
+IDS, COUNTS = "ids", "counts"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query: what it does, its folder (checkpoint, and a directory a batch), and how it reads."""
+
+    kind: str
+    folder: str
+    options: dict[str, str]
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.folder, "checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the job is told. The queries of a round run side by side, round after round.
+
+    ``die_at_batch``: in the first round, once every query is in the middle of this batch.
+    """
+
+    bootstrap: str
+    store: str
+    group: str
+    rounds: list[list[Query]]
+    die_at_batch: int = -1
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Work:
+        given = json.loads(text)
+        return cls(**{**given, "rounds": [[Query(**query) for query in each] for each in given["rounds"]]})
 
 
 def main() -> int:
     """Run until everything there is has been read, or until the batch at which it is to die."""
-    options = _arguments()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("work", type=Path, help="a file with the work as JSON")
+    work = Work.from_json(parser.parse_args().work.read_text())
+    spark = _session(Path(work.rounds[0][0].folder))
+    for queries in work.rounds:
+        meeting = threading.Barrier(len(queries))
+
+        def die(batch_id: int, meeting: threading.Barrier = meeting) -> None:
+            if batch_id == work.die_at_batch:
+                meeting.wait()
+                os._exit(KILLED)  # as a lost machine would: nothing of this batch is done
+
+        for running in [_start(spark, query, work, die) for query in queries]:
+            running.awaitTermination()
+    spark.stop()
+    return 0
+
+
+def _session(home: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     from reconciler.spark.connector import with_kafka
-    from reconciler.spark.recording import recording
 
     builder = SparkSession.builder.appName("clicks").master("local[2]")
     for key, value in {
@@ -35,51 +94,57 @@ def main() -> int:
         "spark.sql.shuffle.partitions": "1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.sql.warehouse.dir": str(options.output / "warehouse"),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
     }.items():
         builder = builder.config(key, value)
     spark = with_kafka(builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _start(spark: SparkSession, query: Query, work: Work, die: Callable[[int], None]) -> StreamingQuery:
+    stream = spark.readStream.format("kafka").options(**query.options).load()
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        if batch_id == options.die_at_batch:
-            os._exit(KILLED)  # as a lost machine would: nothing of this batch is done
-        seen = batch.selectExpr(
-            "topic",
-            "partition",
-            "offset",
-            f"cast(filter(headers, h -> h.key = '{ID_HEADER}')[0].value as string) as id",
-        )
-        seen.write.mode("overwrite").csv(str(options.output / f"batch-{batch_id:04d}"))
+        die(batch_id)
+        shown = _seen(batch) if query.kind == IDS else _counted(batch)
+        shown.write.mode("overwrite").csv(str(Path(query.folder, f"batch-{batch_id:04d}")))
 
-    stream = spark.readStream.format("kafka").options(**json.loads(options.read_options)).load()
-    wrapped = recording(
+    if query.kind == IDS:
+        writer = stream.writeStream.foreachBatch(_recorded(write, work))
+    else:
+        writer = _counts(stream).writeStream.outputMode("update").foreachBatch(write)
+    return writer.option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True).start()
+
+
+def _recorded(write: Callable[[DataFrame, int], None], work: Work) -> Callable[[DataFrame, int], None]:
+    from reconciler.spark.recording import recording
+
+    return recording(
         write,
-        store=options.store,
-        group=options.group,
-        bootstrap_servers=options.bootstrap,
+        store=work.store,
+        group=work.group,
+        bootstrap_servers=work.bootstrap,
         id=f"header:{ID_HEADER}",
     )
-    query = (
-        stream.writeStream.foreachBatch(wrapped)
-        .option("checkpointLocation", str(options.output / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    spark.stop()
-    return 0
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--store", required=True)
-    parser.add_argument("--group", required=True)
-    parser.add_argument("--output", required=True, type=Path)
-    parser.add_argument("--read-options", required=True, help="JSON for spark.readStream.options")
-    parser.add_argument("--die-at-batch", type=int, default=-1)
-    return parser.parse_args()
+def _seen(batch: DataFrame) -> DataFrame:
+    id_of = f"cast(filter(headers, h -> h.key = '{ID_HEADER}')[0].value as string) as id"
+    return batch.selectExpr("topic", "partition", "offset", id_of)
+
+
+def _counts(stream: DataFrame) -> DataFrame:
+    """Clicks of each user in each window of time. The open windows' counts are Spark's state."""
+    from pyspark.sql import functions as f
+
+    length = f"{WINDOW_MINUTES} minutes"
+    clicks = stream.withWatermark("timestamp", length)
+    return clicks.groupBy(f.window("timestamp", length), f.expr("cast(key as string) as user")).count()
+
+
+def _counted(batch: DataFrame) -> DataFrame:
+    return batch.selectExpr("unix_millis(window.start) as begin", "user", "count")
 
 
 if __name__ == "__main__":

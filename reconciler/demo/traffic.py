@@ -33,6 +33,11 @@ class Event:
     timestamp_ms: int
 
 
+def user_of(event: Event) -> str:
+    """Whose click it is: the record's key."""
+    return f"user-{event.partition}"
+
+
 def events(prefix: str, count: int, partitions: int, begin_ms: int, seed: int) -> Iterator[Event]:
     """``count`` events over ``partitions``, a burst a second."""
     chance = random.Random(seed)
@@ -55,7 +60,7 @@ def produce(cluster: KafkaCluster, topic: str, traffic: Iterator[Event], transac
         producer.produce(
             topic,
             partition=event.partition,
-            key=f"user-{event.partition}".encode(),
+            key=user_of(event).encode(),
             value=json.dumps({"id": event.id, "ts": event.timestamp_ms}).encode(),
             headers=[(ID_HEADER, event.id.encode())],
             timestamp=event.timestamp_ms,

@@ -1,4 +1,4 @@
-"""``reconciler demo``: a whole failover with a proof, and nothing left behind, also when it is interrupted."""
+"""``reconciler demo``: a whole failover with its proofs, and nothing left behind, also when it is interrupted."""
 
 from __future__ import annotations
 
@@ -81,12 +81,29 @@ def test_the_demo_proves_a_failover_and_leaves_nothing(tmp_path: Path) -> None:
     counts = re.search(r"produced ([\d,]+) · processed ([\d,]+) · lost 0 · doubled 0", said)
     assert counts is not None, said
     assert counts[1] == counts[2] == "24,000"
-    assert re.findall(r"\(exit code (\d)\)", said) == ["3", "0", "0", "0"]
+    assert re.findall(r"\$ reconciler (\w+)", said) == [
+        "track",
+        "check",
+        "plan",
+        "apply",
+        "check",
+        "plan",
+        "checkpoint",
+    ]
+    assert re.findall(r"\(exit code (\d)\)", said) == ["0", "3", "0", "0", "0", "0", "0"]
     others = re.findall(
         r"(?:MirrorMaker's own synced group offset|the stored offsets as they were) +(\S+) +(\S+)", said
     )
     assert len(others) == 2
     assert all(again != "0" or skipped != "0" for again, skipped in others)
+    state = re.findall(r"^   (\S.*?) +(\d+) of +(\d+) +(\S+) +(\S+)$", said, re.MULTILINE)
+    assert [way for way, *_ in state] == [
+        "reconciler: the checkpoint's copy",
+        "the old checkpoint, topic renamed in it",
+        "a new checkpoint, the plan's offsets",
+    ]
+    assert state[0][1:] == ("16", "16", "0", "0")
+    assert all(equal != "16" and too_few != "0" for _, equal, _, too_few, _ in state[1:])
     assert "Traceback" not in said
     assert nothing_left(tmp_path)
 

@@ -1,0 +1,57 @@
+"""What the demo's stateful query has counted, against a plain count of what was produced."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.demo.traffic import Event, user_of
+
+WINDOW_MINUTES = 4
+WINDOW_MS = WINDOW_MINUTES * 60_000
+
+Counts = Mapping[tuple[int, str], int]
+"""Clicks by the window's begin (epoch ms) and user."""
+
+
+def plain_counts(events: Iterable[Event]) -> Counts:
+    """The counts of a reader that nothing ever happened to."""
+    return Counter((event.timestamp_ms // WINDOW_MS * WINDOW_MS, user_of(event)) for event in events)
+
+
+def counts_in(folders: Iterable[Path]) -> Counts:
+    """The last count of each window and user that runs of the query wrote, one run after the other."""
+    found: dict[tuple[int, str], int] = {}
+    for folder in folders:
+        for part in sorted(folder.glob("batch-*/part-*.csv")):
+            with part.open(newline="", encoding="utf-8") as file:
+                found |= {(int(begin), user): int(count) for begin, user, count in csv.reader(file)}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Counts beside the plain ones: how many are equal, and clicks that the others are short of or have too many."""
+
+    counts: int
+    equal: int
+    too_few: int
+    too_many: int
+
+    @property
+    def is_equal(self) -> bool:
+        return self.counts == self.equal and not self.too_few and not self.too_many
+
+
+def compare(found: Counts, plain: Counts) -> Compared:
+    """Hold what was found against the plain counts, window by window and user by user."""
+    differences = [found.get(name, 0) - plain.get(name, 0) for name in {*found, *plain}]
+    return Compared(
+        len(differences),
+        differences.count(0),
+        -sum(each for each in differences if each < 0),
+        sum(each for each in differences if each > 0),
+    )

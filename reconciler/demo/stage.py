@@ -1,0 +1,91 @@
+"""Where the demo plays: its folder, how it speaks, its topic, and the programs that it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.core.errors import ReconcilerError
+from reconciler.demo.job import KILLED, Work
+
+TOPIC, GROUP, PARTITIONS = "events", "clicks", 4
+MIRRORED = f"a.{TOPIC}"
+COUNTS_JOB = "counts"
+
+Command = Callable[[Sequence[str]], int]
+"""The reconciler's own command line: arguments in, exit code out, output on stdout."""
+
+
+class DemoFailed(ReconcilerError):
+    """A step of the demo did not do what it shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the demo plays: its folder, how it speaks, and the reconciler as a person would type it."""
+
+    folder: Path
+    say: Callable[[str], None]
+    reconciler: Command
+    detached: bool = False
+
+    @property
+    def store(self) -> str:
+        return f"sqlite:///{self.folder / 'offsets.db'}"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "reconciler.toml"
+
+    @property
+    def plan(self) -> Path:
+        return self.folder / "clicks.plan.json"
+
+    @property
+    def counts_plan(self) -> Path:
+        return self.folder / "counts.plan.json"
+
+    @property
+    def ids_on_a(self) -> Path:
+        return self.folder / "ids-a"
+
+    @property
+    def ids_on_b(self) -> Path:
+        return self.folder / "ids-b"
+
+    @property
+    def counts_on_a(self) -> Path:
+        return self.folder / "counts-a"
+
+    @property
+    def counts_on_b(self) -> Path:
+        return self.folder / "counts-b"
+
+    def expect(self, code: int, *arguments: object) -> None:
+        """Run a command in front of the audience; DemoFailed if it ends otherwise."""
+        words = [str(argument) for argument in arguments]
+        shown = " ".join(words).replace(str(self.folder), ".")
+        self.say(f"\n   $ reconciler {shown}")
+        found = self.reconciler(words)
+        self.say(f"   (exit code {found})")
+        if found != code:
+            raise DemoFailed(
+                f"`reconciler {shown}` ended with {found} instead of {code}.", hint="Run the demo with --keep."
+            )
+
+    def run_job(self, name: str, work: Work) -> None:
+        """Run the PySpark job to its end; DemoFailed with its last words if that is not the expected one."""
+        told = self.folder / f"{name}.json"
+        told.write_text(work.to_json())
+        log = self.folder / f"{name}.log"
+        command = [sys.executable, "-m", "reconciler.demo.job", str(told)]
+        with log.open("wb") as file:
+            ended = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=dict(os.environ), check=False)
+        expected = KILLED if work.die_at_batch >= 0 else 0
+        if ended.returncode != expected:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            raise DemoFailed(f"The PySpark job ended with {ended.returncode} instead of {expected}:\n{tail}")

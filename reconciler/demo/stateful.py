@@ -1,0 +1,85 @@
+"""The demo's stateful query: its anchors, its checkpoint's copy, and the ways that are there without one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.demo.counts import Compared, compare, counts_in, plain_counts
+from reconciler.demo.job import COUNTS, Query
+from reconciler.demo.stage import COUNTS_JOB, MIRRORED, TOPIC, Stage
+from reconciler.demo.traffic import Event
+from reconciler.spark.handoff import read_stream_options
+
+
+@dataclass(frozen=True, slots=True)
+class StateProof:
+    """The counts after the failover beside plain ones, and what two other ways came to: all three really ran."""
+
+    cloned: Compared
+    renamed: Compared
+    anew: Compared
+
+
+def configuration(stage: Stage) -> str:
+    """The query's ``[[jobs]]`` table: its offsets are in its checkpoint, their anchors in the anchor store."""
+    return f"""[[jobs]]
+name = "{COUNTS_JOB}"
+group = "{COUNTS_JOB}"
+topics = ["{TOPIC}"]
+store = "checkpoint:{on_a(stage).checkpoint}"
+"""
+
+
+def on_a(stage: Stage, options: dict[str, str] | None = None) -> Query:
+    return Query(COUNTS, str(stage.counts_on_a), options or {})
+
+
+def track(stage: Stage) -> None:
+    stage.say("   the second query's checkpoint holds bare offsets: track keeps their anchors, while a is alive")
+    stage.expect(0, "track", "-c", stage.config, "--job", COUNTS_JOB, "--once")
+
+
+def clone(stage: Stage) -> None:
+    old, new = on_a(stage).checkpoint, stage.counts_on_b / "checkpoint"
+    stage.say("9  the stateful query: its checkpoint is copied, with its state, to go on at b's offsets")
+    stage.expect(0, "plan", "-c", stage.config, "--job", COUNTS_JOB, "-o", stage.counts_plan)
+    stage.expect(0, "checkpoint", "clone", old, new, "--plan", stage.counts_plan, "-c", stage.config)
+
+
+def on_b(stage: Stage, bootstrap: str) -> Query:
+    """The query on the copy: only servers and topic are others."""
+    return Query(COUNTS, str(stage.counts_on_b), _restarted(bootstrap))
+
+
+def anew(stage: Stage) -> Query:
+    """Another way: at the right offsets, but with a new checkpoint, so without the state."""
+    return Query(COUNTS, str(stage.folder / "counts-anew"), read_stream_options(stage.counts_plan, COUNTS_JOB))
+
+
+def renamed(stage: Stage, bootstrap: str) -> Query:
+    """Another way: the old checkpoint, with nothing but the topic's name changed in it, as one would by hand."""
+    query = Query(COUNTS, str(stage.folder / "counts-renamed"), _restarted(bootstrap))
+    shutil.copytree(on_a(stage).checkpoint, query.checkpoint)
+    for below in ("offsets", "sources/0"):
+        for file in query.checkpoint.joinpath(below).iterdir():
+            if file.name.endswith(".crc"):
+                file.unlink()  # of the file before it was changed
+            else:
+                file.write_text(file.read_text().replace(f'"{TOPIC}":', f'"{MIRRORED}":'))
+    return query
+
+
+def _restarted(bootstrap: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": bootstrap, "subscribe": MIRRORED, "startingOffsets": "earliest"}
+
+
+def prove(stage: Stage, events: Iterable[Event]) -> StateProof:
+    plain = plain_counts(events)
+
+    def of(*folders: Path) -> Compared:
+        return compare(counts_in([stage.counts_on_a, *folders]), plain)
+
+    return StateProof(of(stage.counts_on_b), of(stage.folder / "counts-renamed"), of(stage.folder / "counts-anew"))
