@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from world import BASE, Ended, World, a_world, free_port, made
+from tenacity import Retrying, stop_after_delay, wait_fixed
+from world import BASE, Ended, World, a_world, environment, free_port, made
 
 from reconciler.cli import context
 from reconciler.core.anchors import StoredOffset
 from reconciler.operations.config import load_config
 from reconciler.spark.drill import Drill, drill
+from reconciler.spark.drill_place import LOCK
 from reconciler.spark.drill_reading import Batch, Ranges, Seen, by_client
 
 pytestmark = pytest.mark.system
@@ -136,3 +142,34 @@ def test_a_batch_that_does_not_follow_its_anchor_is_a_fault(settled: World, wron
     assert drilled(settled, list).faults == ()
     found = drilled(settled, wrong.batch)
     assert [fault.split(":")[0] for fault in found.faults] == [f"{settled.there}-0", f"{settled.there}-1"]
+
+
+def interrupted(config: Path, temp: Path, number: signal.Signals) -> int:
+    """A drill as a process of its own that gets a signal once it has its temporary folder; its exit code."""
+    command = [sys.executable, "-m", "reconciler", "drill", "-c", str(config), "--no-spark", "--temp", str(temp)]
+    before = set(temp.iterdir())
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as running:
+        try:
+            for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(60), reraise=True):
+                with attempt:
+                    assert {folder for folder in temp.iterdir() if (folder / LOCK).exists()} - before
+            running.send_signal(number)
+            return running.wait(60)
+        finally:
+            running.kill()
+
+
+def test_a_drill_that_is_ended_leaves_nothing_and_one_that_is_killed_leaves_it_to_the_next(tmp_path: Path) -> None:
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    config = tmp_path / "reconciler.toml"
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and never answers
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        config.write_text(
+            f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{address}"\n[search]\ndeadline = "60s"\n'
+            '[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "memory:"\n'
+        )
+        assert interrupted(config, temp, signal.SIGKILL) == -signal.SIGKILL
+        assert len(list(temp.iterdir())) == 1
+        assert interrupted(config, temp, signal.SIGTERM) == 130
+    assert list(temp.iterdir()) == []
