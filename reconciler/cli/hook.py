@@ -8,11 +8,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.cli import context
+from reconciler.cli import context, hook_checkpoint
 from reconciler.cli.check import stops
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
@@ -51,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="where plans are kept (default: $RECONCILER_PLANS, or reconciler/plans in the XDG state folder)",
     )
+    parser.add_argument(
+        "--clone-to",
+        metavar="NEW_PATH",
+        default=None,
+        help="for a checkpoint: where the corrected copy goes, once; the command finds its path in "
+        f"{hook_checkpoint.VARIABLE}",
+    )
     parser.add_argument("command", metavar="-- COMMAND", nargs="*", help="what to become when it may start")
 
 
@@ -60,6 +67,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     program = _program(options.command)
     by_hand = context.by_hand(options)
     folder = _folder(options.plans)
+    checkpoint = hook_checkpoint.of(job, options.clone_to)
+    if checkpoint is not None:
+        config, job = checkpoint.now(config, job)
     with context.outside(config) as outside:
         checked = _check_or_wait(config, job, outside, by_hand, options.wait, time.sleep)
         files = _keep(folder, job.name, checked.plan, outside.now_ms())
@@ -70,14 +80,23 @@ def run(options: argparse.Namespace) -> ExitCode:
             )
         if checked.to_write:
             _show(checked.plan, config.policy.start, options)
-        _apply(config, checked, files, outside)
-    return _become(options.command, program, files)
+        sidecar.write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
+        if checkpoint is None:
+            _apply(config, checked, files, outside)
+            return _become(options.command, program, files.environment)
+        checkpoint = checkpoint.corrected(config, job, checked, outside)
+    return _become(options.command, program, files.environment | {hook_checkpoint.VARIABLE: checkpoint.path_now})
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
     plan: Path
     starting_offsets: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a command finds."""
+        return {"RECONCILER_PLAN": str(self.plan), "RECONCILER_STARTING_OFFSETS": str(self.starting_offsets)}
 
 
 def _one_job(config: Config, name: str | None) -> Job:
@@ -145,7 +164,6 @@ def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
 
 
 def _apply(config: Config, checked: Checked, files: _Files, outside: Outside) -> None:
-    sidecar.write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
     count = len(checked.to_write)
     if not count:
         log.info("every offset is right: %s will be read again", replay_total(checked.plan))
@@ -166,9 +184,8 @@ def _show(plan: Plan, policy: StartPolicy, options: argparse.Namespace) -> None:
     print(plan_text(plan, policy, columns=width(), colour=wants_colour(sys.stderr), most=MOST_ROWS), file=sys.stderr)
 
 
-def _become(command: list[str], program: str | None, files: _Files) -> ExitCode:
-    """Replace this process with the command, or name the files it would have been given."""
-    names = {"RECONCILER_PLAN": str(files.plan), "RECONCILER_STARTING_OFFSETS": str(files.starting_offsets)}
+def _become(command: list[str], program: str | None, names: Mapping[str, str]) -> ExitCode:
+    """Replace this process with the command, or name what it would have been given."""
     if program is None:
         for name, value in names.items():
             print(f"{name}={value}")
