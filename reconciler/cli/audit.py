@@ -20,7 +20,7 @@ from reconciler.ports import TopicPartition
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan
-    from reconciler.spark.audit import Output
+    from reconciler.spark.audit import Columns, Output
     from reconciler.spark.audit.result import AuditResult
 
 EXAMPLE = "reconciler audit -c clicks.toml failover.plan.json --output parquet:/srv/clicks/out --column id=event_id"
@@ -82,6 +82,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     asked = {name: pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     if options.examples < 0:
         raise ConfigError(f"--examples {options.examples} is below 0.")
+    columns = _columns(options)
     _require_folders(options)
     with _session(asked["conf"]) as spark:
         result = audit(
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             plans,
             destination=config.destination.client,
             source=config.source.client if config.source is not None and not options.no_source else None,
-            output=_output(spark, options),
+            output=_output(spark, options, columns),
             id=_id(options.config, job),
             job=job.name,
             unique=True if options.unique_ids or job.identity.id_order is IdOrder.INCREASING else None,
@@ -172,17 +173,24 @@ def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartiti
     return found
 
 
-def _output(spark: Any, options: argparse.Namespace) -> Output | None:
-    from pyspark.errors import AnalysisException
-
-    from reconciler.spark.audit import Columns, Output
+def _columns(options: argparse.Namespace) -> Columns | None:
+    from reconciler.spark.audit import Columns
 
     given = pairs("column", options.column)
-    if options.output is None:
-        if given or options.option:
-            raise ConfigError("--column and --option are about an output, and none is named.", hint="Add --output.")
+    if options.output is not None:
+        return Columns.named(given)
+    if given or options.option:
+        raise ConfigError("--column and --option are about an output, and none is named.", hint="Add --output.")
+    return None
+
+
+def _output(spark: Any, options: argparse.Namespace, columns: Columns | None) -> Output | None:
+    from pyspark.errors import AnalysisException
+
+    from reconciler.spark.audit import Output
+
+    if columns is None:
         return None
-    columns = Columns.named(given)
     kind, mark, path = options.output.partition(":")
     if not mark or not kind:
         raise ConfigError(f"--output {options.output} is not FORMAT:PATH.", hint="For example: parquet:/srv/clicks/out")
