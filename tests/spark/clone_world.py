@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from conftest import BASE_MS, Kafka, Sent
+from sent import BASE_MS, Kafka, Sent
 from stateful_queries import Side
 from tenacity import Retrying, stop_after_delay, stop_any, wait_fixed
 

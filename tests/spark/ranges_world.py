@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from conftest import BASE_MS, Kafka, Sent
+from sent import BASE_MS, Kafka, Sent
 
 from reconciler.spark.ranges.runner import RangeBatches
 

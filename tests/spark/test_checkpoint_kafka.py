@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka, Sent
+from sent import Kafka, Sent
 
 from reconciler.ports import TopicPartition
 from reconciler.stores.checkpoint import read_checkpoint

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from checkpoint_files import job, plan, row
-from conftest import Kafka, Sent
+from sent import Kafka, Sent
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from reconciler.core.errors import Refused

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Kafka, Sent
 from environments import packages
+from sent import Kafka, Sent
 
 from reconciler.ports import TopicPartition
 from reconciler.stores.registry import open_store

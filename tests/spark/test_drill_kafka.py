@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from checkpoint_files import command
-from conftest import BASE_MS, Kafka, Sent
+from sent import BASE_MS, Kafka, Sent
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.ports import Change, TopicPartition

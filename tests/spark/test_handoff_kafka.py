@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BASE_MS, Kafka, Sent
+from sent import BASE_MS, Kafka, Sent
 
 from reconciler.cli.main import main
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan

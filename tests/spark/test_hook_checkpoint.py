@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from checkpoint_files import Files
-from conftest import BASE_MS, Kafka, Sent
+from sent import BASE_MS, Kafka, Sent
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.ports import Change, TopicPartition
@@ -34,10 +35,12 @@ class Query:
     config: Path
 
     def hook(self, *options: object) -> subprocess.CompletedProcess[str]:
-        say = ["--", "sh", "-c", f'printf "$RECONCILER_CHECKPOINT" > {self.started}']
-        command = [sys.executable, "-m", "reconciler", "hook", "-c", str(self.config), *map(str, options), *say]
+        return self.run("hook", *options, "--", "sh", "-c", f'printf "$RECONCILER_CHECKPOINT" > {self.started}')
+
+    def run(self, command: str, *options: object) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "reconciler", *command.split(), "-c", str(self.config), *map(str, options)]
         plans = {"RECONCILER_PLANS": str(self.folder / "plans"), "PYTHONPATH": str(ROOT)}
-        return subprocess.run(command, env={**os.environ, **plans}, capture_output=True, text=True, timeout=300)
+        return subprocess.run(words, env={**os.environ, **plans}, capture_output=True, text=True, timeout=300)
 
     @property
     def started(self) -> Path:
@@ -114,3 +117,31 @@ def test_a_folder_that_is_no_copy_of_this_checkpoint_is_not_started_on(query: Qu
     assert f"{query.copy} is there, and is no copy of {query.files.path}" in ended.stderr
     assert not query.started.exists()
     assert other.content() == content
+
+
+def test_a_plan_of_a_query_that_stopped_within_a_batch_has_both_of_its_ends(query: Query) -> None:
+    query.files.planned(1, {query.topic: {0: STORED + 4}})
+    plan = query.folder / "query.plan.json"
+    planned = query.run("plan", "-o", plan)
+    assert planned.returncode == 0, planned.stderr
+    rows = json.loads(plan.read_text())["jobs"][0]["partitions"]
+    assert [(row["position"], row["stored_offset"], row["resume_offset"]) for row in rows] == [
+        ("start", STORED, RIGHT),
+        ("end", STORED + 4, RIGHT),  # no anchor was kept for it: the batch is repeated empty
+    ]
+    name = f"a.{query.topic}-0"
+    assert [line.split()[:3] for line in planned.stdout.splitlines() if line.startswith(name)] == [
+        [name, "start", "moved"],
+        [name, "end", "bounded"],
+    ]
+    assert "0 records will be read again" in planned.stdout
+    (next_step,) = [line.partition("Next: ")[2] for line in planned.stdout.splitlines() if "Next: " in line]
+    assert next_step.startswith(f"reconciler checkpoint clone {query.files.path} NEW_PATH --plan {plan} --job counts")
+
+    applied = query.run("apply", plan, "--yes")
+    assert applied.returncode == 6
+    assert "a checkpoint is not written, but copied" in applied.stderr
+    words = next_step.replace("NEW_PATH", str(query.copy)).split()[1:]
+    cloned = query.run(" ".join(words))
+    assert cloned.returncode == 0, cloned.stderr
+    assert describe(query.copy).repeats

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BASE_MS, Kafka, Sent
 from environments import python_with
+from sent import BASE_MS, Kafka, Sent
 
 from reconciler import artifacts
 

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from conftest import BASE_MS, Kafka, Sent
 from fixtures_postgresql import database, postgres, psql  # noqa: F401
 from ranges_world import a_job, collected, id_results, ids, sent
+from sent import BASE_MS, Kafka, Sent
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import NeedsPerson, Refused

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka
 from fixtures_postgresql import database, postgres, psql  # noqa: F401
 from ranges_killed import Driver, Ended
 from ranges_world import collected, ids, sent
+from sent import Kafka
 
 from reconciler.spark.ranges import output
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka
 from fixtures_postgresql import database, postgres, psql  # noqa: F401
 from ranges_world import a_job, collected, id_results, ids, sent
+from sent import Kafka
 
 from reconciler.core.errors import Changed
 from reconciler.ports import TopicPartition

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BASE_MS, Kafka, Sent
+from sent import BASE_MS, Kafka, Sent
 
 from reconciler.core.anchors import fingerprint
 from reconciler.ports import TopicPartition
