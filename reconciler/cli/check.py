@@ -9,8 +9,11 @@ from reconciler.cli import context, engines
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ExitCode
-from reconciler.core.plan import Plan, StartPolicy, why_stopped
-from reconciler.operations.check import Checked, check
+from reconciler.core.plan import JobPlan, Plan, StartPolicy, why_stopped
+from reconciler.operations.check import ByHand, Checked, Outside, check
+from reconciler.operations.config import Config
+
+CHECKPOINT = "checkpoint:"
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 
@@ -29,7 +32,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = context.by_hand(options)
     with engines.outside(config, options) as outside:
-        checked = check(config, config.chosen(options.job), outside, by_hand)
+        checked = check_all(config, options.job, outside, by_hand)
     code = verdict_code(checked, config.policy.start)
     if options.format == "json":
         print(json.dumps(checked.plan.to_json(), indent=1, ensure_ascii=False))
@@ -37,6 +40,21 @@ def run(options: argparse.Namespace) -> ExitCode:
         print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
         print(f"\n{summary(checked, code)}")
     return code
+
+
+def check_all(config: Config, name: str | None, outside: Outside, by_hand: ByHand) -> Checked:
+    """Check the job of that name, or all; a checkpoint that stopped within a batch has two positions a partition."""
+    jobs = config.chosen(name)
+    if not any(job.store.startswith(CHECKPOINT) for job in jobs):
+        return check(config, jobs, outside, by_hand)
+    from reconciler.spark.checkpoint_positions import check_positions
+
+    return check_positions(config, jobs, outside, by_hand)
+
+
+def copied(plan: Plan) -> JobPlan | None:
+    """The first job whose correction is a copy of its checkpoint, None if each is a write to its store."""
+    return next((job for job in plan.jobs if job.store.startswith(CHECKPOINT)), None)
 
 
 def stops(plan: Plan, policy: StartPolicy) -> int:
@@ -59,7 +77,8 @@ def summary(checked: Checked, code: ExitCode) -> str:
     if code is ExitCode.CORRECTABLE:
         count = len(checked.to_write)
         noun = "offset needs" if count == 1 else "offsets need"
+        then = "apply" if copied(checked.plan) is None else "checkpoint clone"
         return (
-            f"{count:,} {noun} correcting, and can be; {replay} will be read again. Next: reconciler plan, then apply."
+            f"{count:,} {noun} correcting, and can be; {replay} will be read again. Next: reconciler plan, then {then}."
         )
     return f"Every partition may start as it is; {replay} will be read again."

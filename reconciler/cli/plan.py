@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 from reconciler.cli import context, engines
-from reconciler.cli.check import stops
+from reconciler.cli.check import CHECKPOINT, check_all, copied, stops
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.plan import Plan
 from reconciler.operations import sidecar
-from reconciler.operations.check import check
 
 EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
 MOST_ROWS = 40
@@ -34,13 +34,20 @@ def run(options: argparse.Namespace) -> ExitCode:
             hint="Write the new plan under another name.",
         )
     with engines.outside(config, options) as outside:
-        checked = check(config, config.chosen(options.job), outside, by_hand)
+        checked = check_all(config, options.job, outside, by_hand)
     sidecar.write_whole(options.output, checked.plan.to_text())
     policy = config.policy.start
     print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
     if stops(checked.plan, policy):
         print(f"\nDo not start: a partition needs a person. Plan: {options.output} (apply refuses its job).")
         return ExitCode.NEEDS_PERSON
-    next_step = f"reconciler apply {options.output} -c {options.config}"
-    print(f"\n{replay_total(checked.plan)} will be read again. Next: {next_step}")
+    print(f"\n{replay_total(checked.plan)} will be read again. Next: {_next_step(checked.plan, options)}")
     return ExitCode.OK
+
+
+def _next_step(plan: Plan, options: argparse.Namespace) -> str:
+    job = copied(plan)
+    if job is None:
+        return f"reconciler apply {options.output} -c {options.config}"
+    path = job.store.removeprefix(CHECKPOINT).partition("?")[0]
+    return f"reconciler checkpoint clone {path} NEW_PATH --plan {options.output} --job {job.name} -c {options.config}"

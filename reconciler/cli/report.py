@@ -45,13 +45,19 @@ def _cells(row: PartitionPlan, policy: StartPolicy) -> tuple[Cell, ...]:
     tone = "bad" if stopped else _TONES.get(row.verdict, "warn")
     verdict = row.verdict.value + (" (by hand)" if row.set_by_hand else "")
     return (
-        Cell(f"{row.topic}-{row.partition}"),
+        Cell(_place(row)),
         Cell(verdict, tone),
         Cell(_number(row.stored_offset)),
         Cell(_number(row.resume_offset)),
         Cell(replay_text(row)),
         Cell(_evidence(row), "dim"),
     )
+
+
+def _place(row: PartitionPlan) -> str:
+    """A partition, and which end of a batch that is repeated, where a plan has both."""
+    name = f"{row.topic}-{row.partition}"
+    return name if row.position == "next" else f"{name} {row.position}"
 
 
 def _number(value: int | None) -> str:
@@ -77,15 +83,14 @@ def _details(rows: Sequence[PartitionPlan], policy: StartPolicy) -> str:
     for row in rows:
         stopped = why_stopped(row, policy)
         if stopped:
-            lines.append(
-                f"  {row.topic}-{row.partition} must not start: {row.detail}. {stopped[0].upper()}{stopped[1:]}."
-            )
+            lines.append(f"  {_place(row)} must not start: {row.detail}. {stopped[0].upper()}{stopped[1:]}.")
     return "\n".join(lines)
 
 
 def replay_total(plan: Plan) -> str:
-    """How many records will be read again, over all partitions."""
+    """How many records will be read again, over all partitions. The end of a repeated batch adds nothing to it."""
     rows = [row for job in plan.jobs for row in job.partitions if row.replay_at_most is not None]
+    rows = [row for row in rows if row.position != "end"]
     at_most = sum(row.replay_at_most or 0 for row in rows)
     exact = all(row.replay_exact is not None for row in rows)
     return f"{at_most:,} records" if exact else f"at most {at_most:,} records"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler.core.anchors import Anchor, Record, StoredOffset
-from reconciler.core.errors import Changed, OutcomeUnknown, Unreachable
+from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.matching import Matcher
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.core.verdicts import Verdict
@@ -97,6 +97,11 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
         raise Changed(
             f'Job "{job.name}" has group "{job.group}" in the configuration and "{job_plan.group}" in the plan.',
             hint=AGAIN,
+        )
+    if any(row.position != "next" for row in job_plan.partitions):
+        raise Refused(
+            f'The checkpoint of job "{job.name}" stopped within a batch, and a checkpoint is not written, but copied.',
+            hint="Copy it with: reconciler checkpoint clone PATH NEW_PATH --plan PLAN. Plan the other jobs without it.",
         )
     refused = tuple((row, why) for row in job_plan.partitions if (why := why_stopped(row, config.policy.start)))
     if refused:

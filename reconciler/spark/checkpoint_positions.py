@@ -109,7 +109,10 @@ class EndRows:
         self._bare.check_writable(group)
 
     def close(self) -> None:
-        self._anchors.close()
+        try:
+            self._bare.close()
+        finally:
+            self._anchors.close()
 
 
 def ends_opener(config: Config, outside: Outside) -> StoreOpener:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -129,11 +130,7 @@ def test_a_plan_of_a_query_that_stopped_within_a_batch_has_both_of_its_ends(quer
         ("start", STORED, RIGHT),
         ("end", STORED + 4, RIGHT),  # no anchor was kept for it: the batch is repeated empty
     ]
-    name = f"a.{query.topic}-0"
-    assert [line.split()[:3] for line in planned.stdout.splitlines() if line.startswith(name)] == [
-        [name, "start", "moved"],
-        [name, "end", "bounded"],
-    ]
+    assert re.findall(r"-0 (start|end) +(\w+) ", planned.stdout) == [("start", "moved"), ("end", "bounded")]
     assert "0 records will be read again" in planned.stdout
     (next_step,) = [line.partition("Next: ")[2] for line in planned.stdout.splitlines() if "Next: " in line]
     assert next_step.startswith(f"reconciler checkpoint clone {query.files.path} NEW_PATH --plan {plan} --job counts")
