@@ -44,7 +44,6 @@ from reconciler.spark.distributed_tasks import (
 )
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 K = TypeVar("K", bound=Hashable)
@@ -93,39 +92,39 @@ class SparkEngine:
         )
         tasks = tasks_of(asked, leaders, self.per_task)
         orders = Orders(dict(self.client), self.timeout_s, settings.deadline_s)
-        job = _Job(_context_of(self.session()), settings.on_progress, len(asked))
+        job = _Job(_classic(self.session()), settings.on_progress, len(asked))
         return outcome_of(keys, job.run(tasks, orders))
 
 
-def _context_of(session: SparkSession) -> SparkContext:
+def _classic(session: SparkSession) -> SparkSession:
     if "connect" in type(session).__module__:
         raise ConfigError(
             "The searches cannot be run through Spark Connect, which has no RDDs.",
             hint="Use a classic SparkSession (spark.master), or the local engine.",
         )
-    return session.sparkContext
+    return session
 
 
 class _Job:
     """One Spark job, and what its tasks tell while it runs."""
 
-    def __init__(self, context: SparkContext, on_progress: Callable[[Progress], None] | None, partitions: int) -> None:
-        self._context = context
+    def __init__(self, session: SparkSession, on_progress: Callable[[Progress], None] | None, partitions: int) -> None:
+        self._session = session
+        self._context = session.sparkContext
         self._on_progress = on_progress
         self._partitions = partitions
         self._tag = f"reconciler-{uuid.uuid4()}"
 
     def run(self, tasks: Sequence[tuple[int, bytes]], orders: Orders) -> list[Answer]:
         """Every task's answer. Ends with the first that is an error: others would wait for the same brokers."""
-        shared = self._context.broadcast(orders)
-        told = self._context.accumulator((), _Joined())
         from pyspark import inheritable_thread_target
 
+        shared = self._context.broadcast(orders)
+        told = self._context.accumulator((), _Joined())
+        collect = inheritable_thread_target(self._session)(self._collect)
         try:
             with ThreadPoolExecutor(1) as pool:
-                running = pool.submit(
-                    inheritable_thread_target(self._collect), [task for _, task in tasks], shared, told
-                )
+                running = pool.submit(collect, [task for _, task in tasks], shared, told)
                 try:
                     return self._awaited(running, told)
                 finally:

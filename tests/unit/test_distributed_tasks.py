@@ -25,6 +25,7 @@ from reconciler.identity import identity_from_spec
 from reconciler.operations.check import ByHand, Outside, check
 from reconciler.ports import TopicPartition
 from reconciler.readers.memory import MemoryLog, MemoryRecord
+from reconciler.spark.distributed import _classic, _explained
 from reconciler.spark.distributed_tasks import Answer, Orders, answered, grouped, outcome_of, tasks_of
 
 ORDERS = Orders({"bootstrap.servers": "b", "sasl.password": "hunter2"}, timeout_s=1.0, deadline_s=0.0)
@@ -230,3 +231,29 @@ def test_the_first_groups_are_of_different_leaders() -> None:
 
 def test_the_engine_is_the_local_one_unless_another_is_given(dozen: Memory) -> None:
     assert dozen.outside.run is engine.run
+
+
+# ---------------------------------------------------------------- what Spark says
+
+
+def test_a_spark_connect_session_is_refused_before_anything_is_sent() -> None:
+    class SparkSession:
+        __module__ = "pyspark.sql.connect.session"
+
+    with pytest.raises(ConfigError, match=r"Spark Connect.*classic SparkSession"):
+        _classic(SparkSession())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "told"),
+    [
+        ("Job aborted due to stage failure: Task 3 failed 4 times.\n\tat x\n", Unreachable, "Task 3 failed 4 times. "),
+        ("\nJob aborted\nModuleNotFoundError: No module named 'reconciler'\n", ConfigError, '"reconciler"'),
+        ("", Unreachable, "gave the searches up: Exception."),
+    ],
+)
+def test_what_spark_says_becomes_a_sentence(said: str, kind: type[ReconcilerError], told: str) -> None:
+    error = _explained(Exception(said))
+    assert type(error) is kind
+    assert told in str(error)
+    assert "\n" not in str(error)
