@@ -17,8 +17,10 @@ from reconciler import artifacts
 pytestmark = pytest.mark.system
 
 OURS = ("confluent-kafka>=2.12,<3", "happybase>=1.2,<2", "tenacity>=9,<10", "prometheus-client", "fsspec")
-CONNECTORS: dict[str, str | None] = {"4.3.0": "4.2.0"}
+CONNECTORS = {"4.0.4": None, "4.3.0": "4.2.0"}
 """The connector's version, where another one than PySpark's: there is none for 4.3.0, and 4.2.0's works with it."""
+ANCHORED_BY = {"4.0.4": "track", "4.3.0": "observing"}
+"""PySpark 4.0 reports what was observed of a stateful query with ``foreachBatch`` for its first batch only."""
 
 JOB = """
 import json, sys
@@ -29,7 +31,7 @@ from reconciler.spark import handoff
 from reconciler.spark.observing import observing
 from reconciler.spark.session import with_kafka
 
-place, source, destination, topic, jars = sys.argv[1:]
+place, source, destination, topic, jars, anchored_by = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]")
 settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1"}
@@ -40,6 +42,7 @@ checkpoint, copy, plan, config = (f"{place}/{name}" for name in ("checkpoint", "
 Path(config).write_text(f'''
 [source]
 alias = "a"
+bootstrap_servers = "{source}"
 [destination]
 bootstrap_servers = "{destination}"
 [anchors]
@@ -63,12 +66,16 @@ def run(options, home, watch=lambda frame: frame, settle=lambda query: None, new
     query.awaitTermination()
     settle(query)
 
-anchors = observing(spark, store=f"checkpoint:{checkpoint}", anchors=f"sqlite:///{place}/anchors.db", group="clicks",
-                    bootstrap_servers=source)
 first = {"kafka.bootstrap.servers": source, "subscribe": topic, "startingOffsets": "earliest",
          "maxOffsetsPerTrigger": "4"}
-run(first, checkpoint, lambda frame: anchors.watch(frame, [topic]), anchors.settle)
-anchors.close()
+if anchored_by == "observing":
+    where = {"store": f"checkpoint:{checkpoint}", "anchors": f"sqlite:///{place}/anchors.db", "group": "clicks"}
+    anchors = observing(spark, bootstrap_servers=source, **where)
+    run(first, checkpoint, lambda frame: anchors.watch(frame, [topic]), anchors.settle)
+    anchors.close()
+else:
+    run(first, checkpoint)
+    assert main(["track", "-c", config, "--once"]) == 0
 assert main(["plan", "-c", config, "-o", plan]) == 0
 assert main(["checkpoint", "clone", checkpoint, copy, "--plan", plan, "-c", config]) == 0
 run({"kafka.bootstrap.servers": destination, "subscribe": f"a.{topic}"}, copy)
@@ -99,7 +106,7 @@ def test_a_stateful_job_fails_over_with_another_pyspark(
 
     addresses = (source.bootstrap, destination.bootstrap, topic_name)
     done = subprocess.run(
-        [str(python), "-c", JOB, str(tmp_path), *addresses, ",".join(map(str, jars))],
+        [str(python), "-c", JOB, str(tmp_path), *addresses, ",".join(map(str, jars)), ANCHORED_BY[version]],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
