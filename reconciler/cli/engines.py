@@ -24,7 +24,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         help="where the destination is searched: in this process (default), or by the executors of a Spark cluster",
     )
     group.add_argument(
-        "--spark-conf",
+        "--conf",
         metavar="NAME=VALUE",
         action="append",
         default=[],
@@ -39,12 +39,12 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 def outside(config: Config, options: argparse.Namespace) -> Iterator[Outside]:
     """``context.outside``, with the engine that the options ask for. Spark starts when there is something to search."""
     if options.engine == "local":
-        if options.spark_conf or options.per_task is not None:
-            raise ConfigError("--spark-conf and --per-task are for --engine spark.", hint="Add it, or leave them out.")
+        if options.conf or options.per_task is not None:
+            raise ConfigError("--conf and --per-task are for --engine spark.", hint="Add it, or leave them out.")
         with context.outside(config) as here:
             yield here
         return
-    settings = pairs("spark-conf", options.spark_conf)
+    settings = pairs("conf", options.conf)
     with ExitStack() as until_the_end, context.outside(config) as here:
         yield replace(here, run=_spark_engine(config, options, settings, until_the_end))
 
@@ -91,7 +91,8 @@ def _session(settings: dict[str, str], until_the_end: ExitStack) -> Any:
     except (PySparkException, Py4JError) as error:
         first = (str(getattr(error, "java_exception", None) or error).strip().splitlines() or ["?"])[0]
         raise Unreachable(
-            f"Spark could not be started: {first}", hint="See --spark-conf spark.master, and that there is Java 17."
+            f"Spark could not be started: {first.rstrip('.')}.",
+            hint="See --conf spark.master, and that there is Java 17.",
         ) from error
     until_the_end.callback(session.stop)
     session.sparkContext.setLogLevel("ERROR")
