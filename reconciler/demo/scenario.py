@@ -102,7 +102,7 @@ def _clicks() -> Iterator[traffic.Event]:
 def _produce(stage: Stage, a: KafkaCluster, events: list[traffic.Event]) -> list[str]:
     stage.say(
         f"2  {DELETED + PRODUCED:,} records in transactions, {traffic.BURST} a millisecond; "
-        f"the oldest {DELETED:,} are deleted before they are mirrored"
+        f"the oldest {DELETED:,} are deleted unmirrored"
     )
     a.create_topic(TOPIC, PARTITIONS)
     earlier = events[0].timestamp_ms - 1000 * (DELETED // traffic.BURST + 1)
