@@ -22,11 +22,12 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.core.probes import Range
 from reconciler.core.verdicts import Verdict
-from reconciler.operations.check import Outside, check
+from reconciler.layouts.spark_checkpoint import END
+from reconciler.operations.check import Outside
 from reconciler.operations.config import Config, Job
 from reconciler.ports import Capabilities, Change, LogReader, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.spark.checkpoint_clone import clone
-from reconciler.spark.checkpoint_positions import ENDS, SCHEME
+from reconciler.spark.checkpoint_positions import ENDS, SCHEME, check_positions
 from reconciler.spark.checkpoint_show import Description, describe
 from reconciler.spark.drill_reading import Batch, BatchReader, Seen, by_client, read_ranges
 
@@ -102,7 +103,7 @@ def drill(
     outside = _only_read(outside)
     plan, copy = _planned(config, job, outside, place)
     (planned,) = plan.jobs
-    rows = planned.partitions
+    rows = tuple(row for row in planned.partitions if row.position != END)  # the first batch begins at the start
     reader = outside.patient(config.search)
     ranges = _ranges(reader, rows, _starts(rows, copy), records)
     seen = (batch or by_client(reader))(ranges)
@@ -155,7 +156,7 @@ class OnlyRead:
 def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[Plan, Description | None]:
     """The plan, and for a checkpoint its copy: made together, as a query that runs moves both."""
     for attempt in range(ATTEMPTS):
-        plan = check(config, [job], outside).plan
+        plan = check_positions(config, [job], outside).plan
         policy = config.policy.start
         stops = any(why_stopped(row, policy) for row in plan.job().partitions)
         if stops or not job.store.startswith(SCHEME):
