@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,12 +21,12 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode, ReconcilerErr
 from reconciler.core.plan import Plan
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
-from reconciler.engine import Inquiry
+from reconciler.engine import Inquiry, Progress
 from reconciler.identity import identity_from_spec
 from reconciler.operations.check import ByHand, Outside, check
 from reconciler.ports import TopicPartition
 from reconciler.readers.memory import MemoryLog, MemoryRecord
-from reconciler.spark.distributed import _classic, _explained
+from reconciler.spark.distributed import _classic, _explained, _Job
 from reconciler.spark.distributed_tasks import Answer, Orders, answered, grouped, outcome_of, tasks_of
 
 ORDERS = Orders({"bootstrap.servers": "b", "sasl.password": "hunter2"}, timeout_s=1.0, deadline_s=0.0)
@@ -257,3 +258,36 @@ def test_what_spark_says_becomes_a_sentence(said: str, kind: type[ReconcilerErro
     assert type(error) is kind
     assert told in str(error)
     assert "\n" not in str(error)
+
+
+def job_of(on_progress: Callable[[Progress], None]) -> _Job:
+    class Session:
+        sparkContext = None
+
+    return _Job(Session(), on_progress, 12)  # type: ignore[arg-type]
+
+
+class Told:
+    """What tasks have told so far."""
+
+    def __init__(self, *news: tuple[int, int, Answer | None]) -> None:
+        self.value = news
+
+
+def test_the_first_task_that_fails_ends_the_run_while_others_still_wait() -> None:
+    waiting: Future[list[Answer]] = Future()
+    job = job_of(lambda _: waiting.set_result([]))
+    with pytest.raises(Refused, match="No"):
+        job._awaited(waiting, Told((5, 2, None), (0, 0, Answer(error=Refused("No.")))))
+
+
+def test_progress_is_told_as_tasks_end() -> None:
+    told: list[Progress] = []
+    running: Future[list[Answer]] = Future()
+
+    def on_progress(progress: Progress) -> None:
+        told.append(progress)
+        running.set_result([])
+
+    assert job_of(on_progress)._awaited(running, Told((5, 2, None), (4, 3, None))) == []
+    assert told == [Progress(3, 9, 12)]
