@@ -42,6 +42,7 @@ from reconciler.spark.distributed_tasks import Orders, answered, tasks_of
 from reconciler.stores.registry import open_store
 
 PER_TOPIC = 2_500
+STATISTICS_MS = 1_000
 EXECUTORS = {
     "spark.master": "local-cluster[2,1,512]",
     "spark.executor.memory": "512m",
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=20, help="records a partition, of about 90 bytes")
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--per-task", type=int, default=2_000)
+    parser.add_argument("--task-only", action="store_true", help="only one task's requests")
     parser.add_argument("--driver-only", type=int, metavar="N")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -89,14 +91,19 @@ def compare(place: Path, options: argparse.Namespace) -> None:
         print(f"broker: {memory_mb(cluster.pid):,} MB resident")
         config = write_config(place, cluster.bootstrap, topics)
         save(place, topics, each, options.records // 2)
-        local = planned(place, config, "local", [])
-        (place / "events").mkdir()
-        settings = {**EXECUTORS, "spark.eventLog.dir": (place / "events").as_uri()}
-        conf = [part for name, text in settings.items() for part in ("--conf", f"{name}={text}")]
-        spark = ["--engine", "spark", "--per-task", str(options.per_task), *conf]
-        print("the same plan but for times:", planned(place, config, "spark", spark) == local)
-        tell_tasks(place / "events")
+        if not options.task_only:
+            compare_engines(place, config, options.per_task)
         count_requests(cluster.bootstrap, config, topics, options.per_task)
+
+
+def compare_engines(place: Path, config: Path, per_task: int) -> None:
+    local = planned(place, config, "local", [])
+    (place / "events").mkdir()
+    settings = {**EXECUTORS, "spark.eventLog.dir": (place / "events").as_uri()}
+    conf = [part for name, text in settings.items() for part in ("--conf", f"{name}={text}")]
+    spark = ["--engine", "spark", "--per-task", str(per_task), *conf]
+    print("the same plan but for times:", planned(place, config, "spark", spark) == local)
+    tell_tasks(place / "events")
 
 
 def planned(place: Path, config: Path, name: str, arguments: Sequence[str]) -> Any:
@@ -144,13 +151,8 @@ def tell_tasks(events: Path) -> None:
 
 def count_requests(bootstrap: str, config: Path, topics: Sequence[str], per_task: int) -> None:
     """Run one task here, with a client that counts what it sends and receives."""
-    last: dict[str, dict[str, Any]] = {}
-
-    def hear(text: str) -> None:
-        said = json.loads(text)
-        last[said["name"]] = said["brokers"]
-
-    client = {"bootstrap.servers": bootstrap, "statistics.interval.ms": 20, "stats_cb": hear}
+    heard: list[str] = []
+    client = {"bootstrap.servers": bootstrap, "statistics.interval.ms": STATISTICS_MS, "stats_cb": heard.append}
     loaded = load_config(config)
     first = Counted()
     reader = KafkaLogReader({"bootstrap.servers": bootstrap})
@@ -158,11 +160,12 @@ def count_requests(bootstrap: str, config: Path, topics: Sequence[str], per_task
     with suppress(Stop):
         check(loaded, loaded.jobs, outside)
     tasks = tasks_of(first.asked[:per_task], {}, per_task)
-    began, cpu = time.perf_counter(), time.process_time()
-    answer = answered(tasks[0][1], Orders(client, 10.0, 300.0))
-    took, used = time.perf_counter() - began, time.process_time() - cpu
-    print(f"one task of {len(answer.rows):,} partitions: {len(tasks[0][1]):,} bytes, {took:.2f} s, {used:.2f} s of CPU")
+    cpu = time.process_time()
+    answer = answered(tasks[0][1], Orders(client, 10.0, 300.0), Lingering)
+    used = time.process_time() - cpu
+    print(f"one task of {len(answer.rows):,} partitions: {len(tasks[0][1]):,} bytes, {used:.2f} s of CPU")
     sums: dict[str, int] = defaultdict(int)
+    last = {said["name"]: said["brokers"] for said in map(json.loads, heard)}
     for brokers in last.values():
         for broker in brokers.values():
             for kind, count in broker["req"].items():
@@ -170,6 +173,18 @@ def count_requests(bootstrap: str, config: Path, topics: Sequence[str], per_task
             sums["bytes sent"] += broker["txbytes"]
             sums["bytes received"] += broker["rxbytes"]
     print("  " + ", ".join(f"{kind} {count:,}" for kind, count in sums.items() if count))
+
+
+class Lingering(KafkaLogReader):
+    """Waits before the end, until its clients have told what they counted."""
+
+    def __init__(self, orders: Orders) -> None:
+        super().__init__(orders.client, timeout_s=orders.timeout_s)
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.poll(3 * STATISTICS_MS / 1000)
+        super().close()
 
 
 class Stop(Exception):
