@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from reconciler.cli import context
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.layouts.lines import AnchorLine
 from reconciler.operations.config import Job
@@ -48,10 +49,10 @@ def derived(jobs: Sequence[Job], options: argparse.Namespace) -> list[AnchorLine
         raise ConfigError("An output is one job's.", hint="Name the job with --job.")
     if options.into_store and options.path is not None:
         raise ConfigError("The lines go to the store or to a file.", hint="Leave out --into-store or PATH.")
-    (job,), columns = jobs, Columns.named(pairs("column", options.column))
+    (job,), columns = jobs, Columns.named(context.pairs("column", options.column))
     if columns.batch is None and not options.whole:
         _require_whole(options)
-    with _session(pairs("conf", options.conf)) as spark, _told():
+    with _session(context.pairs("conf", options.conf)) as spark, _told():
         output = _read(spark, options)
         lines = derive(
             output,
@@ -108,7 +109,7 @@ def _require_whole(options: argparse.Namespace) -> None:
 def _read(spark: Any, options: argparse.Namespace) -> Any:
     if options.format == "table":
         return spark.table(options.output)
-    reader = spark.read.format(options.format).options(**pairs("option", options.option))
+    reader = spark.read.format(options.format).options(**context.pairs("option", options.option))
     return reader.load(options.output) if options.output is not None else reader.load()
 
 
@@ -153,14 +154,3 @@ def _session(settings: Mapping[str, str]) -> Iterator[Any]:
         yield session
     finally:
         session.stop()
-
-
-def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUE`` texts. Raises ConfigError for one that is not."""
-    found = {}
-    for text in texts:
-        name, mark, value = text.partition("=")
-        if not mark or not name:
-            raise ConfigError(f"--{option} {text} is not NAME=VALUE.")
-        found[name] = value
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,17 @@ def _terminal_progress() -> Callable[[Progress], None]:
         )
 
     return show
+
+
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` texts. Raises ConfigError for one that is not."""
+    found = {}
+    for text in texts:
+        name, mark, value = text.partition("=")
+        if not mark or not name:
+            raise ConfigError(f"--{option} {text} is not NAME=VALUE.")
+        found[name] = value
+    return found
 
 
 def read_config(options: argparse.Namespace) -> Config:

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import FrameType
 
 from reconciler.cli import context
-from reconciler.cli.anchors_derive import pairs
 from reconciler.cli.report import replay_text, replay_total
 from reconciler.cli.table import Cell, render, wants_colour, width
 from reconciler.core.errors import Changed, ConfigError, ExitCode
@@ -106,7 +105,7 @@ def _first_batch(
     config: Config, options: argparse.Namespace, place: Path, until_the_end: ExitStack
 ) -> tuple[BatchReader | None, str]:
     """What reads the first batch, and its name. Spark starts only once there is something to read."""
-    given = pairs("option", options.option)
+    given = context.pairs("option", options.option)
     if options.no_spark:
         return None, CLIENT
     if importlib.util.find_spec("pyspark") is None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.cli import context
-from reconciler.cli.anchors_derive import pairs
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.operations.check import Outside
 from reconciler.operations.config import Config
@@ -44,7 +43,7 @@ def outside(config: Config, options: argparse.Namespace) -> Iterator[Outside]:
         with context.outside(config) as here:
             yield here
         return
-    settings = pairs("conf", options.conf)
+    settings = context.pairs("conf", options.conf)
     with ExitStack() as until_the_end, context.outside(config) as here:
         yield replace(here, run=_spark_engine(config, options, settings, until_the_end))
 

@@ -288,7 +288,7 @@ def _offsets(job: JobPlan) -> Offsets:
 
 
 def _require_startable(job: JobPlan) -> None:
-    two_ended = [_name(row) for row in job.partitions if row.position != "next"]
+    two_ended = list(dict.fromkeys(_name(row) for row in job.partitions if row.position != "next"))
     if two_ended:
         raise ConfigError(
             f"Job {job.name} stopped within a batch: the plan has a start and an end for {', '.join(two_ended)}, which "
