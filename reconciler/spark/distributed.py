@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 
 PER_TASK = 2_000
-"""Partitions a task: about a second's work and 30 MB (docs/how-to/large-estates.md)."""
+"""Partitions a task: about a second of CPU and at most 300 MB (docs/how-to/large-estates.md)."""
 LOOK_S = 0.1
 """Seconds between two looks at what the tasks have told."""
 
