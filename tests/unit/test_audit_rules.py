@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
+from reconciler.cli.audit import _until as stored_until
 from reconciler.cli.audit_report import audit_page, audit_text
 from reconciler.cli.main import main
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan, digest
 from reconciler.core.verdicts import Finding, Verdict
+from reconciler.operations.config import load_config
+from reconciler.ports import Change, TopicPartition
 from reconciler.spark.audit import Columns
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example, PartitionResult, split_doubled
 from reconciler.spark.audit.spans import ALL_PARTITIONS, Place, planned
+from reconciler.stores.registry import open_store
 
 
 def row(partition: int, resume: int | None = 5, verdict: Verdict = Verdict.MOVED, **changed: Any) -> PartitionPlan:
@@ -194,3 +199,31 @@ def test_what_the_command_cannot_use_is_said_before_spark_starts(
     )
     assert main(["audit", "-c", str(tmp_path / "c.toml"), str(tmp_path / "p.json"), *more]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_how_far_a_job_has_come_is_read_from_its_store_in_the_destinations_numbers(tmp_path: Path) -> None:
+    """A row under the mirrored topic's name is such a one; under a name that both clusters have, its anchor says so."""
+    store = open_store(f"sqlite:///{tmp_path / 'offsets.db'}", kafka_client={})
+    store.create()
+    here, there = Anchor(8, 1, cluster_id="a-id"), Anchor(8, 1, cluster_id="b")
+    rows = {
+        ("a.events", 0): StoredOffset(9, here),
+        ("both", 0): StoredOffset(9, here),
+        ("both", 1): StoredOffset(9, there),
+    }
+    changes = [Change(TopicPartition(*key), None, stored) for key, stored in rows.items()]
+    store.write("clicks", changes, reason="test", now_ms=1)
+    store.close()
+    (tmp_path / "c.toml").write_text(
+        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "localhost:1"\n[[jobs]]\nname = "clicks"\n'
+        f'group = "clicks"\ntopics = ["events"]\nstore = "sqlite:///{tmp_path / "offsets.db"}"\n'
+    )
+    config = load_config(tmp_path / "c.toml")
+    named = [row(partition, source_topic="both", topic="both") for partition in range(2)]
+    until = stored_until(config, config.jobs[0], [plan(row(0), row(1), *named)])
+    assert {(at.topic, at.partition): offset for at, offset in until.items()} == {
+        ("a.events", 0): 9,
+        ("a.events", 1): 5,
+        ("both", 0): 5,
+        ("both", 1): 9,
+    }

@@ -8,6 +8,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.spark.audit.naming import ID
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example
 from reconciler.spark.audit.sightings import AFTER, BEFORE, PROCESSED, UNPROCESSED, Places
+from reconciler.spark.audit.small import small_table
 from reconciler.spark.audit.tally import FIRST, PART_SHIFT
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ def examples(all_found: DataFrame, of_each: int) -> tuple[Example, ...]:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    order = [f.asc_nulls_last(name) for name in ("source_offset", "destination_offset", "id_hash")]
-    parts = [f.asc_nulls_last(name) for name in ("source_partition", "destination_partition")]
-    first = f.row_number().over(Window.partitionBy("place", "kind").orderBy(*parts, *order))
+    order = ("source_partition", "source_offset", "destination_partition", "destination_offset", "id_hash")
+    by_offset = Window.partitionBy("place", "kind").orderBy(*(f.asc_nulls_last(name) for name in order))
+    first = f.row_number().over(by_offset)
     chosen = all_found.withColumn("turn", first).where(f.col("turn") <= of_each)
     rows = chosen.orderBy("place", "kind", "turn").limit(MOST_EXAMPLES).drop("place", "turn").collect()
     return tuple(Example(**row.asDict()) for row in rows)
@@ -90,7 +91,7 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
     ]
     base = folder.rstrip("/")
     try:
-        spark.createDataFrame(rows, schema).coalesce(1).write.parquet(f"{base}/partitions")
+        small_table(spark, rows, schema).coalesce(1).write.parquet(f"{base}/partitions")
         all_found.drop("place").write.parquet(f"{base}/findings")
     except AnalysisException as error:
         said = str(error).splitlines()[0]
@@ -100,7 +101,7 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
 def _names_of(spark: SparkSession, places: Places) -> DataFrame:
     named = {span.place: span.topic for span in places.planned.spans}
     rows = [(number, place.topic, named[place]) for number, place in enumerate(places.all)]
-    return spark.createDataFrame(rows, "place int, source_topic string, topic string")
+    return small_table(spark, rows, "place int, source_topic string, topic string")
 
 
 def _id_hash() -> Column:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.core.errors import ConfigError
 from reconciler.spark.audit.naming import CONTENT, ID, NAMELESS, OFFSET, By, content_of, hashed
 from reconciler.spark.audit.sightings import DESTINATION_SIDES, SOURCE_SIDES, Places
+from reconciler.spark.audit.small import small_table
 from reconciler.spark.audit.spans import ALL_PARTITIONS
 
 if TYPE_CHECKING:
@@ -207,11 +208,11 @@ class Output:
             for name, of in names.items()
             if of is not None
         ]
-        of_topics = f.broadcast(spark.createDataFrame(topics, "said_topic string, topic int, cluster string"))
+        of_topics = f.broadcast(small_table(spark, topics, "said_topic string, topic int, cluster string"))
         found = kept.join(of_topics, "said_topic")
         spread = [places.of_topics[place.topic] for place in places.all if place.partition == ALL_PARTITIONS]
         there = [(places.of_topics[place.topic], place.partition, number) for number, place in enumerate(places.all)]
-        of_places = f.broadcast(spark.createDataFrame(there, "topic int, at int, place int"))
+        of_places = f.broadcast(small_table(spark, there, "topic int, at int, place int"))
         at = f.when(f.col("topic").isin(spread), ALL_PARTITIONS).otherwise(f.col("said_partition"))
         joined = found.withColumn("at", at).join(of_places, ["topic", "at"], "left")
         return joined.withColumn("place", f.coalesce("place", f.lit(NOWHERE)))

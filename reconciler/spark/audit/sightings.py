@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.spark.audit.looking import Log, Stretch
 from reconciler.spark.audit.naming import Naming
+from reconciler.spark.audit.small import small_table
 from reconciler.spark.audit.spans import Place, Planned
 from reconciler.spark.ranges.reading import options_for
 
@@ -75,7 +76,7 @@ def sightings(
 
     ranges = [stretch.range for stretch in log.stretches if stretch.start < stretch.end]
     if not ranges:
-        return spark.createDataFrame([], SCHEMA)
+        return small_table(spark, [], SCHEMA)
     given = dict(options or {})
     if naming.needs_headers:
         given["includeHeaders"] = "true"
@@ -83,7 +84,7 @@ def sightings(
     if since_ms is not None:
         records = records.where(f.unix_millis("timestamp") >= f.lit(since_ms))
     named = naming.named(records, "topic", "partition", "offset")
-    cuts = f.broadcast(spark.createDataFrame([_cut(stretch, places) for stretch in log.stretches], _CUTS))
+    cuts = f.broadcast(small_table(spark, [_cut(stretch, places) for stretch in log.stretches], _CUTS))
     in_front, behind, beyond = (f.lit(side) for side in sides)
     side = f.when(f.col("offset") < f.col("cut"), in_front).when(f.col("offset") < f.col("until"), behind)
     joined = named.join(cuts, (named["topic"] == cuts["log_topic"]) & (named["partition"] == cuts["part"]))
