@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     plans = [context.read_plan(path) for path in options.plans]
     job = _job(config, plans, options.job)
     since_ms, until = _since(options.since), _until(config, job, plans) if options.until == "stored" else None
-    asked = {name: pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
+    asked = {name: context.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     if options.examples < 0:
         raise ConfigError(f"--examples {options.examples} is below 0.")
     columns = _columns(options)
@@ -176,7 +176,7 @@ def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartiti
 def _columns(options: argparse.Namespace) -> Columns | None:
     from reconciler.spark.audit import Columns
 
-    given = pairs("column", options.column)
+    given = context.pairs("column", options.column)
     if options.output is not None:
         return Columns.named(given)
     if given or options.option:
@@ -197,7 +197,7 @@ def _output(spark: Any, options: argparse.Namespace, columns: Columns | None) ->
     try:
         if kind == "table":
             return Output(spark.table(path), columns)
-        reader = spark.read.format(kind).options(**pairs("option", options.option))
+        reader = spark.read.format(kind).options(**context.pairs("option", options.option))
         return Output(reader.load(path) if path else reader.load(), columns)
     except AnalysisException as error:
         said = str(error).splitlines()[0]
@@ -209,17 +209,6 @@ def _require_folders(options: argparse.Namespace) -> None:
     for path in (options.json, options.html):
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(f"There is no folder for {path}.", hint="Make it first.")
-
-
-def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUE`` texts. Raises ConfigError for one that is not."""
-    found = {}
-    for text in texts:
-        name, mark, value = text.partition("=")
-        if not mark or not name:
-            raise ConfigError(f"--{option.replace('_', '-')} {text} is not NAME=VALUE.")
-        found[name] = value
-    return found
 
 
 @contextmanager
