@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from reconciler.cli import context
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.layouts.lines import AnchorLine
 from reconciler.operations.config import Job
+from reconciler.spark.session import own_session
 
 ATOMIC_FORMATS = ("delta", "iceberg", "hudi")
 """Formats whose writes are seen whole or not at all."""
@@ -52,7 +53,7 @@ def derived(jobs: Sequence[Job], options: argparse.Namespace) -> list[AnchorLine
     (job,), columns = jobs, Columns.named(context.pairs("column", options.column))
     if columns.batch is None and not options.whole:
         _require_whole(options)
-    with _session(context.pairs("conf", options.conf)) as spark, _told():
+    with own_session("reconciler anchors derive", context.pairs("conf", options.conf)) as spark, _told():
         output = _read(spark, options)
         lines = derive(
             output,
@@ -134,23 +135,3 @@ def _told() -> Iterator[None]:
 
 def _first_line(error: object) -> str:
     return (str(error).strip().splitlines() or ["it did not say why."])[0]
-
-
-@contextmanager
-def _session(settings: Mapping[str, str]) -> Iterator[Any]:
-    """A session of its own, ended at the end; one that this process has already is used, and left alone."""
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        yield running
-        return
-    builder = SparkSession.builder.appName("reconciler anchors derive").config("spark.ui.enabled", "false")
-    for name, value in {"spark.ui.showConsoleProgress": "false", **settings}.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        session.stop()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.operations.config import Config, Job
 from reconciler.operations.sidecar import write_whole
 from reconciler.ports import TopicPartition
+from reconciler.spark.session import own_session
 
 if TYPE_CHECKING:
     from reconciler.core.plan import Plan
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--examples {options.examples} is below 0.")
     columns = _columns(options)
     _require_folders(options)
-    with _session(asked["conf"]) as spark:
+    with own_session("reconciler audit", asked["conf"], kafka=True, tell=_on_stderr) as spark:
         result = audit(
             spark,
             plans,
@@ -211,23 +211,5 @@ def _require_folders(options: argparse.Namespace) -> None:
             raise ConfigError(f"There is no folder for {path}.", hint="Make it first.")
 
 
-@contextmanager
-def _session(settings: Mapping[str, str]) -> Iterator[Any]:
-    """A session of its own with the Kafka connector; one that this process has already is used, and left alone."""
-    from pyspark.sql import SparkSession
-
-    from reconciler.spark.session import with_kafka
-
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        yield running
-        return
-    builder = SparkSession.builder.appName("reconciler audit").config("spark.ui.enabled", "false")
-    for name, value in {"spark.ui.showConsoleProgress": "false", **settings}.items():
-        builder = builder.config(name, value)
-    session = with_kafka(builder, lambda text: print(text, file=sys.stderr)).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        session.stop()
+def _on_stderr(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -27,12 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.target_mb < 1 or options.grace_hours < 0:
         raise ConfigError("--target-mb is at least 1, and --grace-hours at least 0.", hint=f"For example: {EXAMPLE}")
-    from pyspark.sql import SparkSession
-
     from reconciler.spark.ranges.compaction import compact
+    from reconciler.spark.session import own_session
 
-    spark = SparkSession.builder.appName("reconciler compact").getOrCreate()
-    try:
+    with own_session("reconciler compact", {}) as spark:
         done = compact(
             spark,
             options.path,
@@ -40,7 +38,5 @@ def run(options: argparse.Namespace) -> int:
             target_bytes=options.target_mb * 2**20,
             grace_ms=round(options.grace_hours * 3_600_000),
         )
-    finally:
-        spark.stop()
     print(f"{done.before:,} files became {done.after:,}; {done.removed:,} old ones were removed.")
     return int(ExitCode.OK)

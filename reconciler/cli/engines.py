@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.cli import context
-from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.core.errors import ConfigError
 from reconciler.operations.check import Outside
 from reconciler.operations.config import Config
 
@@ -58,6 +58,7 @@ def _spark_engine(
             "--engine spark needs pyspark, which is not installed.", hint="Install it: pip install pyspark"
         ) from error
     from reconciler.spark.distributed import PER_TASK, SparkEngine
+    from reconciler.spark.session import own_session
 
     per_task = PER_TASK if options.per_task is None else options.per_task
     if per_task < 1:
@@ -66,33 +67,8 @@ def _spark_engine(
 
     def session() -> Any:
         if not started:
-            started.append(_session(settings, until_the_end))
+            started.append(until_the_end.enter_context(own_session("reconciler", settings)))
         return started[0]
 
     timeout_s = context.request_timeout_s(config)
     return SparkEngine(session, config.destination.client, timeout_s=timeout_s, per_task=per_task)
-
-
-def _session(settings: dict[str, str], until_the_end: ExitStack) -> Any:
-    """A session that ends with the command; one that this process has already is used, and left alone."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        return running
-    builder = SparkSession.builder.appName("reconciler")
-    for name, value in {"spark.ui.showConsoleProgress": "false", **settings}.items():
-        builder = builder.config(name, value)
-    try:
-        session = builder.getOrCreate()
-    except (PySparkException, Py4JError) as error:
-        first = (str(getattr(error, "java_exception", None) or error).strip().splitlines() or ["?"])[0]
-        raise Unreachable(
-            f"Spark could not be started: {first.rstrip('.')}.",
-            hint="See --conf spark.master, and that there is Java 17.",
-        ) from error
-    until_the_end.callback(session.stop)
-    session.sparkContext.setLogLevel("ERROR")
-    return session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, Refused
 from reconciler.core.probes import Range
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.spark.session import own_session
 
 Ranges = Mapping[TopicPartition, Range]
 
@@ -112,30 +113,13 @@ def _told() -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def spark_session(place: Path) -> Iterator[Any]:
+def spark_session(place: Path) -> AbstractContextManager[Any]:
     """A small session whose own files are in ``place``; one that this process has already is used, and left alone."""
-    from pyspark.sql import SparkSession
-
-    from reconciler.spark.connector import with_kafka
-
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        yield running
-        return
-    builder = SparkSession.builder.appName("reconciler drill").master("local[2]")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+    settings = {
+        "spark.master": "local[2]",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(place),
         "spark.sql.warehouse.dir": str(place / "warehouse"),
-    }.items():
-        builder = builder.config(name, value)
-    session = with_kafka(builder).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        session.stop()
+    }
+    return own_session("reconciler drill", settings, kafka=True)

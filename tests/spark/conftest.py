@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from sent import Kafka
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+"""Python in tasks, here and in child processes: this one, not the ``python3`` that is first in the path."""
 
 
 @pytest.fixture(scope="session")

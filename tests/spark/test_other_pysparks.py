@@ -107,7 +107,7 @@ def test_a_stateful_job_fails_over_with_another_pyspark(
     addresses = (source.bootstrap, destination.bootstrap, topic_name)
     done = subprocess.run(
         [str(python), "-c", JOB, str(tmp_path), *addresses, ",".join(map(str, jars)), ANCHORED_BY[version]],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYSPARK_PYTHON": str(python)},
         capture_output=True,
         text=True,
         timeout=600,
