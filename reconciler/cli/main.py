@@ -58,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read the output has seen enough
         return int(ExitCode.OK)
     except Exception as error:
+        # A call of the Kafka client that is interrupted may return as if it had worked, which Python complains of.
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+            return _interrupted()
         if options.debug:
             raise
         logging.getLogger("reconciler").error(
