@@ -165,9 +165,8 @@ def log_saver_row(topic: str, partition: int, prefix: int = 100) -> bytes:
     return prefix.to_bytes(4, "big") + topic.encode() + partition.to_bytes(4, "big")
 
 
-def log_saver_cells(partition: int, offset: int, *, before_last: bool = False) -> dict[bytes, bytes]:
-    number = DONE[partition] - before_last
-    return {b"d:nextOffset": longs(offset), b"d:maxEventTime": longs(event_ms(number))}
+def log_saver_cells(partition: int, offset: int) -> dict[bytes, bytes]:
+    return {b"d:nextOffset": longs(offset), b"d:maxEventTime": longs(event_ms(DONE[partition]))}
 
 
 @pytest.mark.parametrize(("prefix", "other"), [(100, 101), (101, 100)], ids=["log writer", "log metrics"])
@@ -354,7 +353,7 @@ def cloudera_rows(world: World) -> Rows:
 
 def log_saver_rows(world: World) -> Rows:
     put = {log_saver_row(world.topic, n): log_saver_cells(n, STORED[n]) for n in PARTITIONS}
-    after = {log_saver_row(world.there, n): log_saver_cells(n, RIGHT[n] - 1, before_last=True) for n in PARTITIONS}
+    after = {log_saver_row(world.there, n): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
     return Rows("cdap-logsaver&prefix=100", put, put | after)
 
 

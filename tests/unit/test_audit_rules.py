@@ -191,7 +191,7 @@ def test_page_and_text_show_every_figure_and_escape_every_name() -> None:
 def test_what_the_command_cannot_use_is_said_before_spark_starts(
     more: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.cli.audit._session", lambda settings: pytest.fail("Spark was started"))
+    monkeypatch.setattr("reconciler.cli.audit.own_session", lambda *args, **more: pytest.fail("Spark was started"))
     (tmp_path / "p.json").write_text(plan(row(0)).to_text())
     (tmp_path / "c.toml").write_text(
         '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "localhost:1"\n'
