@@ -10,7 +10,7 @@ next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan
@@ -18,13 +18,7 @@ from reconciler.core.verdicts import STOPS, Verdict
 from reconciler.layouts.spark_checkpoint import END, NEXT, START
 from reconciler.operations.check import ByHand, Checked, Outside, check
 from reconciler.operations.config import Config, Job
-from reconciler.operations.gather import StoreOpener
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, WriteResult
 from reconciler.stores.checkpoint import read_checkpoint
-from reconciler.stores.paired import read_kept
-from reconciler.stores.paired_rules import by_offset
-from reconciler.stores.paired_steps import NOTHING
-from reconciler.stores.registry import open_store
 
 SCHEME = "checkpoint:"
 ENDS = "?position=end"
@@ -55,8 +49,7 @@ def find_ends(config: Config, job: JobPlan, outside: Outside) -> JobPlan:
 
 def _check_ends(config: Config, jobs: Sequence[Job], outside: Outside) -> dict[str, JobPlan]:
     ending = [replace(ends_of(config, job), name=job.name) for job in jobs]
-    at_ends = replace(outside, open_store=ends_opener(config, outside))
-    return {job.name: job for job in check(config, ending, at_ends).plan.jobs}
+    return {job.name: job for job in check(config, ending, outside).plan.jobs}
 
 
 def _repeats(job: Job) -> bool:
@@ -69,61 +62,6 @@ def ends_of(config: Config, job: Job) -> Job:
     """The configured job for the ends of another one's checkpoint; that job itself, with this address, if none is."""
     store = job.store + ENDS
     return next((each for each in config.jobs if each.store == store), replace(job, store=store))
-
-
-class EndRows:
-    """The ends of a checkpoint's batch with the anchors that were kept for exactly them. Read only.
-
-    A paired store would take an anchor that lies aside for the end of a batch that runs for one that an interrupted
-    write has left, and put it in the place of the start's.
-    """
-
-    def __init__(self, bare: OffsetStore, anchors: OffsetStore) -> None:
-        self._bare = bare
-        self._anchors = anchors
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self._bare.capabilities, keeps_anchors=True)
-
-    @property
-    def address(self) -> str:
-        return self._bare.address
-
-    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """Ordered by topic and partition. Raises what both stores do."""
-        own = self._bare.read(group, topics)
-        kept = read_kept(self._anchors, group, sorted({row.key.topic for row in own}))
-        rows = [by_offset(row.key, row, kept.get(row.key, NOTHING)) for row in own]
-        return [row for row in rows if row is not None]
-
-    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        """Refused, as for every checkpoint."""
-        return self._bare.write(group, changes, reason=reason, now_ms=now_ms)
-
-    def create(self) -> None:
-        """Nothing."""
-
-    def check_writable(self, group: str) -> None:
-        """Raise Refused."""
-        self._bare.check_writable(group)
-
-    def close(self) -> None:
-        try:
-            self._bare.close()
-        finally:
-            self._anchors.close()
-
-
-def ends_opener(config: Config, outside: Outside) -> StoreOpener:
-    """What opens the stores that ``outside`` opens, but those of ends only to be read."""
-
-    def opened(address: str) -> OffsetStore:
-        if not address.endswith(ENDS) or config.anchor_store is None:
-            return outside.open_store(address)
-        return EndRows(open_store(address), outside.open_store(config.anchor_store))
-
-    return opened
 
 
 def with_ends(plan: Plan, job: JobPlan) -> JobPlan:

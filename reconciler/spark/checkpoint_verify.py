@@ -20,7 +20,7 @@ from reconciler.operations.apply import AGAIN, prepare
 from reconciler.operations.check import Outside, stamp
 from reconciler.operations.config import Config
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
-from reconciler.spark.checkpoint_positions import ends_of, ends_opener
+from reconciler.spark.checkpoint_positions import ends_of
 
 
 def verify(
@@ -47,7 +47,6 @@ def verify(
 def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
     """``apply``'s own checks, for both positions of a repeated batch. Raises what ``prepare`` does."""
     (configured,) = config.chosen(job.name)
-    outside = replace(outside, open_store=ends_opener(config, outside))
     for position in sorted({row.position for row in job.partitions}):
         asked = ends_of(config, configured) if position == END else configured
         rows = tuple(replace(row, position=NEXT) for row in job.partitions if row.position == position)
