@@ -22,7 +22,7 @@ What an output cannot say:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
@@ -30,6 +30,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.identity import UNITS_PER_MS
 from reconciler.layouts.lines import AnchorLine
 from reconciler.ports import TopicPartition
+from reconciler.spark.columns import refuse_unknown
 from reconciler.spark.identity_columns import OWN_ID, LastRecord, epoch_ms, last_record
 
 if TYPE_CHECKING:
@@ -62,10 +63,7 @@ class Columns:
     @classmethod
     def named(cls, given: Mapping[str, str]) -> Columns:
         """From texts. Raises ConfigError for a field that there is none of."""
-        known = [field.name for field in fields(cls)]
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            raise ConfigError(f"There is no field {', '.join(unknown)}.", hint=f"Known here: {', '.join(known)}.")
+        refuse_unknown(cls, given)
         topic = None if "topic_name" in given else "topic"
         return cls(**{"topic": topic, **given})  # type: ignore[arg-type]
 

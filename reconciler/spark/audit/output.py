@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.core.errors import ConfigError
@@ -11,6 +11,7 @@ from reconciler.spark.audit.naming import CONTENT, ID, NAMELESS, OFFSET, By, con
 from reconciler.spark.audit.sightings import DESTINATION_SIDES, SOURCE_SIDES, Places
 from reconciler.spark.audit.small import small_table
 from reconciler.spark.audit.spans import ALL_PARTITIONS
+from reconciler.spark.columns import refuse_unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -62,10 +63,7 @@ class Columns:
     @classmethod
     def named(cls, given: Mapping[str, str]) -> Columns:
         """From texts. Raises ConfigError for a field that there is none of."""
-        known = [field.name for field in fields(cls)]
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            raise ConfigError(f"There is no field {', '.join(unknown)}.", hint=f"Known here: {', '.join(known)}.")
+        refuse_unknown(cls, given)
         return cls(**given)
 
     @property
