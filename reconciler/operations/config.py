@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -16,12 +15,10 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.plan import StartPolicy
 from reconciler.core.question import StartAt
 from reconciler.identity import identity_from_spec
-
-_DURATION = re.compile(r"^\s*(\d+)\s*(ms|s|m|h|d)\s*$")
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_ENVIRONMENT = re.compile(r"\$\{([^}]*)\}")
-SHORTEST_SECRET = 4
-"""Characters. What is shorter hides nothing, and occurs in any sentence."""
+from reconciler.operations.config_secrets import filled, hidden
+from reconciler.operations.config_table import UNITS, Table
+from reconciler.operations.config_trust import TrustSettings, trust_settings
+from reconciler.operations.config_watch import MetricsSettings, WatchSettings, metrics_settings, watch_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Policy:
     new: StartAt = field(default_factory=StartAt)
     start: StartPolicy = field(default_factory=StartPolicy)
     no_anchor: str = "stop"
-    plan_expires_ms: int = _UNITS["d"]
+    plan_expires_ms: int = UNITS["d"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +90,9 @@ class Config:
     search: SearchSettings
     policy: Policy
     jobs: tuple[Job, ...]
+    trust: TrustSettings = field(default_factory=TrustSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
 
     def chosen(self, name: str | None) -> tuple[Job, ...]:
         """The job of that name, or all of them."""
@@ -117,91 +117,12 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
         raise ConfigError(f"{path} is not TOML: {error}.", hint="Correct that line.") from error
     secrets: dict[str, str] = {}
     try:
-        return _config(_Table(_filled(content, os.environ if environment is None else environment, secrets), ""))
+        return _config(Table(filled(content, os.environ if environment is None else environment, secrets), ""))
     except ConfigError as error:
-        raise ConfigError(f"{path}: {_hidden(error.message, secrets)}", hint=error.hint) from None
+        raise ConfigError(f"{path}: {hidden(error.message, secrets)}", hint=error.hint) from None
 
 
-class _Table:
-    """A TOML table that gives out typed values and refuses what nobody asked for."""
-
-    def __init__(self, values: Mapping[str, Any], name: str) -> None:
-        self._values = dict(values)
-        self._name = name
-        self._known: list[str] = []
-
-    def _where(self, key: str) -> str:
-        return f"[{self._name}] {key}" if self._name else f"[{key}]"
-
-    def take(self, key: str, kind: type | tuple[type, ...], default: Any = None, *, required: bool = False) -> Any:
-        self._known.append(key)
-        if key not in self._values:
-            if required:
-                raise ConfigError(f"{self._where(key)} is missing.", hint="Add it: the reference shows an example.")
-            return default
-        value = self._values.pop(key)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            word = {str: "text in quotes", int: "a whole number", dict: "a table", list: "a list"}
-            wanted = word.get(kind, "another type") if isinstance(kind, type) else "another type"
-            raise ConfigError(f"{self._where(key)} must be {wanted}, not {value!r}.")
-        return value
-
-    def text(self, key: str, default: str | None = None, *, required: bool = False) -> Any:
-        value = self.take(key, str, default, required=required)
-        if required and not value:
-            raise ConfigError(f"{self._where(key)} is empty.")
-        return value
-
-    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
-        value: str = self.take(key, str, default)
-        if value not in choices:
-            raise ConfigError(f'{self._where(key)} = "{value}" is not one of {", ".join(choices)}.')
-        return value
-
-    def count(self, key: str, default: int, least: int) -> int:
-        value: int = self.take(key, int, default)
-        if value < least:
-            raise ConfigError(f"{self._where(key)} = {value} must be at least {least}.")
-        return value
-
-    def duration_ms(self, key: str, default: str) -> int:
-        value = self.take(key, str, default)
-        match = _DURATION.match(value)
-        if not match:
-            raise ConfigError(
-                f'{self._where(key)} = "{value}" is not a duration.', hint='Write it like "500ms", "5s", "2h".'
-            )
-        return int(match[1]) * _UNITS[match[2]]
-
-    def table(self, key: str) -> _Table | None:
-        value = self.take(key, dict)
-        return None if value is None else _Table(value, f"{self._name}.{key}" if self._name else key)
-
-    def mapping(self, key: str) -> dict[str, str]:
-        """A table of free keys; nested tables spell dotted keys, as TOML reads ``sasl.username`` without quotes."""
-        flat: dict[str, str] = {}
-
-        def walk(values: Mapping[str, Any], prefix: str) -> None:
-            for name, value in values.items():
-                if isinstance(value, dict):
-                    walk(value, f"{prefix}{name}.")
-                elif isinstance(value, list):
-                    raise ConfigError(f"{self._where(key)}: {prefix}{name} cannot be a list.")
-                else:
-                    flat[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
-
-        walk(self.take(key, dict, {}), "")
-        return flat
-
-    def done(self) -> None:
-        """Refuse the keys that are left."""
-        for key in self._values:
-            near = difflib.get_close_matches(key, self._known, 1)
-            hint = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(sorted(self._known))}."
-            raise ConfigError(f"{self._where(key)} is not a known key.", hint=hint)
-
-
-def _config(root: _Table) -> Config:
+def _config(root: Table) -> Config:
     source_table = root.table("source")
     alias, source = _source(source_table) if source_table else (None, None)
     destination_table = root.table("destination")
@@ -210,13 +131,16 @@ def _config(root: _Table) -> Config:
     destination = _cluster(destination_table, required=True)
     if source is not None and destination is not None and source.bootstrap_servers == destination.bootstrap_servers:
         raise ConfigError("[source] and [destination] have the same bootstrap_servers.", hint="Correct one of them.")
-    topics = _topics(root.table("topics") or _Table({}, "topics"), alias)
+    topics = _topics(_table(root, "topics"), alias)
     anchors = root.table("anchors")
     anchor_store = anchors.text("store") if anchors else None
     if anchors:
         anchors.done()
-    search = _search(root.table("search") or _Table({}, "search"))
-    policy = _policy(root.table("policy") or _Table({}, "policy"))
+    search = _search(_table(root, "search"))
+    policy = _policy(_table(root, "policy"))
+    trust = trust_settings(_table(root, "trust"))
+    watch = watch_settings(_table(root, "watch"))
+    metrics = metrics_settings(_table(root, "metrics"))
     jobs = _jobs(root.take("jobs", list, []))
     for job in jobs:
         names = [topics.destination_of(topic) for topic in job.topics]
@@ -229,17 +153,22 @@ def _config(root: _Table) -> Config:
     root.done()
     if destination is None:
         raise ConfigError("[destination] bootstrap_servers is missing.")
-    return Config(source, destination, topics, anchor_store, search, policy, jobs)
+    return Config(source, destination, topics, anchor_store, search, policy, jobs, trust, watch, metrics)
 
 
-def _source(table: _Table) -> tuple[str | None, Cluster | None]:
+def _table(root: Table, name: str) -> Table:
+    """A table of the file; one that is left out is an empty one."""
+    return root.table(name) or Table({}, name)
+
+
+def _source(table: Table) -> tuple[str | None, Cluster | None]:
     alias = table.text("alias")
     if alias == "":
         raise ConfigError("[source] alias is empty.", hint="Give the name MirrorMaker gives the source.")
     return alias, _cluster(table, required=False)
 
 
-def _cluster(table: _Table, *, required: bool) -> Cluster | None:
+def _cluster(table: Table, *, required: bool) -> Cluster | None:
     servers = table.text("bootstrap_servers", required=required)
     client = table.mapping("client")
     table.done()
@@ -250,7 +179,7 @@ def _cluster(table: _Table, *, required: bool) -> Cluster | None:
     return Cluster(servers, {"bootstrap.servers": servers, **client})
 
 
-def _topics(table: _Table, alias: str | None) -> TopicNames:
+def _topics(table: Table, alias: str | None) -> TopicNames:
     names = table.mapping("names")
     policy = table.choice("policy", ("default", "identity", "names"), "names" if names else "default")
     separator = table.text("separator", ".")
@@ -263,7 +192,7 @@ def _topics(table: _Table, alias: str | None) -> TopicNames:
     return TopicNames(policy, alias, separator, names)
 
 
-def _search(table: _Table) -> SearchSettings:
+def _search(table: Table) -> SearchSettings:
     settings = SearchSettings(
         max_disorder_ms=table.duration_ms("max_disorder", "0s"),
         scan_records=table.count("scan_records", 100_000, 1),
@@ -273,7 +202,7 @@ def _search(table: _Table) -> SearchSettings:
     return settings
 
 
-def _policy(table: _Table) -> Policy:
+def _policy(table: Table) -> Policy:
     policy = Policy(
         new=_start_at(table.text("new", "earliest")),
         start=StartPolicy(
@@ -283,7 +212,7 @@ def _policy(table: _Table) -> Policy:
         no_anchor=table.choice("no_anchor", ("stop", "row-time"), "stop"),
         plan_expires_ms=table.duration_ms("plan_expires", "1d"),
     )
-    if policy.plan_expires_ms < _UNITS["s"]:
+    if policy.plan_expires_ms < UNITS["s"]:
         raise ConfigError('[policy] plan_expires must be at least "1s".', hint="A plan takes time to look at.")
     table.done()
     return policy
@@ -313,11 +242,11 @@ def _jobs(tables: list[Any]) -> tuple[Job, ...]:
     for number, values in enumerate(tables, start=1):
         if not isinstance(values, dict):
             raise ConfigError("[[jobs]] must be tables.")
-        table = _Table(values, f"jobs {values.get('name', number)}")
+        table = Table(values, f"jobs {values.get('name', number)}")
         topics = table.take("topics", list, required=True)
         if not topics or not all(isinstance(topic, str) and topic for topic in topics) or len({*topics}) < len(topics):
-            raise ConfigError(f"{table._where('topics')} must be a list of different topic names.")
-        identity = table.table("identity") or _Table({}, "identity")
+            raise ConfigError(f"{table.where('topics')} must be a list of different topic names.")
+        identity = table.table("identity") or Table({}, "identity")
         job = Job(
             name=table.text("name", required=True),
             group=table.text("group", required=True),
@@ -337,14 +266,14 @@ def _jobs(tables: list[Any]) -> tuple[Job, ...]:
     return tuple(jobs)
 
 
-def _with_saves(table: _Table) -> str:
+def _with_saves(table: Table) -> str:
     """The job's store address, with ``saves`` as a part of it: which offset of a batch the job stores."""
     address: str = table.text("store", required=True)
     saves = table.choice("saves", ("", "from", "until"), "")
     if not saves:
         return address
     if re.search(r"[?&]saves=", address):
-        raise ConfigError(f"{table._where('saves')} is given in the store's address too.", hint="Give it once.")
+        raise ConfigError(f"{table.where('saves')} is given in the store's address too.", hint="Give it once.")
     return f"{address}{'&' if '?' in address else '?'}saves={saves}"
 
 
@@ -357,41 +286,3 @@ def _refuse_twins(job: Job, others: list[Job]) -> None:
                 f'Jobs "{other.name}" and "{job.name}" share the stored offsets of a topic: one store, one group.',
                 hint="Give one of them a group of its own, or make them one job.",
             )
-
-
-def _filled(value: Any, environment: Mapping[str, str], secrets: dict[str, str]) -> Any:
-    """Replace ``${NAME}`` and ``file:PATH`` in every text. What was put in is never looked at again.
-
-    ``secrets`` receives what was put in, and what stood there.
-    """
-    if isinstance(value, dict):
-        return {key: _filled(item, environment, secrets) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_filled(item, environment, secrets) for item in value]
-    if not isinstance(value, str):
-        return value
-    if value.startswith("file:"):
-        path = Path(value.removeprefix("file:"))
-        try:
-            found = path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the secret file {path} cannot be read: {error}.") from error
-        secrets[found] = value
-        return found
-
-    def lookup(match: re.Match[str]) -> str:
-        if match[1] not in environment:
-            raise ConfigError(f"${{{match[1]}}} is not set in the environment.", hint="Set it, or use file:PATH.")
-        found = environment[match[1]]
-        secrets[found] = match[0]
-        return found
-
-    return _ENVIRONMENT.sub(lookup, value)
-
-
-def _hidden(message: str, secrets: Mapping[str, str]) -> str:
-    """The message with each secret as the file spells it: one may stand where it does not belong."""
-    for secret, spelled in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
-        for text in (secret, repr(secret)[1:-1]):
-            message = message.replace(text, spelled) if len(text) >= SHORTEST_SECRET else message
-    return message
