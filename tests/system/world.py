@@ -151,7 +151,14 @@ class World:
 
     # ------------------------------------------------------------ the store
 
-    def save(self, rows: Mapping[int, StoredOffset], *, topic: str | None = None, address: str | None = None) -> None:
+    def save(
+        self,
+        rows: Mapping[int, StoredOffset],
+        *,
+        topic: str | None = None,
+        address: str | None = None,
+        now_ms: int = BEGIN,
+    ) -> None:
         """Put the job's rows into its store, replacing what is there."""
         store = self._open(address)
         try:
@@ -159,7 +166,7 @@ class World:
             names = {row.key: row.version for row in store.read(self.group)}
             keys = {TopicPartition(topic or self.topic, partition): stored for partition, stored in rows.items()}
             changes = [Change(key, names.get(key), stored) for key, stored in keys.items()]
-            assert not store.write(self.group, changes, reason="test", now_ms=BEGIN).conflicts
+            assert not store.write(self.group, changes, reason="test", now_ms=now_ms).conflicts
         finally:
             store.close()
 

@@ -163,6 +163,19 @@ def test_remapped_to_fewer_partitions(memory: Memory) -> None:
     assert row.replay_at_most >= 2  # records 4 and 5 of partition 1 are among what is read again
 
 
+def test_a_partition_made_by_hand_for_one_that_was_never_mirrored_spares_the_others_a_replay(memory: Memory) -> None:
+    """docs/how-to/add-partitions.md: the source had two partitions, the mirror made the first only."""
+    memory.deliver(range(10))
+    memory.save({0: stored(8), 1: stored(2, 1)})
+    (row,) = memory.job().partitions
+    assert row.verdict is Verdict.REMAPPED
+    assert row.resume_offset is not None
+    assert row.resume_offset < 9
+    memory.log.create("a.events", 2)
+    memory.deliver(range(10))
+    assert [found(row) for row in memory.job().partitions] == [(Verdict.MOVED, 9), (Verdict.BEHIND, 0)]
+
+
 def test_remapped_to_more_partitions_that_hold_older_records(wide: Memory) -> None:
     spread(wide, 3)
     wide.save({0: stored(8), 1: stored(9, 1)})
