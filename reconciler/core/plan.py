@@ -14,9 +14,22 @@ from typing import Any
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson
+from reconciler.core.plan_fields import INT32_MAX, INT64_MIN, Fields, PlanError, load
 from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, Verdict
 
 FORMAT = "reconciler.plan/1"
+
+_PLAN = ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256")
+_JOB = ("name", "group", "store", "verdict", "partitions")
+_ROW = (
+    *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
+    *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
+)
+_ANCHOR = ("offset", "timestamp_ms", "fingerprint", "id_hash")
+_EVIDENCE = ("matched_by", "record_offset", "probes", "rounds")
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
+POSITIONS = ("next", "start", "end")
+MATCHED_BY = ("id", "fingerprint", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +47,16 @@ class PlanAnchor:
             return None
         id_hash = hashlib.sha256(anchor.id).hexdigest()[:16] if anchor.id is not None else None
         return cls(anchor.offset, anchor.timestamp_ms, anchor.fingerprint, id_hash)
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> PlanAnchor:
+        fields = Fields(value, where, _ANCHOR)
+        return cls(
+            fields.number_or_null("offset", INT64_MIN),
+            fields.number_or_null("timestamp_ms", INT64_MIN),
+            fields.fingerprint_or_null("fingerprint"),
+            fields.id_hash_or_null("id_hash"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +144,53 @@ class PartitionPlan:
         }
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> PartitionPlan:
-        anchor, replay, evidence = row["anchor"], row["replay"], row["evidence"]
-        return cls(
-            source_topic=row["source_topic"],
-            topic=row["topic"],
-            topic_id=row["topic_id"],
-            partition=row["partition"],
-            position=row["position"],
-            stored_offset=row["stored_offset"],
-            anchor=None if anchor is None else PlanAnchor(**anchor),
-            verdict=Verdict(row["verdict"]),
-            resume_offset=row["resume_offset"],
-            replay_at_most=replay["at_most"],
-            replay_exact=replay["exact"],
-            matched_by=evidence["matched_by"],
-            record_offset=evidence["record_offset"],
-            probes=evidence["probes"],
-            rounds=evidence["rounds"],
-            detail=row["detail"],
-            set_by_hand=row["set_by_hand"],
+    def from_json(cls, value: object, where: str) -> PartitionPlan:
+        """Raises ``PlanError``, or ``ValueError`` for a finding that no search can make."""
+        fields = Fields(value, where, _ROW)
+        replay = Fields(fields.value("replay"), fields.place("replay"), ("at_most", "exact"))
+        evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
+        matched_by = None if evidence.value("matched_by") is None else evidence.choice("matched_by", MATCHED_BY)
+        anchor = fields.value("anchor")
+        row = cls(
+            source_topic=fields.text("source_topic"),
+            topic=fields.text("topic"),
+            topic_id=fields.text_or_null("topic_id"),
+            partition=fields.number("partition", 0, INT32_MAX),
+            position=fields.choice("position", POSITIONS),
+            stored_offset=fields.number_or_null("stored_offset", INT64_MIN),
+            anchor=None if anchor is None else PlanAnchor.from_json(anchor, fields.place("anchor")),
+            verdict=_VERDICTS[fields.choice("verdict", _VERDICTS)],
+            resume_offset=fields.number_or_null("resume_offset"),
+            replay_at_most=replay.number_or_null("at_most"),
+            replay_exact=replay.number_or_null("exact"),
+            matched_by=matched_by,
+            record_offset=evidence.number_or_null("record_offset"),
+            probes=evidence.number("probes"),
+            rounds=evidence.number("rounds"),
+            detail=fields.any_text("detail"),
+            set_by_hand=fields.flag("set_by_hand"),
         )
+        problem = row.absurdity()
+        if problem is not None:
+            raise PlanError(f"{where}: {problem}")
+        return row
+
+    def absurdity(self) -> str | None:
+        """What no check of this product says of a partition; None if this row holds nothing of the kind."""
+        try:
+            Finding(
+                self.verdict, self.resume_offset, self.replay_at_most, self.replay_exact, self.matched_by,
+                self.record_offset,
+            )  # fmt: skip
+        except ValueError as error:
+            return str(error)
+        if self.anchor is not None and self.stored_offset is None:
+            return "an anchor belongs to a stored offset"
+        if self.verdict is Verdict.MISSING and self.resume_offset is not None:
+            return "a partition that is missing has no resume offset"
+        if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
+            return "a match resumes at the stored offset"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +216,18 @@ class JobPlan:
         }
 
     @classmethod
-    def from_json(cls, job: Mapping[str, Any]) -> JobPlan:
-        rows = tuple(PartitionPlan.from_json(row) for row in job["partitions"])
-        return cls(job["name"], job["group"], job["store"], rows)
+    def from_json(cls, value: object, where: str) -> JobPlan:
+        fields = Fields(value, where, _JOB)
+        listed = enumerate(fields.items("partitions"))
+        rows = tuple(PartitionPlan.from_json(row, f"{where}.partitions[{number}]") for number, row in listed)
+        for name in ("source_topic", "topic"):
+            places = {(getattr(row, name), row.partition, row.position) for row in rows}
+            if len(places) < len(rows):
+                raise PlanError(f"{where} has two rows for one partition")
+        job = cls(fields.text("name"), fields.text("group"), fields.text("store"), rows)
+        if fields.choice("verdict", _VERDICTS) != job.verdict.value:
+            raise PlanError(f"{fields.place('verdict')} is not the worst of its partitions")
+        return job
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,34 +293,56 @@ def digest(content: Mapping[str, Any]) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """A plan from its file's text. Raises ``Changed`` if it is not what this product wrote."""
+    """A plan from its file's text. Raises ``Changed`` if it is not what this product wrote.
+
+    The checksum finds what was altered by accident. Whoever alters a plan on purpose can make it fit, so that every
+    field is checked all the same; who may decide what a plan says is a matter of signatures.
+    """
     again = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Changed(f"The plan is not JSON: {error}.", hint=again) from error
+        content = load(text)
+    except PlanError as error:
+        raise Changed(f"The file is not a plan: {error}.", hint=again) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
-        raise Changed(f"The file is not a plan of format {FORMAT} (it says {found!r}).", hint=again)
+        raise Changed(f"The file is not a plan of format {FORMAT} (it says {_shown(found)}).", hint=again)
     try:
-        found = digest(content)
+        sha256 = digest(content)
     except (ValueError, RecursionError):  # text that is not Unicode, or values nested without end
-        found = ""
-    if content.get("sha256") != found:
+        sha256 = None
+    if sha256 is None or content.get("sha256") != sha256:
         raise Changed("The plan was altered after it was made: its sha256 does not fit its content.", hint=again)
     try:
-        return Plan(
-            tool_version=content["tool_version"],
-            created_at=content["created_at"],
-            expires_at=content["expires_at"],
-            source_alias=content["source"]["alias"],
-            source_cluster_id=content["source"]["cluster_id"],
-            bootstrap_servers=content["destination"]["bootstrap_servers"],
-            cluster_id=content["destination"]["cluster_id"],
-            jobs=tuple(JobPlan.from_json(job) for job in content["jobs"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise Changed(f"The plan lacks or misnames a field: {error}.", hint=again) from error
+        return _plan(content)
+    except PlanError as error:
+        raise Changed(f"The plan is not as this product writes plans: {error}.", hint=again) from error
+
+
+def _shown(value: object) -> str:
+    """A value out of a file, short enough for a sentence, in ASCII."""
+    text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _plan(content: Mapping[str, Any]) -> Plan:
+    fields = Fields(content, "", _PLAN)
+    source = Fields(fields.value("source"), "source", ("alias", "cluster_id"))
+    destination = Fields(fields.value("destination"), "destination", ("bootstrap_servers", "cluster_id"))
+    plan = Plan(
+        tool_version=fields.text("tool_version"),
+        created_at=fields.time("created_at"),
+        expires_at=fields.time("expires_at"),
+        source_alias=source.text_or_null("alias"),
+        source_cluster_id=source.text_or_null("cluster_id"),
+        bootstrap_servers=destination.any_text("bootstrap_servers"),
+        cluster_id=destination.text("cluster_id"),
+        jobs=tuple(JobPlan.from_json(job, f"jobs[{number}]") for number, job in enumerate(fields.items("jobs"))),
+    )
+    if plan.expires_at <= plan.created_at:
+        raise PlanError("it expires before it was made")
+    if len({job.name for job in plan.jobs}) < len(plan.jobs):
+        raise PlanError("two of its jobs have one name")
+    return plan
 
 
 # ---------------------------------------------------------------- what may start

@@ -48,36 +48,55 @@ def plan_of(*rows: PartitionPlan, name: str = "clicks") -> Plan:
     return Plan("0.1.0", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "a", "cluster-a", "b:9092", "cluster-b", jobs)
 
 
+NAMES = TEXT.filter(bool)
+FINGERPRINTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=32, max_size=32)
+ID_HASHES = st.text("0123456789abcdef", min_size=16, max_size=16)
+
+
 @st.composite
 def partition_plans(draw: st.DrawFn) -> PartitionPlan:
-    resume = draw(st.none() | OFFSETS)
+    """Rows as searches and people make them."""
+    resume, by_hand = draw(st.none() | OFFSETS), draw(st.booleans())
+    verdicts = sorted(STOPS) if resume is None else [verdict for verdict in Verdict if verdict is not Verdict.MISSING]
+    verdict, stored = draw(st.sampled_from(verdicts)), draw(st.none() | st.integers(-2, 2**63 - 1))
+    at_most = draw(OFFSETS if resume is not None else st.none())
     return PartitionPlan(
-        source_topic=draw(TEXT),
-        topic=draw(TEXT),
+        source_topic=draw(NAMES),
+        topic=draw(NAMES),
         topic_id=draw(st.none() | TEXT),
         partition=draw(st.integers(0, 5000)),
-        stored_offset=draw(st.none() | st.integers(-2, 2**63 - 1)),
-        anchor=draw(
-            st.none() | st.builds(PlanAnchor, st.none() | OFFSETS, st.none() | OFFSETS, st.none() | TEXT, TEXT)
+        stored_offset=stored if by_hand or verdict is not Verdict.MATCH else resume,
+        anchor=None
+        if stored is None
+        else draw(
+            st.none()
+            | st.builds(PlanAnchor, st.none() | OFFSETS, st.none() | OFFSETS, st.none() | FINGERPRINTS, ID_HASHES)
         ),
-        verdict=draw(st.sampled_from(sorted(STOPS) if resume is None else list(Verdict))),
+        verdict=verdict,
         resume_offset=resume,
-        replay_at_most=draw(st.none() | OFFSETS),
-        replay_exact=draw(st.none() | OFFSETS),
+        replay_at_most=at_most,
+        replay_exact=draw(st.sampled_from([None, at_most])),
         matched_by=draw(st.sampled_from([None, "id", "fingerprint", "timestamp"])),
-        record_offset=draw(st.none() | OFFSETS),
+        record_offset=draw(st.none() | st.integers(0, resume - 1)) if resume else None,
         probes=draw(st.integers(0, 999)),
         rounds=draw(st.integers(0, 999)),
         detail=draw(TEXT),
         position=draw(st.sampled_from(["next", "start", "end"])),
-        set_by_hand=draw(st.booleans()),
+        set_by_hand=by_hand,
     )
+
+
+ROWS = st.lists(
+    partition_plans(),
+    max_size=3,
+    unique_by=(lambda row: (row.source_topic, row.partition), lambda row: (row.topic, row.partition)),
+)
 
 
 # ---------------------------------------------------------------- the file
 
 
-@given(st.lists(st.lists(partition_plans(), max_size=3), max_size=3), st.none() | TEXT, TEXT)
+@given(st.lists(ROWS, max_size=3), st.none() | TEXT, TEXT)
 def test_a_plan_reads_back_as_it_was_written(jobs: list[list[PartitionPlan]], alias: str | None, servers: str) -> None:
     made = tuple(JobPlan(f"job-{n}", "group", "memory:", tuple(rows)) for n, rows in enumerate(jobs))
     plan = replace(plan_of(), source_alias=alias, bootstrap_servers=servers, jobs=made)
