@@ -92,7 +92,10 @@ def json_text(value: object) -> bytes | None:
         return None
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    except RecursionError:  # nested more deeply than it can be written, if not than it could be read
+        return None
 
 
 def _json_steps(spec: str, path: str) -> Steps:
@@ -182,6 +185,11 @@ def load_function(setting: str, spec: str) -> Callable[..., object]:
         raise ConfigError(
             f'{setting} = "{spec}": {error}.', hint="Put the module on PYTHONPATH of whoever runs this command."
         ) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f'{setting} = "{spec}": the module raised {type(error).__name__} when it was imported.',
+            hint="Correct the module.",
+        ) from error
     if not callable(function):
         raise ConfigError(f'{setting} = "{spec}": {function_name} is not a function.')
     return function  # type: ignore[no-any-return]
@@ -194,7 +202,7 @@ def _guarded(function: Callable[[Record], object]) -> Callable[[Record], bytes |
         try:
             value = function(record)
             return value if isinstance(value, bytes) else json_text(value)
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
             log.warning("the id function raised %s at offset %d: treated as no id", type(error).__name__, record.offset)
             return None
 

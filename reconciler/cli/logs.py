@@ -1,13 +1,38 @@
-"""Messages on stderr, as text or as one JSON object a line."""
+"""Messages on stderr, as text or as one JSON object a line: without secrets, and without what steers a terminal.
+
+Names come from elsewhere: groups, topics, rows and brokers' answers. One with a line break in it could forge a line of
+the log, one with an escape sequence could rewrite the screen of whoever reads it. Control characters are written out.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import threading
+import traceback
+from types import TracebackType
+
+from reconciler.operations.redaction import KNOWN
 
 CLIENT_LOGGERS = ("reconciler.readers.kafka", "reconciler.stores", "reconciler.demo.traffic")
 """Where the Kafka client's own lines go; they repeat on every retry what the final error says once."""
+
+_STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""Control characters of both sets but tab and line feed, line separators, and what turns the reading direction."""
+_CONTROL = re.compile(f"[{_STEERING}]")
+_CONTROL_OR_BREAK = re.compile(f"[\n{_STEERING}]")
+
+
+def harmless(text: str, *, lines: bool = False) -> str:
+    """``text`` with control characters written out as Python does; with ``lines``, line feeds stay."""
+    return (_CONTROL if lines else _CONTROL_OR_BREAK).sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join([harmless(_message(record)), *_traceback(self, record)])
 
 
 class _JsonLines(logging.Formatter):
@@ -16,20 +41,40 @@ class _JsonLines(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        for text in _traceback(self, record):
+            line["traceback"] = text
+        # JSON's own escapes end at the first control set.
+        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False))
+
+
+def _message(record: logging.LogRecord) -> str:
+    return KNOWN.redacted(record.getMessage())
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    if not record.exc_info:
+        return []
+    return [harmless(KNOWN.redacted(formatter.formatException(record.exc_info)), lines=True)]
 
 
 def set_up_logging(log_format: str, *, debug: bool) -> None:
     """Send the product's messages to stderr; with ``debug`` also what the clients say."""
+    KNOWN.clear()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if log_format == "json" else logging.Formatter("%(message)s"))
+    handler.setFormatter(_JsonLines() if log_format == "json" else _Text())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.WARNING)
     logging.getLogger("reconciler").setLevel(logging.DEBUG if debug else logging.INFO)
     for name in CLIENT_LOGGERS:
         logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.CRITICAL)
+    sys.excepthook = _show
+    threading.excepthook = lambda raised: _show(raised.exc_type, raised.exc_value, raised.exc_traceback)
+
+
+def _show(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
+    """What Python prints of an exception that nobody caught, as harmless as a line of the log."""
+    text = "".join(traceback.format_exception(kind, error, where))
+    sys.stderr.write(harmless(KNOWN.redacted(text), lines=True))

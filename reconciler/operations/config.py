@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +16,14 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.plan import StartPolicy
 from reconciler.core.question import StartAt
 from reconciler.identity import identity_from_spec
-from reconciler.operations.config_secrets import filled, hidden
+from reconciler.operations.config_python import refuse_unlisted
+from reconciler.operations.config_secrets import filled, hidden, remember, without_plain_secrets
 from reconciler.operations.config_table import UNITS, Table
 from reconciler.operations.config_trust import TrustSettings, trust_settings
 from reconciler.operations.config_watch import MetricsSettings, WatchSettings, metrics_settings, watch_settings
+
+MOST_BYTES = 4 * 1024 * 1024
+"""A configuration of ten thousand jobs is half as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ class Policy:
     start: StartPolicy = field(default_factory=StartPolicy)
     no_anchor: str = "stop"
     plan_expires_ms: int = UNITS["d"]
+    python: tuple[str, ...] = ()
+    """Modules whose functions ``python:`` may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +114,44 @@ class Config:
 
 def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
     """Read and check a configuration file. Every ``ConfigError`` names the file and the key."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}.", hint="Correct that line.") from error
+    text, others_may_change_it = _read(path)
     secrets: dict[str, str] = {}
     try:
-        return _config(Table(filled(content, os.environ if environment is None else environment, secrets), ""))
+        content = _parsed(path, text)
+        without_plain_secrets(content)
+        whole = filled(content, os.environ if environment is None else environment, secrets)
+        remember(content, whole)
+        return _config(Table(whole, ""), path, others_may_change_it)
+    except RecursionError:
+        raise ConfigError(f"{path}: its tables or lists are nested too deeply.") from None
     except ConfigError as error:
-        raise ConfigError(f"{path}: {hidden(error.message, secrets)}", hint=error.hint) from None
+        hint = None if error.hint is None else hidden(error.hint, secrets)
+        raise ConfigError(f"{path}: {hidden(error.message, secrets)}", hint=hint) from None
 
 
-def _config(root: Table) -> Config:
+def _read(path: Path) -> tuple[str, bool]:
+    """The file's text, and whether its group or everybody may write to it."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ConfigError(f"The configuration file {path} is larger than {MOST_BYTES >> 20} MiB.")
+        return data.decode(), os.name == "posix" and bool(mode & (stat.S_IWGRP | stat.S_IWOTH))
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from error
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # TOML's own, and Python's for a number of thousands of digits
+        raise ConfigError(f"it is not TOML: {error}.", hint="Correct that line.") from error
+
+
+def _config(root: Table, path: Path, others_may_change_it: bool) -> Config:
     source_table = root.table("source")
     alias, source = _source(source_table) if source_table else (None, None)
     destination_table = root.table("destination")
@@ -138,10 +167,16 @@ def _config(root: Table) -> Config:
         anchors.done()
     search = _search(_table(root, "search"))
     policy = _policy(_table(root, "policy"))
+    if policy.python and others_may_change_it:
+        raise ConfigError(
+            "[policy] python lets this file run code, and others than its owner may write to it.",
+            hint=f"Look at what it says, then run: chmod go-w {path}",
+        )
     trust = trust_settings(_table(root, "trust"))
     watch = watch_settings(_table(root, "watch"))
     metrics = metrics_settings(_table(root, "metrics"))
-    jobs = _jobs(root.take("jobs", list, []))
+    refuse_unlisted("[anchors] store", anchor_store or "", policy.python)
+    jobs = _jobs(root.take("jobs", list, []), policy.python)
     for job in jobs:
         names = [topics.destination_of(topic) for topic in job.topics]
         for name in names:
@@ -211,11 +246,19 @@ def _policy(table: Table) -> Policy:
         ),
         no_anchor=table.choice("no_anchor", ("stop", "row-time"), "stop"),
         plan_expires_ms=table.duration_ms("plan_expires", "1d"),
+        python=_texts(table, "python"),
     )
     if policy.plan_expires_ms < UNITS["s"]:
         raise ConfigError('[policy] plan_expires must be at least "1s".', hint="A plan takes time to look at.")
     table.done()
     return policy
+
+
+def _texts(table: Table, key: str) -> tuple[str, ...]:
+    texts = table.take(key, list, [])
+    if not all(isinstance(text, str) and text for text in texts):
+        raise ConfigError(f"{table.where(key)} must be a list of names.", hint='For example ["clicks.ids"].')
+    return tuple(texts)
 
 
 def _start_at(text: str) -> StartAt:
@@ -235,7 +278,7 @@ def _start_at(text: str) -> StartAt:
     return StartAt("time", int(moment.timestamp() * 1000))
 
 
-def _jobs(tables: list[Any]) -> tuple[Job, ...]:
+def _jobs(tables: list[Any], modules: tuple[str, ...]) -> tuple[Job, ...]:
     if not tables:
         raise ConfigError("There is no job in it.", hint="Add a [[jobs]] table with name, group, topics and store.")
     jobs: list[Job] = []
@@ -247,23 +290,27 @@ def _jobs(tables: list[Any]) -> tuple[Job, ...]:
         if not topics or not all(isinstance(topic, str) and topic for topic in topics) or len({*topics}) < len(topics):
             raise ConfigError(f"{table.where('topics')} must be a list of different topic names.")
         identity = table.table("identity") or Table({}, "identity")
+        store = _with_saves(table)
+        refuse_unlisted(table.where("store"), store, modules)
         job = Job(
             name=table.text("name", required=True),
             group=table.text("group", required=True),
             topics=tuple(topics),
-            store=_with_saves(table),
-            identity=identity_from_spec(
-                identity.text("timestamp", "record"),
-                identity.text("id", "none"),
-                identity.text("id_order", "opaque"),
-                identity.text("unit", "ms"),
-            ),
+            store=store,
+            identity=_identity(identity, modules),
         )
         identity.done()
         table.done()
         _refuse_twins(job, jobs)
         jobs.append(job)
     return tuple(jobs)
+
+
+def _identity(table: Table, modules: tuple[str, ...]) -> Identity:
+    id = table.text("id", "none")
+    refuse_unlisted(table.where("id"), id, modules)
+    order, unit = table.text("id_order", "opaque"), table.text("unit", "ms")
+    return identity_from_spec(table.text("timestamp", "record"), id, order, unit)
 
 
 def _with_saves(table: Table) -> str:

@@ -9,9 +9,14 @@ from typing import Any
 
 from reconciler.core.errors import ConfigError
 
-_DURATION = re.compile(r"^\s*(\d+)\s*(ms|s|m|h|d)\s*$")
+_DURATION = re.compile(r"\s*([0-9]{1,18})\s*(ms|s|m|h|d)\s*")
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds in each unit of a duration."""
+
+
+LONGEST_MS = 36_500 * UNITS["d"]
+MOST = 2**63 - 1
+"""Of any count: TOML's integers have 64 bits, and Kafka's offsets."""
 
 
 class Table:
@@ -60,16 +65,21 @@ class Table:
         value: int = self.take(key, int, default)
         if value < least:
             raise ConfigError(f"{self.where(key)} = {value} must be at least {least}.")
+        if value > MOST:
+            raise ConfigError(f"{self.where(key)} must be at most {MOST}.")
         return value
 
     def duration_ms(self, key: str, default: str) -> int:
         value = self.take(key, str, default)
-        match = _DURATION.match(value)
+        match = _DURATION.fullmatch(value)
         if not match:
             raise ConfigError(
                 f'{self.where(key)} = "{value}" is not a duration.', hint='Write it like "500ms", "5s", "2h".'
             )
-        return int(match[1]) * UNITS[match[2]]
+        duration = int(match[1]) * UNITS[match[2]]
+        if duration > LONGEST_MS:
+            raise ConfigError(f'{self.where(key)} = "{value}" is longer than a hundred years.')
+        return duration
 
     def table(self, key: str) -> Table | None:
         value = self.take(key, dict)

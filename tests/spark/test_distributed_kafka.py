@@ -71,10 +71,12 @@ class Jobs:
 
     def config(self, id: str = "python:distributed_ids:from_key", deadline: str = "60s") -> Path:
         address = f"sqlite:///{self.folder / 'offsets.db'}"
-        path = self.folder / "reconciler.toml"
+        path, password = self.folder / "reconciler.toml", self.folder / "password"
+        password.write_text(SECRET)
         path.write_text(
             f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{self.cluster.bootstrap}"\n'
-            f'[destination.client]\n"sasl.password" = "{SECRET}"\n[search]\ndeadline = "{deadline}"\n'
+            f'[destination.client]\n"sasl.password" = "file:{password}"\n[search]\ndeadline = "{deadline}"\n'
+            '[policy]\npython = ["distributed_ids"]\n'
             f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events", "narrow"]\nstore = "{address}"\n'
             f'[jobs.identity]\nid = "{id}"\n'
         )

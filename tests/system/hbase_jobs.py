@@ -54,6 +54,9 @@ def config(
 ) -> Any:
     topics = '[topics]\npolicy = "identity"\n' if identity_policy else ""
     store = f'[anchors]\nstore = "{anchors}"\n' if anchors else ""
+    if "python:" in table:
+        policy = "" if "[policy]\n" in extra else "[policy]\n"
+        extra = (extra + policy).replace("[policy]\n", '[policy]\npython = ["flowlet_hooks"]\n')
     return world.config(table, extra=topics + store + extra)
 
 

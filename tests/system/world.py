@@ -10,6 +10,7 @@ import gc
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -206,7 +207,8 @@ class World:
         path = self.folder / f"reconciler-{time.monotonic_ns()}.toml"
         servers = json.dumps(bootstrap or self.cluster.bootstrap)
         head = f"[source]\n{source}\n[destination]\nbootstrap_servers = {servers}"
-        path.write_text("\n".join([head, extra, *(jobs or (self.job(),)), ""]), encoding="utf-8")
+        text = "\n".join([head, extra, *(jobs or (self.job(),)), ""])
+        path.write_text(secrets_in_files(text, self.folder), encoding="utf-8")
         return path
 
     def run(self, *arguments: object) -> Ended:
@@ -224,6 +226,26 @@ class World:
         ended = self.run("check", "-c", config, "--format", "json", *arguments)
         (job,) = json.loads(ended.out)["jobs"]
         return {row["partition"]: row for row in job["partitions"]}
+
+
+_PLAIN_SECRET = re.compile(
+    r"""^(?P<key>\S*(?:password|secret|key\.pem|jaas\.config)"?|store)\ =\ (?P<value>"(?!file:|\$\{).*")$""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def secrets_in_files(text: str, folder: Path) -> str:
+    """A configuration whose plain passwords, and addresses with one, have gone to files of their own."""
+
+    def to_file(found: re.Match[str]) -> str:
+        value = json.loads(found["value"])
+        if found["key"] == "store" and not re.search(r"://[^/]*:[^/]*@", value):
+            return found[0]
+        place = folder / f"secret-{time.monotonic_ns()}"
+        place.write_text(value, encoding="utf-8")
+        return f"{found['key']} = {json.dumps(f'file:{place}')}"
+
+    return _PLAIN_SECRET.sub(to_file, text)
 
 
 def a_world(clusters: Any, folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:

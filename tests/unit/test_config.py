@@ -221,7 +221,15 @@ def inside(section: str, line: str) -> str:
         (LEAST + '[jobs.identity]\ntimestamp = "wall"', 'timestamp = "wall" is not known'),
         (LEAST + '[jobs.identity]\nid = "hdr:x"', 'id = "hdr:x" is not known'),
         (LEAST + '[jobs.identity]\nid = "json:id"', "is not a path this product reads"),
-        (LEAST + '[jobs.identity]\nid = "python:nowhere:f"', "No module named 'nowhere'"),
+        (
+            LEAST.replace("[[jobs]]", '[policy]\npython = ["nowhere"]\n[[jobs]]')
+            + '[jobs.identity]\nid = "python:nowhere:f"',
+            "No module named 'nowhere'",
+        ),
+        (inside("policy", 'python = "os"'), "[policy] python must be a list, not 'os'"),
+        (inside("policy", "python = [1]"), "[policy] python must be a list of names"),
+        (inside("policy", f"max_replay = {2**63}"), "[policy] max_replay must be at most 9223372036854775807"),
+        (inside("search", 'deadline = "40000d"'), '[search] deadline = "40000d" is longer than a hundred years'),
         (LEAST + '[jobs.identity]\nid_order = "up"', 'id_order = "up" is not known'),
         (LEAST + '[jobs.identity]\nunit = "min"', 'unit = "min" is not known'),
         (LEAST.replace('"readers"', '"${NO}"'), "${NO} is not set in the environment. Set it, or use file:PATH"),

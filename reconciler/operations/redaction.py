@@ -1,0 +1,81 @@
+"""The last net: what is known to be secret is taken out of every line before it is logged, however it got there.
+
+Nothing leans on it. Addresses are shown without their secrets, client settings are never shown, and errors are put in
+words of our own; but the messages of client libraries are theirs, and a traceback shows what was raised. The loaded
+configuration says what is secret (``config_secrets``), and ``cli/logs.py`` puts every line through ``redacted``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
+
+SHORTEST = 4
+"""Characters. What is shorter hides nothing, and occurs in any sentence."""
+_WORDS_BELOW = 8
+"""Characters. A shorter secret may be a part of ordinary words, and is taken out where it stands by itself."""
+_SHORTEST_BASE64 = 5
+"""Characters, which are no word by chance."""
+_LINE_OF_A_KEY = 16
+"""Characters. A line of a private key that is this long gives something away."""
+
+
+class Redactor:
+    """Secrets of this process, and what stands in their place."""
+
+    def __init__(self) -> None:
+        self._spelled: dict[str, str] = {}
+        self._expressions: dict[str, str] = {}
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, secret: str, spelled: str) -> None:
+        """Take ``secret`` out of every text from now on, in every way it may be written. Too short ones are left."""
+        if len(secret) < SHORTEST or secret in self._spelled:
+            return
+        for text in _ways_to_write(secret):
+            self._spelled.setdefault(text, spelled)
+            bounds = (r"(?<!\w)", r"(?!\w)") if len(text) < _WORDS_BELOW else ("", "")
+            self._expressions[text] = re.escape(text).join(bounds)
+        for text in _in_base64(secret.encode("utf-8", "surrogatepass")):
+            self._spelled.setdefault(text, spelled)
+            self._expressions[text] = re.escape(text)
+        longest_first = sorted(self._expressions, key=len, reverse=True)
+        self._pattern = re.compile("|".join(self._expressions[text] for text in longest_first))
+
+    def redacted(self, text: str) -> str:
+        pattern = self._pattern
+        return text if pattern is None else pattern.sub(lambda found: self._spelled[found[0]], text)
+
+    def clear(self) -> None:
+        self._spelled, self._expressions, self._pattern = {}, {}, None
+
+
+KNOWN = Redactor()
+"""This process's: there is one log, and one configuration after another is loaded into it."""
+
+
+def _ways_to_write(secret: str) -> Iterator[str]:
+    """As it is, in Python's and JSON's quotes, percent-encoded; and a key's lines one by one."""
+    yield secret
+    yield repr(secret)[1:-1]
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    safe = secret.encode("utf-8", "surrogatepass")
+    yield quote(safe)
+    yield quote(safe, safe="")
+    yield quote_plus(safe)
+    if "PRIVATE KEY" in secret:
+        yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= _LINE_OF_A_KEY)
+
+
+def _in_base64(secret: bytes) -> Iterator[str]:
+    """The characters that stand for the secret, and for nothing else, wherever in a longer text it begins."""
+    for before in range(3):
+        first, last = -(-before * 8 // 6), (before + len(secret)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            text = encode(bytes(before) + secret).decode()[first:last]
+            if len(text) >= _SHORTEST_BASE64:
+                yield text
