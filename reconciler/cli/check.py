@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 
 from reconciler.cli import context, engines
 from reconciler.cli.report import plan_text, replay_total
@@ -11,7 +12,7 @@ from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ExitCode
 from reconciler.core.plan import JobPlan, Plan, StartPolicy, why_stopped
 from reconciler.operations.check import ByHand, Checked, Outside, check
-from reconciler.operations.config import Config
+from reconciler.operations.config import Config, Job
 
 CHECKPOINT = "checkpoint:"
 
@@ -43,8 +44,12 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def check_all(config: Config, name: str | None, outside: Outside, by_hand: ByHand) -> Checked:
-    """Check the job of that name, or all; a checkpoint that stopped within a batch has two positions a partition."""
-    jobs = config.chosen(name)
+    """Check the job of that name, or all."""
+    return check_jobs(config, config.chosen(name), outside, by_hand)
+
+
+def check_jobs(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
+    """Check these jobs; a checkpoint that stopped within a batch has two positions a partition."""
     if not any(job.store.startswith(CHECKPOINT) for job in jobs):
         return check(config, jobs, outside, by_hand)
     from reconciler.spark.checkpoint_positions import check_positions

@@ -23,6 +23,7 @@ COMMANDS = {
     "hook": "check, correct, then become COMMAND: for the start of every job",
     "show": "a plan as a table, as Spark's startingOffsets, or as a page",
     "track": "keep anchors for jobs that store bare offsets, while the source is alive",
+    "watch": "check again and again what a failover would find, and serve it to Prometheus",
     "anchors": "export or import stored offsets with their anchors, as JSON lines",
     "checkpoint": "show a Structured Streaming checkpoint, or copy it so that it goes on at a plan's offsets",
     "audit": "after a failover: what a job lost, doubled and reordered, counted on Spark",

@@ -6,15 +6,16 @@ import argparse
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Event
 
 from reconciler.cli import context
 from reconciler.cli.table import Cell, render, wants_colour, width
-from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
+from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.operations.config import Config
+from reconciler.operations.outages import Outages
 from reconciler.operations.track import JobReport, Round, SourceSide, Tracker
 from reconciler.ports import TopicPartition
 
@@ -117,7 +118,7 @@ def _stopped_by_signals(stop: Event) -> Iterator[None]:
 
 
 def _until_stopped(tracker: Tracker, every_s: float, stop: Event) -> None:
-    outages = Outages(every_s, time.monotonic)
+    outages = Outages(every_s, time.monotonic, log)
     first = True
     while not stop.is_set():
         began = time.monotonic()
@@ -133,24 +134,6 @@ def _until_stopped(tracker: Tracker, every_s: float, stop: Event) -> None:
         log.info("%s", progress(found))
         stop.wait(max(0.0, began + every_s - time.monotonic()))
     log.info("stopped")
-
-
-class Outages:
-    """Says once that something cannot be reached, and once that it is back."""
-
-    def __init__(self, every_s: float, monotonic: Callable[[], float]) -> None:
-        self._every_s = every_s
-        self._monotonic = monotonic
-        self._since: dict[str, float] = {}
-
-    def tell(self, troubles: Mapping[str, ReconcilerError]) -> None:
-        now = self._monotonic()
-        for place, error in troubles.items():
-            if place not in self._since:
-                self._since[place] = now
-                log.warning("%s Trying again every %g s.", error, self._every_s)
-        for place in [place for place in self._since if place not in troubles]:
-            log.info("%s answers again after %.0f s", place, now - self._since.pop(place))
 
 
 # ---------------------------------------------------------------- in words

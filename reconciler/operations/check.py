@@ -91,10 +91,11 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A plan, and the (job name, destination partition) of every row that applying it would write."""
+    """A plan, the (job name, destination partition) of every row that applying it would write, and what was asked."""
 
     plan: Plan
     to_write: frozenset[Key]
+    jobs: tuple[GatheredJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
         cluster_id=cluster.cluster_id,
         jobs=tuple(_job_plan(job, found, by_person, by_hand.accepted) for job in gathered),
     )
-    return Checked(plan, _to_write(plan, places, config.policy.new.place != "earliest"))
+    return Checked(plan, _to_write(plan, places, config.policy.new.place != "earliest"), tuple(gathered))
 
 
 def _refuse_made_anew(before: ClusterInfo, after: ClusterInfo) -> None:

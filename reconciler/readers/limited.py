@@ -1,0 +1,84 @@
+"""A log whose cluster is asked no more often than was agreed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from reconciler.core.probes import Chunk
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+
+BURST_S = 1.0
+"""What was not used within this time is lost."""
+
+
+class RateLimit:
+    """At most ``per_second`` requests a second on average, a second's worth at once.
+
+    ``clock`` gives monotonic seconds, ``sleep`` waits for as many, or less if whoever gave it wants to end.
+    ``taken`` and ``waited_s`` count all requests, and the seconds for which they were held back.
+    """
+
+    def __init__(self, per_second: float, clock: Callable[[], float], sleep: Callable[[float], object]) -> None:
+        self.set_rate(per_second)
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at = clock() - BURST_S
+        self.taken = 0
+        self.waited_s = 0.0
+
+    def set_rate(self, per_second: float) -> None:
+        self._each_s = 1.0 / per_second
+
+    def take(self, requests: int) -> None:
+        """Wait until ``requests`` may be sent. More than a second's worth goes out at once, and is waited for after."""
+        now = self._clock()
+        self._free_at = max(self._free_at, now - BURST_S)
+        wait_s = self._free_at + min(requests * self._each_s, BURST_S) - now
+        if wait_s > 0:
+            self._sleep(wait_s)
+            self.waited_s += self._clock() - now
+        self._free_at += requests * self._each_s
+        self.taken += requests
+
+
+class LimitedReader:
+    """``reader``, no faster than ``limit``. Satisfies ``ports.LogReader``.
+
+    A request is what a call sends to each broker that leads an asked partition: one for a look-up of offsets, however
+    many partitions it is for; three for a description (cluster, topics, settings). A read counts once for each time
+    that a partition is asked at another place; what it then fetches is up to the records.
+    """
+
+    def __init__(self, reader: LogReader, limit: RateLimit) -> None:
+        self._reader = reader
+        self._limit = limit
+
+    def describe(self, topics: Iterable[str]) -> ClusterInfo:
+        names = list(topics)
+        self._limit.take(3 if names else 1)
+        return self._reader.describe(names)
+
+    def log_starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._limit.take(1)
+        return self._reader.log_starts(partitions)
+
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._limit.take(1)
+        return self._reader.log_ends(partitions)
+
+    def offsets_for_times(self, asked: Sequence[tuple[TopicPartition, int]]) -> Sequence[int | None]:
+        self._limit.take(_turns([partition for partition, _ in asked]))
+        return self._reader.offsets_for_times(asked)
+
+    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
+        self._limit.take(_turns([request.partition for request in requests]))
+        return self._reader.read(requests)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _turns(partitions: Sequence[TopicPartition]) -> int:
+    """A call asks a partition at one place at a time."""
+    return max(Counter(partitions).values(), default=0)
