@@ -16,13 +16,18 @@ from reconciler.core.matching import Matcher
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.core.verdicts import Verdict
 from reconciler.operations import sidecar
-from reconciler.operations.check import Outside, stamp
+from reconciler.operations.check import Outside
 from reconciler.operations.config import Config, Job
 from reconciler.operations.gather import job_topics
+from reconciler.operations.plan_checks import (
+    AGAIN,
+    check_configuration,
+    check_destination,
+    check_nothing_between,
+    check_time,
+)
 from reconciler.operations.selection import Selected, by_key, is_own, is_unread, is_written, select
 from reconciler.ports import Change, ClusterInfo, OffsetStore, ReadRequest, Row, TopicPartition, WriteResult
-
-AGAIN = "Look at what changed, then make a new plan."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +63,23 @@ class JobChanges:
 def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
     """Look again at stores and destination; what is to be written. Writes nothing.
 
-    Raises ``Changed`` if the plan has expired, or the destination or a store is not what it saw.
+    Raises ``Changed`` if the plan has expired or is for another configuration, or the destination or a store is not
+    what it saw.
     """
-    now = stamp(outside.now_ms())
-    if now >= plan.expires_at:  # both are UTC text of one layout, which sorts as time does
-        raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
+    check_time(plan, config.policy, outside.now_ms())
+    check_configuration(plan, config)
     topics = {row.topic for job in plan.jobs for row in job.partitions}
     outside = replace(outside, reader=outside.patient(config.search))
     cluster = outside.reader.describe(topics)
-    _check_destination(plan, cluster)
+    check_destination(plan, cluster)
     changes = [_prepare_job(job_plan, plan, config, cluster, outside) for job_plan in plan.jobs]
     # A topic made anew in between may hold such a record too, or none was read.
-    _check_destination(plan, outside.reader.describe(topics))
+    check_destination(plan, outside.reader.describe(topics))
     return changes
-
-
-def _check_destination(plan: Plan, cluster: ClusterInfo) -> None:
-    if cluster.cluster_id != plan.cluster_id:
-        raise Changed(
-            f"The plan is for cluster {plan.cluster_id}, but [destination] is {cluster.cluster_id}.",
-            hint="Use the configuration that the plan was made with.",
-        )
-    for job in plan.jobs:
-        for row in job.partitions:
-            info = cluster.topics.get(row.topic)
-            now_id = info.topic_id if info else None
-            if now_id != row.topic_id:
-                raise Changed(
-                    f'The topic "{row.topic}" was deleted or made anew since the plan '
-                    f"(its id was {row.topic_id}, now {now_id}).",
-                    hint=AGAIN,
-                )
 
 
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
-    if job.group != job_plan.group:
-        raise Changed(
-            f'Job "{job.name}" has group "{job.group}" in the configuration and "{job_plan.group}" in the plan.',
-            hint=AGAIN,
-        )
     if any(row.position != "next" for row in job_plan.partitions):
         raise Refused(
             f'The checkpoint of job "{job.name}" stopped within a batch, and a checkpoint is not written, but copied.',
@@ -208,6 +190,7 @@ def _anchors_for(
                 f"offset {row.resume_offset}.",
                 hint=AGAIN,
             )
+    check_nothing_between([row for row, _ in writing], starts, outside.reader)
     checked = [(row, selected) for row, selected in writing if row.record_offset is not None]
     requests = [
         ReadRequest(TopicPartition(row.topic, row.partition), row.record_offset, 1)

@@ -16,9 +16,10 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan
 from reconciler.core.verdicts import Verdict
 from reconciler.layouts.spark_checkpoint import END, NEXT
-from reconciler.operations.apply import AGAIN, prepare
+from reconciler.operations.apply import prepare
 from reconciler.operations.check import Outside, stamp
 from reconciler.operations.config import Config
+from reconciler.operations.plan_checks import AGAIN
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.checkpoint_positions import ends_of
 
