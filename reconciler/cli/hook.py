@@ -19,7 +19,7 @@ from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.plan import Plan, StartPolicy
 from reconciler.core.verdicts import Verdict
-from reconciler.operations import sidecar
+from reconciler.operations import hook_figures, sidecar
 from reconciler.operations.apply import prepare, write
 from reconciler.operations.check import ByHand, Checked, Outside, check
 from reconciler.operations.config import Config, Job
@@ -64,6 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     job = _one_job(config, options.job)
+    with hook_figures.told(config.metrics, job.name) as figures:
+        program, names = _made_ready(options, config, job, figures)
+    return _become(options.command, program, names)
+
+
+def _made_ready(
+    options: argparse.Namespace, config: Config, job: Job, figures: hook_figures.HookRun
+) -> tuple[str | None, dict[str, str]]:
+    """The command's executable and what it is to find, once the job may start."""
     program = _program(options.command)
     by_hand = context.by_hand(options)
     folder = _folder(options.plans)
@@ -72,6 +81,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         config, job = checkpoint.now(config, job)
     with context.outside(config) as outside:
         checked = _check_or_wait(config, job, outside, by_hand, options.wait, time.sleep)
+        figures.saw(checked, config.policy.start)
         files = _keep(folder, job.name, checked.plan, outside.now_ms())
         if stops(checked.plan, config.policy.start):
             _show(checked.plan, config.policy.start, options)
@@ -83,9 +93,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         sidecar.write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
         if checkpoint is None:
             _apply(config, checked, files, outside)
-            return _become(options.command, program, files.environment)
+            return program, files.environment
         checkpoint = checkpoint.corrected(config, job, checked, outside)
-    return _become(options.command, program, files.environment | {hook_checkpoint.VARIABLE: checkpoint.path_now})
+    return program, files.environment | {hook_checkpoint.VARIABLE: checkpoint.path_now}
 
 
 @dataclass(frozen=True, slots=True)
