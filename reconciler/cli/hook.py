@@ -8,27 +8,28 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.cli import context, hook_checkpoint
+from reconciler.cli import context, hook_checkpoint, hook_environment
 from reconciler.cli.check import stops
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
+from reconciler.cli.waiting import Shown, stoppable
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.plan import Plan, StartPolicy
-from reconciler.core.verdicts import Verdict
 from reconciler.operations import hook_figures, sidecar
 from reconciler.operations.apply import prepare, write
-from reconciler.operations.check import ByHand, Checked, Outside, check
+from reconciler.operations.check import ByHand, Checked, Outside
 from reconciler.operations.config import Config, Job
+from reconciler.operations.waiting import check_or_wait
 from reconciler.spark.handoff import starting_offsets_json
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 KEPT_PLANS = 20
 MOST_ROWS = 20
-WAIT_BETWEEN_S = 2.0
+LONGEST_WAIT_S = 7 * 86_400
 
 log = logging.getLogger("reconciler.hook")
 
@@ -42,7 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=float,
         default=0.0,
-        help="wait this long for a mirror that is behind (default: 0)",
+        help="wait at most this long for a mirror that is behind (default: 0)",
+    )
+    parser.add_argument(
+        "--env-file",
+        metavar="FILE",
+        type=Path,
+        default=None,
+        help="write what COMMAND would find to FILE too, as NAME=value lines for systemd's EnvironmentFile= or a "
+        "shell; removed first, so it is there only if the job may start",
     )
     parser.add_argument(
         "--plans",
@@ -62,11 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
+    hook_environment.forget(options.env_file)
+    if not 0 <= options.wait <= LONGEST_WAIT_S:
+        raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
     config = context.read_config(options)
     job = _one_job(config, options.job)
     with hook_figures.told(config.metrics, job.name) as figures:
         program, names = _made_ready(options, config, job, figures)
-    return _become(options.command, program, names)
+    return _become(options, program, names)
 
 
 def _made_ready(
@@ -80,7 +92,7 @@ def _made_ready(
     if checkpoint is not None:
         config, job = checkpoint.now(config, job)
     with context.outside(config) as outside:
-        checked = _check_or_wait(config, job, outside, by_hand, options.wait, time.sleep)
+        checked = _check_or_wait(config, job, outside, by_hand, options)
         figures.saw(checked, config.policy.start)
         files = _keep(folder, job.name, checked.plan, outside.now_ms())
         if stops(checked.plan, config.policy.start):
@@ -141,21 +153,14 @@ def _folder(chosen: Path | None) -> Path:
     return folder
 
 
-def _check_or_wait(
-    config: Config, job: Job, outside: Outside, by_hand: ByHand, wait_s: float, pause: Callable[[float], None]
-) -> Checked:
-    """Check, and check again while the mirror is behind and there is time left."""
-    began = outside.monotonic()
-    while True:
-        checked = check(config, (job,), outside, by_hand)
-        behind = [
-            row for row in checked.plan.jobs[0].partitions if row.verdict is Verdict.BEHIND and not row.set_by_hand
-        ]
-        left = wait_s - (outside.monotonic() - began)
-        if not behind or left <= 0:
-            return checked
-        log.info("waiting for the mirror: %d partitions are behind, %.0f s left", len(behind), left)
-        pause(min(WAIT_BETWEEN_S, left))
+def _check_or_wait(config: Config, job: Job, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
+    """Check, and check again while the mirror is behind and there is time left. Nothing is written before it ends."""
+    shown = Shown(terminal=options.log_format == "text" and sys.stderr.isatty())
+    with stoppable(shown):
+        try:
+            return check_or_wait(config, job, outside, by_hand, options.wait, pause=time.sleep, tell=shown)
+        finally:
+            shown.clear()
 
 
 def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
@@ -194,15 +199,15 @@ def _show(plan: Plan, policy: StartPolicy, options: argparse.Namespace) -> None:
     print(plan_text(plan, policy, columns=width(), colour=wants_colour(sys.stderr), most=MOST_ROWS), file=sys.stderr)
 
 
-def _become(command: list[str], program: str | None, names: Mapping[str, str]) -> ExitCode:
+def _become(options: argparse.Namespace, program: str | None, names: Mapping[str, str]) -> ExitCode:
     """Replace this process with the command, or name what it would have been given."""
+    hook_environment.hand_over(options.env_file, names)
     if program is None:
-        for name, value in names.items():
-            print(f"{name}={value}")
+        print(hook_environment.lines(names), end="")
         return ExitCode.OK
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execve(program, command, {**os.environ, **names})
+        os.execve(program, options.command, {**os.environ, **names})
     except OSError as error:
         raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error

@@ -6,13 +6,15 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from world import BASE, World, a_world, made, outside
+from world import BASE, World, a_world, environment, made, outside
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.plan import parse_plan
@@ -134,7 +136,8 @@ def test_the_hook_waits_for_a_mirror_that_is_behind(world: World, plans: Path) -
     ended = world.run("hook", "-c", config, "--plans", plans, "--wait", "60")
     late.join()
     assert ended.code == 0, ended.said
-    assert "waiting for the mirror: 1 partitions are behind" in ended.err
+    assert "waiting for the mirror: 1 of 1 partitions is behind, by 2 s (" in ended.err
+    assert "the mirror has delivered what was missing" in ended.err
     assert world.offsets() == {0: world.offset_of(9) + 1}
 
 
@@ -148,6 +151,55 @@ def test_the_wait_ends_and_the_policy_decides(world: World, plans: Path) -> None
     started = world.run("hook", "-c", world.config(), "--plans", plans, "--wait", "0.2")
     assert started.code == 0
     assert world.offsets() == {0: world.offset_of(5) + 1}
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_hook_that_is_stopped_while_it_waits_has_written_nothing(
+    world: World, plans: Path, sent: signal.Signals, code: int
+) -> None:
+    world.deliver(6)
+    world.processed(9)
+    before = world.rows()
+    ran = world.folder / "ran"
+    words = ("hook", "-c", world.config(), "--plans", plans, "--wait", "3600", "--", "touch", ran)
+    command = [sys.executable, "-m", "reconciler", *map(str, words)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as hook:
+        assert hook.stderr is not None
+        assert "waiting for the mirror: 1 of 1 partitions is behind" in hook.stderr.readline()
+        hook.send_signal(sent)
+        said = hook.stderr.read()
+    assert hook.returncode == code, said
+    assert "Stopped: nothing was written, and the command was not started." in said
+    assert "Traceback" not in said
+    assert (world.rows(), ran.exists(), list(plans.iterdir())) == (before, False, [])
+
+
+@pytest.mark.parametrize("wait", ["-1", "nan", "inf", "700000"])
+def test_a_wait_that_is_none_is_refused(world: World, plans: Path, wait: str) -> None:
+    ended = world.run("hook", "-c", world.config(), "--plans", plans, f"--wait={wait}", "--", "true")
+    assert ended.code == 2
+    assert "is not a number of seconds from 0 to a week" in ended.err
+
+
+# ---------------------------------------------------------------- the environment in a file
+
+
+def test_the_environments_file_is_there_only_if_the_job_may_start(world: World, plans: Path) -> None:
+    world.deliver(6)
+    world.save({0: StoredOffset(BASE + 4)})
+    file = world.folder / "run" / "hook.env"
+    file.parent.mkdir()
+    file.write_text("RECONCILER_PLAN=/of/an/earlier/start\n")
+    arguments = ("hook", "-c", world.config(), "--plans", plans, "--env-file", file)
+    assert world.run(*arguments).code == 4
+    assert not file.exists()
+    world.processed(3)
+    started = world.run(*arguments)
+    assert (started.code, file.read_text()) == (0, started.out)
+    names = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    assert json.loads(Path(names["RECONCILER_STARTING_OFFSETS"]).read_text()) == {
+        world.there: {"0": world.offset_of(3) + 1}
+    }
 
 
 # ---------------------------------------------------------------- small print
