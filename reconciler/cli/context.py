@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from reconciler.cli.usage import CONFIG_VARIABLE
 from reconciler.core.errors import ConfigError
 from reconciler.core.plan import Plan, parse_plan
 from reconciler.core.verdicts import Verdict
@@ -19,7 +21,17 @@ from reconciler.operations.config import Config, load_config
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-c", "--config", metavar="FILE", required=True, type=Path, help="the configuration (TOML)")
+    """-c, which must be given unless the environment names a configuration."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        required=not named,
+        default=Path(named) if named else None,
+        type=Path,
+        help=f"the configuration, a TOML file (default: ${CONFIG_VARIABLE})",
+    )
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +40,8 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 
 def add_by_hand(parser: argparse.ArgumentParser) -> None:
     """--set and --accept: a person's word, kept in the plan."""
-    parser.add_argument(
+    group = parser.add_argument_group("a person's word, kept in the plan")
+    group.add_argument(
         "--set",
         dest="offsets",
         metavar="TOPIC:PARTITION=OFFSET",
@@ -36,7 +49,7 @@ def add_by_hand(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="start this partition at this offset of the destination, whatever was found (repeatable)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--accept",
         dest="accepted",
         metavar="VERDICT",

@@ -8,14 +8,18 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from reconciler import __version__
+from reconciler.cli import help
 from reconciler.cli.logs import set_up_logging
+from reconciler.cli.usage import Parser, UsageError, told
 from reconciler.core.errors import ExitCode, ReconcilerError
 
 COMMANDS = {
+    "config": "explain a configuration in words, and try every connection; reads only",
     "check": "say what would happen if the jobs started on the destination now; reads only",
     "plan": "the same, kept as a file",
     "apply": "write a plan's offsets: compare-and-set, snapshot first, read again after",
@@ -30,6 +34,7 @@ COMMANDS = {
     "compact": "merge the small files that range batches leave (Spark)",
     "drill": "try a job's failover: plan, a checkpoint's copy, the first records; touches nothing",
     "demo": "a whole failover on this machine, with real clusters",
+    "completion": "print a script that completes commands, options and job names in a shell",
 }
 
 
@@ -39,9 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A run makes a few hundred thousand short-lived records and no cycles; the collector only walks them.
     gc.set_threshold(1_000_000, 50, 50)
     try:
-        options = _parser(arguments).parse_args(arguments)
+        options = _parse(arguments)
     except KeyboardInterrupt:
         return _interrupted()
+    if isinstance(options, ExitCode):
+        return int(options)
     set_up_logging(options.log_format, debug=options.debug)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -81,41 +88,79 @@ def _say(error: ReconcilerError, *, debug: bool) -> None:
     logging.getLogger("reconciler").error("%s", error, exc_info=debug)
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="reconciler",
-        description="After a Kafka failover: the right offset for every partition, proven before the job starts.",
-        epilog="Exit codes: 0 may start, 2 usage, 3 to be corrected (check), 4 a person is needed, 5 changed since the "
-        "plan, 6 unreachable, 7 a write's outcome is unknown.",
-    )
+def full_parser() -> Parser:
+    """The parser with every command's options, for what must know them all (shell completion)."""
+    return _parsers(COMMANDS)[0]
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
+    """The options; or the exit code, where the command line means nothing and that has been said."""
+    asked = next((word for word in arguments if word in COMMANDS), None)
+    parser, loaded = _parsers(() if asked is None else (asked,))
+    if not arguments:
+        print(parser.format_help(), end="", file=sys.stderr)
+        return ExitCode.USAGE
+    try:
+        return parser.parse_args(_help_asked(arguments))
+    except UsageError as error:
+        options = re.findall(r"--[a-z][\w-]+", (loaded or parser).format_help())
+        print(told(error, arguments, COMMANDS, options), file=sys.stderr)
+        return ExitCode.USAGE
+
+
+def _help_asked(arguments: Sequence[str]) -> Sequence[str]:
+    """``help COMMAND`` as ``COMMAND --help``."""
+    return [*arguments[1:], "--help"] if arguments[0] == "help" else arguments
+
+
+def _parsers(wanted: Collection[str]) -> tuple[Parser, Parser | None]:
+    """The whole parser, and that of the last command of ``wanted``.
+
+    Only the modules of these are loaded: the hook must start fast.
+    """
+    parser, loaded = _Overview(prog="reconciler", formatter_class=help.Formatter), None
     parser.add_argument("--version", action="version", version=f"reconciler {__version__}")
     _add_common(parser, default=True)
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    # Only the module of the command that was asked for is loaded: the hook must start fast.
-    asked = next((word for word in arguments if word in COMMANDS), None)
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(
-            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        _add_common(subparser, default=False)
-        if name == asked:
-            module = importlib.import_module(f"reconciler.cli.{name}")
+        subparser = subparsers.add_parser(name, help=summary, description=summary, formatter_class=help.Formatter)
+        if name in wanted:
+            loaded = subparser
+            module = importlib.import_module(f"reconciler.cli.{name.replace('-', '_')}")
             module.add_arguments(subparser)
-            subparser.epilog = f"example:\n  {module.EXAMPLE}"
+            help.describe(subparser, getattr(module, "HELP", None) or _least(summary, module.EXAMPLE))
             subparser.set_defaults(run=module.run)
-    return parser
+        _add_common(subparser, default=False)
+    return parser, loaded
+
+
+def _least(summary: str, example: str) -> help.Help:
+    """The help of a command that says no more of itself."""
+    return help.Help(f"{summary[0].upper()}{summary[1:]}.", [("", example)])
+
+
+class _Overview(Parser):
+    """The parser of the whole command line; its help lists the commands by the time when they are needed."""
+
+    def format_help(self) -> str:
+        formatter = self._get_formatter()
+        formatter.start_section("options, before or after the command")
+        formatter.add_arguments([each for each in self._actions if each.option_strings])
+        formatter.end_section()
+        return help.overview(self.format_usage(), COMMANDS, formatter.format_help())
 
 
 def _add_common(parser: argparse.ArgumentParser, *, default: bool) -> None:
     """Options that stand before or after the command; the later one wins."""
     missing = None if default else argparse.SUPPRESS
-    parser.add_argument(
+    group = parser if default else parser.add_argument_group("messages")
+    group.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text" if default else missing,
         help="how messages on stderr look (default: text)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--debug",
         action="store_true",
         default=False if default else missing,

@@ -20,6 +20,24 @@ class ExitCode(IntEnum):
     UNREACHABLE = 6
     UNKNOWN_OUTCOME = 7
 
+    @property
+    def meaning(self) -> str:
+        """The contract's words, for every help text and every table of exit codes."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.OK: "every partition may start (right already, or corrected, or correctable)",
+    ExitCode.BUG: "a bug",
+    ExitCode.USAGE: "usage or configuration",
+    ExitCode.CORRECTABLE: "offsets need correcting, and can be",
+    ExitCode.NEEDS_PERSON: "a partition needs a person: do not start",
+    ExitCode.CHANGED: "the store or the destination changed since the plan, or the plan is expired or altered: nothing "
+    "was written",
+    ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused: nothing was written",
+    ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run apply again",
+}
+
 
 class ReconcilerError(Exception):
     """Root of all errors this product raises on purpose.

@@ -1,0 +1,158 @@
+"""What a configuration names on this machine, tried: certificates, a port, folders, keys, and a gateway's address."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from reconciler.core.errors import ExitCode
+from reconciler.operations.config import Config, Job
+from reconciler.operations.config_tried import Tried, fail, ok, warn
+from reconciler.stores.addresses import without_secrets
+
+GATEWAY_S = 5.0
+"""Seconds that a push gateway is waited for."""
+_LOGIN = "reconciler"
+
+
+def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[Tried]:
+    """What needs no network."""
+    yield from _functions(jobs)
+    yield from _certificate(config)
+    yield from _textfile(config)
+    yield from _keys(config)
+    yield from _audit_log(config)
+
+
+def network(config: Config) -> Iterator[Tried]:
+    """The port that watch would listen on, and the push gateway."""
+    yield from _port(config)
+    yield from _gateway(config)
+
+
+def _functions(jobs: tuple[Job, ...]) -> Iterator[Tried]:
+    for job in jobs:
+        _, id, _, _ = getattr(job.identity, "settings", ("", "", "", ""))
+        if id.startswith("python:"):
+            yield ok(f"job {job.name}", f"the function {id.removeprefix('python:')} could be imported")
+
+
+def _certificate(config: Config) -> Iterator[Tried]:
+    certificate, key = config.watch.tls_certificate, config.watch.tls_key
+    if certificate is None or key is None:
+        return
+    try:
+        # Without a password of its own it would be asked for on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        yield fail(
+            "watch",
+            f"The certificate {certificate} with the key {key} cannot be used: {why}.",
+            "Correct [watch] tls_certificate and tls_key: PEM files that belong together, the key without a password.",
+        )
+        return
+    yield ok("watch", f"the certificate {certificate} and its key can be used")
+
+
+def _port(config: Config) -> Iterator[Tried]:
+    host, _, port = config.watch.listen.rpartition(":")
+    host = host.strip("[]")
+    try:
+        address = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(address[0], socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address[4])
+    except (OSError, ValueError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        yield warn(
+            "watch",
+            f"It could not listen on {config.watch.listen} now: {why}.",
+            "That is as it should be where watch is running here already; else choose another [watch] listen.",
+        )
+        return
+    yield ok("watch", f"{config.watch.listen} is free to listen on")
+
+
+def _textfile(config: Config) -> Iterator[Tried]:
+    folder = config.metrics.textfile
+    if folder is None:
+        return
+    path = Path(folder)
+    path = path.parent if path.suffix == ".prom" else path
+    if path.is_dir() and os.access(path, os.W_OK | os.X_OK):
+        yield ok("metrics", f"{path} can be written")
+    else:
+        why = "may not be written by this user" if path.is_dir() else "is not a folder"
+        yield fail("metrics", f"{path} {why}.", "Make it, or let this user write there; or correct [metrics] textfile.")
+
+
+def _gateway(config: Config) -> Iterator[Tried]:
+    url = config.metrics.pushgateway
+    if url is None:
+        return
+    shown = without_secrets(url)
+    subject = "metrics"
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("it is not a URL with http:// or https://")
+        place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        with urlopen(Request(f"{parts.scheme}://{place}/-/ready"), timeout=GATEWAY_S):
+            pass
+    except HTTPError as error:
+        error.close()  # it answers; whether it takes a push is found by pushing only
+    except OSError as error:
+        why = getattr(error, "reason", error)
+        yield fail(
+            subject,
+            f"The push gateway {shown} does not answer: {why}.",
+            "See that it is up and reachable from here. A hook's figures would not arrive there.",
+            ExitCode.UNREACHABLE,
+        )
+        return
+    except ValueError as error:
+        yield fail(subject, f"[metrics] pushgateway = {shown}: {error}.", "For example: http://pushgateway:9091")
+        return
+    yield ok(subject, f"the push gateway {shown} answers")
+
+
+def _keys(config: Config) -> Iterator[Tried]:
+    for name in config.trust.trusted_keys:
+        try:
+            text = Path(name).read_bytes()
+        except OSError as error:
+            yield fail(
+                "trust",
+                f"The key {name} cannot be read: {error.strerror}.",
+                "Correct [trust] trusted_keys, or its mode.",
+            )
+            continue
+        if b"PRIVATE KEY" in text:
+            yield fail(
+                "trust",
+                f"{name} holds a private key, and a public one is wanted.",
+                "Make its public key: openssl pkey -in PRIVATE -pubout -out PUBLIC. Take the private one away.",
+            )
+        elif b"-----BEGIN PUBLIC KEY-----" not in text:
+            yield fail("trust", f"{name} holds no public key in PEM.", "Make one: openssl pkey -in PRIVATE -pubout")
+        else:
+            yield ok("trust", f"the key {name} can be read")
+
+
+def _audit_log(config: Config) -> Iterator[Tried]:
+    if config.trust.audit_log is None:
+        return
+    path = Path(config.trust.audit_log)
+    there = path if path.exists() else path.parent
+    if there.exists() and os.access(there, os.W_OK):
+        yield ok("trust", f"the audit log {path} can be written")
+    else:
+        why = "may not be written by this user" if there.exists() else "has no folder to be in"
+        yield fail("trust", f"The audit log {path} {why}.", "Correct [trust] audit_log, or let this user write it.")
