@@ -116,7 +116,7 @@ def write_whole(path: Path, text: str) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, path)
-            _sync_name(path.parent)
+            sync_name(path.parent)
         except OSError:
             Path(name).unlink(missing_ok=True)
             raise
@@ -126,7 +126,7 @@ def write_whole(path: Path, text: str) -> None:
         ) from error
 
 
-def _sync_name(folder: Path) -> None:
+def sync_name(folder: Path) -> None:
     """After a power cut, a file that was renamed may bear its old name until its folder has reached the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
