@@ -1,0 +1,231 @@
+"""How ``reconciler watch`` bears many jobs for a long time: its memory, its scrapes, what the broker is asked.
+
+    python tests/bench/watch_load.py [--jobs 200] [--partitions 3] [--minutes 10] [--every 10]
+
+Starts a broker, a topic a job, and one store; half of the jobs run on the source, the other half on the broker itself.
+Then it scrapes once a second, and prints every half minute: resident memory, open files and threads of the watch, the
+slowest scrape, scrapes that failed, rounds, and requests a second: as the limit counts them, and as they passed through
+a go-between in front of the broker. With ``--outage MINUTE`` the broker is gone for 30 s then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from confluent_kafka import Producer, TopicCollection
+
+from reconciler.artifacts import kafka_jars
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.ports import HOST, free_ports
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.registry import open_store
+
+BEGIN_MS = 1_780_000_000_000
+REPORT_S = 30
+OUTAGE_S = 30
+KINDS = {1: "Fetch", 2: "ListOffsets", 3: "Metadata", 18: "ApiVersions", 32: "DescribeConfigs", 60: "DescribeCluster"}
+
+
+class Counting:
+    """Passes connections on to ``port`` of the broker, and counts the requests by their kind (Kafka's api_key)."""
+
+    def __init__(self, here: int, port: int) -> None:
+        self.seen: Counter[str] = Counter()
+        self._port = port
+        self._server = socket.create_server((HOST, here), backlog=64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._server.accept()
+            try:
+                broker = socket.create_connection((HOST, self._port))
+            except OSError:
+                client.close()
+                continue
+            threading.Thread(target=self._requests, args=(client, broker), daemon=True).start()
+            threading.Thread(target=self._answers, args=(broker, client), daemon=True).start()
+
+    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
+        held = b""
+        with suppress(OSError):
+            while part := client.recv(1 << 16):
+                broker.sendall(part)
+                held += part
+                while len(held) >= 6:
+                    length, kind = struct.unpack(">ih", held[:6])
+                    if len(held) < 4 + length:
+                        break
+                    held = held[4 + length :]
+                    self.seen[KINDS.get(kind, f"kind {kind}")] += 1
+        _end(client, broker)
+
+    def _answers(self, broker: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError):
+            while part := broker.recv(1 << 16):
+                client.sendall(part)
+        _end(client, broker)
+
+
+def _end(*both: socket.socket) -> None:
+    for each in both:
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--partitions", type=int, default=3)
+    parser.add_argument("--records", type=int, default=50)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--every", type=float, default=10)
+    parser.add_argument("--limit", type=int, default=50, help="requests a second")
+    parser.add_argument("--outage", type=float, metavar="MINUTE")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        plain, controller, counted, front = free_ports(4)
+        doors = {"PLAINTEXT": plain, "COUNTED": front}
+        properties = {
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,COUNTED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "advertised.listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in doors.items()),
+        }
+        cluster = KafkaCluster(
+            "b", place / "b", kafka_jars(print), listeners={"COUNTED": counted}, properties=properties
+        )
+        cluster.brokers[0].ports = (plain, controller)
+        counting = Counting(front, counted)
+        with cluster:
+            fill(cluster, options)
+            store(cluster, place, options)
+            watch(place, write_config(place, f"{HOST}:{front}", options), cluster, counting, options)
+
+
+# ---------------------------------------------------------------- what is watched
+
+
+def topics(options: argparse.Namespace) -> list[str]:
+    return [f"a.topic-{number}" for number in range(options.jobs)]
+
+
+def fill(cluster: KafkaCluster, options: argparse.Namespace) -> None:
+    """Records a second apart, the same in every partition of every topic."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50})
+    for topic in topics(options):
+        cluster.create_topic(topic, options.partitions)
+        for partition in range(options.partitions):
+            for number in range(options.records):
+                stamp = BEGIN_MS + number * 1000
+                producer.produce(topic, b"v%d" % number, b"k%d" % number, partition=partition, timestamp=stamp)
+        producer.flush()
+
+
+def store(cluster: KafkaCluster, place: Path, options: argparse.Namespace) -> None:
+    """Offsets behind the middle record. Every other job runs on the broker itself."""
+    described = cluster.admin().describe_topics(TopicCollection(topics(options)))
+    middle = options.records // 2
+    name = fingerprint(b"k%d" % middle, b"v%d" % middle)
+    offsets = open_store(f"sqlite:///{place}/offsets.db")
+    for number, topic in enumerate(topics(options)):
+        here = number % 2 == 0
+        at = middle if here else 9_000
+        ids = (cluster.cluster_id, str(described[topic].result().topic_id)) if here else ("the-source", "its-topic")
+        stored = StoredOffset(at + 1, Anchor(at, BEGIN_MS + middle * 1000, None, name, *ids))
+        keys = [TopicPartition(topic if here else topic[2:], part) for part in range(options.partitions)]
+        changes = [Change(key, None, stored) for key in keys]
+        offsets.write(f"group-{number}", changes, reason="benchmark", now_ms=time.time_ns() // 1_000_000)
+    offsets.close()
+
+
+def write_config(place: Path, bootstrap: str, options: argparse.Namespace) -> Path:
+    tables = "".join(
+        f'[[jobs]]\nname = "job-{number}"\ngroup = "group-{number}"\ntopics = ["topic-{number}"]\n'
+        f'store = "sqlite:///{place}/offsets.db"\n'
+        for number in range(options.jobs)
+    )
+    path = place / "reconciler.toml"
+    path.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{bootstrap}"\n'
+        f"[watch]\nrequests_per_second = {options.limit}\n{tables}"
+    )
+    return path
+
+
+# ---------------------------------------------------------------- watching it
+
+
+def watch(place: Path, config: Path, cluster: KafkaCluster, counting: Counting, options: argparse.Namespace) -> None:
+    log = place / "watch.log"
+    command = [sys.executable, "-m", "reconciler", "watch", "-c", str(config), "--every", f"{options.every:g}"]
+    with log.open("w") as written:
+        process = subprocess.Popen([*command, "--listen", f"{HOST}:0"], stderr=written)
+    try:
+        while (found := re.search(r"http://\S+", log.read_text())) is None:
+            time.sleep(0.1)
+        observe(process, found[0], cluster, counting, options)
+    finally:
+        process.terminate()
+        print(f"exit code {process.wait(60)}; it said:\n{log.read_text()}")
+
+
+def observe(
+    process: subprocess.Popen[bytes], url: str, cluster: KafkaCluster, counting: Counting, options: argparse.Namespace
+) -> None:
+    print("minute   RSS MiB  files  threads  rounds  overruns  jobs up  slowest scrape s  failed  counted/s  passed/s")
+    began = time.monotonic()
+    missed, slowest, last, reported, is_out = 0, 0.0, ("0", 0.0), 0, False
+    seen: Counter[str] = Counter()
+    for tick in range(int(options.minutes * 60)):
+        time.sleep(max(0.0, began + tick - time.monotonic()))
+        if options.outage is not None and not is_out and tick >= options.outage * 60:
+            is_out = True
+            cluster.stop()
+            print(f"{tick / 60:6.1f}   the broker is gone")
+        if is_out and not cluster.running and tick >= options.outage * 60 + OUTAGE_S:
+            threading.Thread(target=cluster.restart).start()
+            print(f"{tick / 60:6.1f}   the broker comes back")
+            options.outage = None
+        asked = time.monotonic()
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                text = answer.read().decode()
+        except OSError as error:
+            missed += 1
+            print(f"{tick / 60:6.1f}   missed: {error}")
+            continue
+        slowest = max(slowest, time.monotonic() - asked)
+        if tick - reported >= REPORT_S or tick == 0:
+            values = dict(re.findall(r"^(reconciler_\w+) (\S+)$", text, re.MULTILINE))
+            up = len(re.findall(r"^reconciler_up\{.*\} 1\.0$", text, re.MULTILINE))
+            requests, passed = float(values["reconciler_requests_total"]), counting.seen - seen
+            rate = [(requests - last[1]) / REPORT_S, passed.total() / REPORT_S]
+            proc = Path(f"/proc/{process.pid}")
+            status = dict(re.findall(r"^(\w+):\s+(\d+)", (proc / "status").read_text(), re.MULTILINE))
+            print(
+                f"{tick / 60:6.1f}  {int(status['VmRSS']) / 1024:8.1f} {len(list((proc / 'fd').iterdir())):6} "
+                f"{status['Threads']:>8} {float(values['reconciler_watch_rounds_total']):7.0f} "
+                f"{float(values['reconciler_watch_overruns_total']):9.0f} {up:8} {slowest:17.3f} {missed:7} "
+                f"{rate[0]:10.1f} {rate[1]:9.1f}",
+                flush=True,
+            )
+            reported, slowest, last, seen = tick, 0.0, ("", requests), Counter(counting.seen)
+    print("requests that passed, by kind:", dict(counting.seen.most_common()))
+
+
+if __name__ == "__main__":
+    main()
