@@ -64,10 +64,15 @@ class Work:
 
 
 def main() -> int:
-    """Run until everything there is has been read, or until the batch at which it is to die."""
+    """Do the work that a file tells of."""
     parser = argparse.ArgumentParser()
     parser.add_argument("work", type=Path, help="a file with the work as JSON")
-    work = Work.from_json(parser.parse_args().work.read_text())
+    run(Work.from_json(parser.parse_args().work.read_text()))
+    return 0
+
+
+def run(work: Work) -> None:
+    """Run until everything there is has been read, or until the batch at which it is to die."""
     spark = _session(Path(work.rounds[0][0].folder))
     for queries in work.rounds:
         meeting = threading.Barrier(len(queries))
@@ -80,7 +85,6 @@ def main() -> int:
         for running in [_start(spark, query, work, die) for query in queries]:
             running.awaitTermination()
     spark.stop()
-    return 0
 
 
 def _session(home: Path) -> SparkSession:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.core.plan import JobPlan
-from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.in_use import ClusterInUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def other_way(job: JobPlan, offsets: Mapping[int, int], ends: Mapping[int, int])
     return OtherWay(again, skipped)
 
 
-def group_offsets(cluster: KafkaCluster, group: str, topic: str) -> dict[int, int]:
+def group_offsets(cluster: ClusterInUse, group: str, topic: str) -> dict[int, int]:
     """A group's committed offsets on one topic; empty if it has none."""
     from confluent_kafka import ConsumerGroupTopicPartitions
 
@@ -75,7 +75,7 @@ def group_offsets(cluster: KafkaCluster, group: str, topic: str) -> dict[int, in
     return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
 
 
-def commit_group(cluster: KafkaCluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+def commit_group(cluster: ClusterInUse, group: str, topic: str, offsets: Mapping[int, int]) -> None:
     """Commit a group's offsets, as a job that reports its progress to Kafka does."""
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 

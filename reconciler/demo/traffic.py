@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.in_use import ClusterInUse
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def events(prefix: str, count: int, partitions: int, begin_ms: int, seed: int) -
         yield Event(f"{prefix}-{number:06d}", chance.randrange(partitions), begin_ms + 1000 * (number // BURST))
 
 
-def produce(cluster: KafkaCluster, topic: str, traffic: Iterator[Event], transactional_id: str) -> list[str]:
+def produce(cluster: ClusterInUse, topic: str, traffic: Iterator[Event], transactional_id: str) -> list[str]:
     """Write events in transactions; the ids written."""
     from confluent_kafka import Producer
 
@@ -75,7 +75,7 @@ def produce(cluster: KafkaCluster, topic: str, traffic: Iterator[Event], transac
     return ids
 
 
-def delete_all(cluster: KafkaCluster, topic: str) -> None:
+def delete_all(cluster: ClusterInUse, topic: str) -> None:
     """Delete what the topic holds now; its numbering goes on."""
     for partition, end in cluster.end_offsets(topic).items():
         cluster.delete_records(topic, partition, end)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypeVar
 
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, START_SECONDS, Broker, finish_format
 from reconciler.lab.broker import java_command as java_command
+from reconciler.lab.in_use import ClusterInUse, admin_client
 from reconciler.lab.ports import free_ports
 from reconciler.lab.processes import Child
 
+T = TypeVar("T")
 _PORT_ATTEMPTS = 3
 
 
-class KafkaCluster:
+class KafkaCluster(ClusterInUse):
     """Brokers that are controllers too, each a process on ports of its own, with their data below ``directory``.
 
     Records stay until they are deleted (no retention), so that back-dated ones do. ``properties`` override or
@@ -42,7 +44,7 @@ class KafkaCluster:
     ) -> None:
         if brokers > 1 and listeners:
             raise ConfigError("Several brokers cannot share the ports of one list of listeners.")
-        self.name = name
+        super().__init__(name)
         self.directory = directory.absolute()
         self.cluster_id = _new_id()
         self.jars = jars
@@ -57,7 +59,6 @@ class KafkaCluster:
         self._heap = heap
         self._log_level = log_level
         self._detached = detached
-        self._admin: Any = None
 
     # ------------------------------------------------------------ life
 
@@ -132,80 +133,11 @@ class KafkaCluster:
             self.kill()  # the last of them would look for the others, who hold its metadata, until patience ends
         self.stop()
 
-    # ------------------------------------------------------------ use
+    # ------------------------------------------------------------ waiting
 
-    def admin(self) -> Any:
-        """An admin client of this cluster (confluent_kafka's), one for all callers."""
-        if self._admin is None:
-            self._admin = admin_client(self.bootstrap)
-        return self._admin
-
-    def create_topic(
-        self,
-        topic: str,
-        partitions: int = 1,
-        config: Mapping[str, str] | None = None,
-        *,
-        replication_factor: int = 1,
-        replicas: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        """``replicas`` says which brokers hold each partition, its leader first; it stands for both numbers."""
-        from confluent_kafka.admin import NewTopic
-
-        count = len(replicas) if replicas else partitions
-        placed = {"replica_assignment": [list(each) for each in replicas]} if replicas else {}
-        copies = {} if replicas else {"replication_factor": replication_factor}
-        new = NewTopic(topic, num_partitions=count, config=dict(config or {}), **copies, **placed)
-        self.admin().create_topics([new], operation_timeout=30)[topic].result(timeout=30)
-        self._running().wait_until(lambda: len(self.end_offsets(topic)) == count, 30, f"topic {topic}")
-
-    def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; 0 where there is no such topic."""
-        known = self.admin().list_topics(topic, timeout=10).topics[topic]
-        return 0 if known.error is not None else len(known.partitions)
-
-    def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset after each partition's last record; empty where there is no such topic."""
-        return self._offsets(topic, latest=True)
-
-    def start_offsets(self, topic: str) -> dict[int, int]:
-        """Each partition's first offset; empty where there is no such topic."""
-        return self._offsets(topic, latest=False)
-
-    def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Delete all records of a partition before an offset, as retention does."""
-        from confluent_kafka import TopicPartition
-
-        asked = [TopicPartition(topic, partition, before)]
-        for answer in self.admin().delete_records(asked, request_timeout=30).values():
-            answer.result(timeout=30)
-
-    def _offsets(self, topic: str, *, latest: bool) -> dict[int, int]:
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
-        from confluent_kafka.admin import OffsetSpec
-
-        spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-        # Metadata can name a partition before its leader has taken office: asking again is the remedy.
-        early = {
-            KafkaError.NOT_LEADER_FOR_PARTITION,
-            KafkaError.LEADER_NOT_AVAILABLE,
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError.UNKNOWN_LEADER_EPOCH,
-            KafkaError.FENCED_LEADER_EPOCH,
-            KafkaError.OFFSET_NOT_AVAILABLE,
-        }
-
-        def ask() -> tuple[dict[int, int]] | None:
-            asked = {TopicPartition(topic, number): spec for number in range(self.partitions(topic))}
-            try:
-                answers = self.admin().list_offsets(asked, request_timeout=10) if asked else {}
-                return ({tp.partition: answer.result(timeout=10).offset for tp, answer in answers.items()},)
-            except KafkaException as error:
-                if error.args[0].code() in early:
-                    return None
-                raise
-
-        return self._running().wait_until(ask, 30, f"the offsets of topic {topic}")[0]
+    def _wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
+        """Ends at once when the process has died."""
+        return self._running().wait_until(condition, timeout, what)
 
     def _running(self) -> Child:
         """The process that waiting is tied to: that of a broker which lives, if there is one."""
@@ -233,7 +165,7 @@ class KafkaCluster:
                     taken.update(offered)
 
     def _launch(self, broker: Broker) -> None:
-        self._admin = None  # a client that saw the last broker die waits longer and longer between its looks
+        self.forget_admin()  # a client that saw the last broker die waits longer and longer between its looks
         settings = self._settings(broker)
         broker.launch(settings, heap=self._heap, log_level=self._log_level, detached=self._detached)
 
@@ -344,15 +276,3 @@ def _new_id() -> str:
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
-
-
-def admin_client(bootstrap: str) -> Any:
-    """A new admin client that looks again soon and complains to nobody."""
-    from confluent_kafka.admin import AdminClient
-
-    quiet = {"log_level": 0, "error_cb": _ignore, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
-    return AdminClient({"bootstrap.servers": bootstrap, "socket.connection.setup.timeout.ms": 2000, **quiet})
-
-
-def _ignore(_: object) -> None:
-    """While a server starts, every refused connection would be reported."""

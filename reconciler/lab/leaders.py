@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from reconciler.core.errors import Unreachable
 from reconciler.lab.broker import java_command
-from reconciler.lab.kafka import KafkaCluster, admin_client
+from reconciler.lab.in_use import admin_client
+from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.processes import Child
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 from reconciler.core.errors import ConfigError
-from reconciler.lab.kafka import KafkaCluster, java_command
+from reconciler.lab.broker import java_command
+from reconciler.lab.in_use import ClusterInUse
 from reconciler.lab.processes import Child
 
 Policy = Literal["default", "identity"]
@@ -23,8 +24,8 @@ class MirrorMaker:
 
     def __init__(
         self,
-        source: KafkaCluster,
-        target: KafkaCluster,
+        source: ClusterInUse,
+        target: ClusterInUse,
         topics: Sequence[str],
         directory: Path,
         jars: Path,

@@ -1,0 +1,135 @@
+"""What is done with a running Kafka cluster, whoever started it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from reconciler.core.errors import Unreachable
+
+T = TypeVar("T")
+_POLL_SECONDS = 0.1
+
+
+class ClusterInUse:
+    """A cluster by its name (the alias that a mirror gives it) and its address."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._admin: Any = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers' addresses, as clients write them."""
+        raise NotImplementedError
+
+    def admin(self) -> Any:
+        """An admin client of this cluster (confluent_kafka's), one for all callers."""
+        if self._admin is None:
+            self._admin = admin_client(self.bootstrap)
+        return self._admin
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        replication_factor: int = 1,
+        replicas: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """``replicas`` says which brokers hold each partition, its leader first; it stands for both numbers."""
+        from confluent_kafka.admin import NewTopic
+
+        count = len(replicas) if replicas else partitions
+        placed = {"replica_assignment": [list(each) for each in replicas]} if replicas else {}
+        copies = {} if replicas else {"replication_factor": replication_factor}
+        new = NewTopic(topic, num_partitions=count, config=dict(config or {}), **copies, **placed)
+        self.admin().create_topics([new], operation_timeout=30)[topic].result(timeout=30)
+        self._wait_until(lambda: len(self.end_offsets(topic)) == count, 30, f"topic {topic}")
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 where there is no such topic."""
+        known = self.admin().list_topics(topic, timeout=10).topics[topic]
+        return 0 if known.error is not None else len(known.partitions)
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The offset after each partition's last record; empty where there is no such topic."""
+        return self._offsets(topic, latest=True)
+
+    def start_offsets(self, topic: str) -> dict[int, int]:
+        """Each partition's first offset; empty where there is no such topic."""
+        return self._offsets(topic, latest=False)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete all records of a partition before an offset, as retention does."""
+        from confluent_kafka import TopicPartition
+
+        asked = [TopicPartition(topic, partition, before)]
+        for answer in self.admin().delete_records(asked, request_timeout=30).values():
+            answer.result(timeout=30)
+
+    def _offsets(self, topic: str, *, latest: bool) -> dict[int, int]:
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+        # Metadata can name a partition before its leader has taken office: asking again is the remedy.
+        early = {
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError.UNKNOWN_LEADER_EPOCH,
+            KafkaError.FENCED_LEADER_EPOCH,
+            KafkaError.OFFSET_NOT_AVAILABLE,
+        }
+
+        def ask() -> tuple[dict[int, int]] | None:
+            asked = {TopicPartition(topic, number): spec for number in range(self.partitions(topic))}
+            try:
+                answers = self.admin().list_offsets(asked, request_timeout=10) if asked else {}
+                return ({tp.partition: answer.result(timeout=10).offset for tp, answer in answers.items()},)
+            except KafkaException as error:
+                if error.args[0].code() in early:
+                    return None
+                raise
+
+        return self._wait_until(ask, 30, f"the offsets of topic {topic}")[0]
+
+    def forget_admin(self) -> None:
+        """Begin with a new client at the next use."""
+        self._admin = None
+
+    def _wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
+        """What ``condition`` answers once that is true. Raises ``Unreachable`` after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while not (answer := condition()):
+            if time.monotonic() > deadline:
+                raise Unreachable(f"Cluster {self.name}: {what} did not come about within {timeout:.0f} s.")
+            time.sleep(_POLL_SECONDS)
+        return answer
+
+
+class ClusterAt(ClusterInUse):
+    """A cluster that somebody else started."""
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        super().__init__(name)
+        self._bootstrap = bootstrap
+
+    @property
+    def bootstrap(self) -> str:
+        return self._bootstrap
+
+
+def admin_client(bootstrap: str) -> Any:
+    """A new admin client that looks again soon and complains to nobody."""
+    from confluent_kafka.admin import AdminClient
+
+    quiet = {"log_level": 0, "error_cb": _ignore, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
+    return AdminClient({"bootstrap.servers": bootstrap, "socket.connection.setup.timeout.ms": 2000, **quiet})
+
+
+def _ignore(_: object) -> None:
+    """While a server starts, every refused connection would be reported."""
