@@ -310,7 +310,7 @@ def _job_plan(
     for at in gathered.places:
         if at.key in found:
             rows.append(_row(at, found[at.key], by_person.get(at.key), accepted))
-        elif at.source.topic not in folded and not at.is_new:
+        elif (at.own or at.source.topic not in folded) and not at.is_new:
             rows.append(_row(at, _missing(at), None, accepted))
     return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
 

@@ -16,6 +16,8 @@ class WatchSettings:
     every_ms: int = 60_000
     requests_per_second: int = 50
     """To the destination's brokers, over all jobs of the process."""
+    single_cluster: bool = False
+    """All jobs run on the watched cluster, whatever it was rebuilt as: one numbered by another is a mismatch."""
     tls_certificate: str | None = None
     tls_key: str | None = None
     username: str | None = None
@@ -35,6 +37,7 @@ def watch_settings(table: Table) -> WatchSettings:
         listen=table.text("listen", "127.0.0.1:9464"),
         every_ms=table.duration_ms("every", "60s"),
         requests_per_second=table.count("requests_per_second", 50, 1),
+        single_cluster=table.take("single_cluster", bool, False),
         tls_certificate=table.text("tls_certificate"),
         tls_key=table.text("tls_key"),
         username=table.text("username"),

@@ -75,9 +75,12 @@ class Found:
         return "person" if any(topic.blocked for topic in self.topics.values()) else "ok"
 
 
-def found_in(plan: JobPlan, gathered: GatheredJob, policy: StartPolicy) -> Found:
-    """The figures of one job's part of a check. A partition with two positions counts once, by the worse of them."""
-    own = {place.destination for place in gathered.places if place.own}
+def found_in(plan: JobPlan, gathered: GatheredJob, policy: StartPolicy, *, single_cluster: bool = False) -> Found:
+    """The figures of one job's part of a check. A partition with two positions counts once, by the worse of them.
+
+    ``single_cluster``: there is no other cluster to run on, so a row in another one's numbering is out of place too.
+    """
+    own = {place.destination for place in gathered.places if place.own or (single_cluster and _is_numbered(place))}
     rows: dict[str, dict[int, PartitionPlan]] = {place.destination.topic: {} for place in gathered.places}
     for row in plan.partitions:
         others = rows.setdefault(row.topic, {})
@@ -99,6 +102,11 @@ def _topic(rows: Sequence[PartitionPlan], own: Iterable[TopicPartition], policy:
         shortfall=verdicts.count(Verdict.BEHIND),
         replay=sum(row.replay_at_most or 0 for row in rows),
     )
+
+
+def _is_numbered(place: Place) -> bool:
+    stored = place.selected.stored
+    return stored is not None and stored.anchor is not None and stored.anchor.cluster_id is not None
 
 
 def _stored_ms(place: Place) -> int:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
@@ -177,10 +178,8 @@ class Looker:
         checked = self._check(config, jobs, outside)
         took = self._clock() - began
         plans = {plan.name: plan for plan in checked.plan.jobs}
-        return {
-            each.job.name: Look(found_in(plans[each.job.name], each, config.policy.start), took)
-            for each in checked.jobs
-        }
+        found = partial(found_in, policy=config.policy.start, single_cluster=config.watch.single_cluster)
+        return {each.job.name: Look(found(plans[each.job.name], each), took) for each in checked.jobs}
 
     def _ask_cluster(self) -> ReconcilerError | None:
         """Why the cluster cannot be used by anybody, None if it can."""
