@@ -101,13 +101,14 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], *,
 
 
 def _read_lines(path: str | None) -> list[AnchorLine]:
-    if path in (None, "-"):
-        return list(load_lines(sys.stdin))
+    piped = path in (None, "-")
     try:
+        if piped:
+            return list(load_lines(sys.stdin))
         with open(str(path), encoding="utf-8") as file:
             return list(load_lines(file))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from error
+        raise ConfigError(f"{'What was piped in' if piped else path} cannot be read: {error}.") from error
 
 
 def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:

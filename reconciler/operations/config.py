@@ -24,6 +24,8 @@ from reconciler.operations.config_watch import MetricsSettings, WatchSettings, m
 
 MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
+_ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
+"""A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
     text, others_may_change_it = _read(path)
     secrets: dict[str, str] = {}
     try:
-        content = _parsed(path, text)
+        content = _parsed(text)
         without_plain_secrets(content)
         whole = filled(content, os.environ if environment is None else environment, secrets)
         remember(content, whole)
@@ -144,7 +146,9 @@ def _read(path: Path) -> tuple[str, bool]:
         raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from error
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
+def _parsed(text: str) -> dict[str, Any]:
+    if _ENDLESS_KEY.search(text):
+        raise ConfigError("it has a name of more than 40 parts with dots between them.", hint="Correct that line.")
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOML's own, and Python's for a number of thousands of digits

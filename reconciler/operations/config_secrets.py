@@ -7,7 +7,7 @@ A value is secret by the name of its key (``sasl.password``, ``ssl.key.pem``, â€
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from reconciler.operations.redaction import KNOWN
 from reconciler.operations.redaction import SHORTEST as SHORTEST_SECRET
 from reconciler.stores.addresses import split
 
-_ENVIRONMENT = re.compile(r"\$\{([^}]*)\}")
+_ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")
 _FILE = "file:"
 _SECRET_KEY = re.compile(r"(password|passwd|passphrase|pwd|secret|token|key\.pem|jaas\.config)$", re.IGNORECASE)
 _SECRET_WORD = re.compile(r"pass|pwd|secret|token|credential|key", re.IGNORECASE)
@@ -28,6 +28,7 @@ _FREE_NAMES = ("topics.names.",)
 """Tables whose keys are anybody's words."""
 _LONGEST_SECRET = 1024 * 1024
 """Bytes of a secret file; a bundle of certificates takes a quarter of it."""
+_LONGEST_WORD = 40
 _ENDS_A_PASSWORD = re.compile(r"[/?#@&\s]")
 
 
@@ -84,12 +85,14 @@ def filled(value: Any, environment: Mapping[str, str], secrets: dict[str, str]) 
         secrets[found] = value
         return found
 
+    may_be_a_password = _password_places(value)
+
     def lookup(match: re.Match[str]) -> str:
         if match[1] not in environment:
             raise ConfigError(f"${{{match[1]}}} is not set in the environment.", hint="Set it, or use file:PATH.")
         found = environment[match[1]]
         secrets[found] = match[0]
-        if _may_be_a_password(value, match) and _ENDS_A_PASSWORD.search(found):
+        if may_be_a_password(match.start()) and _ENDS_A_PASSWORD.search(found):
             raise ConfigError(
                 f"{match[0]} stands in an address, and what it holds has a character in it that ends a password there.",
                 hint="Percent-encode it: / as %2F, ? as %3F, # as %23, @ as %40, & as %26.",
@@ -128,14 +131,17 @@ def _names_a_secret(spelled: str) -> bool:
     return whole is not None and _SECRET_WORD.search(whole[1]) is not None
 
 
-def _may_be_a_password(address: str, match: re.Match[str]) -> bool:
-    """Whether a reference stands between ``://`` and the ``@`` in front of the hosts, or behind ``password=``."""
-    begin = address.find("://")
-    bare = _ENVIRONMENT.sub(lambda found: "x" * len(found[0]), address)
-    in_user_part = match.start() < begin + 3 + len(split(bare).user)
-    return 0 <= begin < match.start() and (
-        in_user_part or _SECRET_KEY.search(address[: match.start()].rstrip("=")) is not None
-    )
+def _password_places(text: str) -> Callable[[int], bool]:
+    """Whether what begins at a place of an address is in its user part, or behind ``password=``."""
+    begin = text.find("://")
+    bare = _ENVIRONMENT.sub(lambda found: "x" * len(found[0]), text) if begin >= 0 else ""
+    hosts = begin + 3 + len(split(bare).user)
+
+    def is_one(place: int) -> bool:
+        in_front = text[max(0, place - _LONGEST_WORD) : place].rstrip("=")
+        return 0 <= begin < place and (place < hosts or _SECRET_KEY.search(in_front) is not None)
+
+    return is_one
 
 
 def _is_free(key: str) -> bool:

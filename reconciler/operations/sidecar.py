@@ -102,7 +102,7 @@ def load(path: Path, plan_sha256: str) -> dict[Key, Replaced]:
         return dict(_row(row) for row in content["rows"])
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
         raise Changed(f"The snapshot {path} cannot be read: {error}.", hint="Restore the file it was.") from error
 
 
