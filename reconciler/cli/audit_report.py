@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
-from reconciler.cli.page import _STYLE as STYLE
+from reconciler.cli.page_style import document, text
+from reconciler.cli.shown import fold, visible
 from reconciler.cli.table import Cell, render
 
 if TYPE_CHECKING:
@@ -21,34 +21,37 @@ def audit_text(result: AuditResult, *, columns: int, colour: bool) -> str:
     """A row a partition, then examples, then what was compared and what could not be known."""
     rows = [_cells(row, result) for row in result.partitions]
     table = render(HEADS, rows, right=frozenset(range(1, len(HEADS))), columns=columns, colour=colour)
-    shown = [f"  {_example(example)}" for example in result.examples[:EXAMPLES_IN_TEXT]]
+    shown = [_told(_example(example), columns) for example in result.examples[:EXAMPLES_IN_TEXT]]
     if len(result.examples) > len(shown):
         shown.append(f"  … {len(result.examples) - len(shown):,} more in the JSON")
-    parts = [table, f"{result.verdict}: {_sum(result)}"]
+    parts = [table, fold(f"{result.verdict}: {_sum(result)}", columns, indent="  ")]
     parts += ["\n".join(["for example:", *shown])] if shown else []
-    parts += ["\n".join(["compared:", *(f"  {said}" for said in result.compared)])]
-    parts += ["\n".join(["not known:", *(f"  {said}" for said in result.unknown)])] if result.unknown else []
+    parts += ["\n".join(["compared:", *(_told(said, columns) for said in result.compared)])]
+    parts += ["\n".join(["not known:", *(_told(said, columns) for said in result.unknown)])] if result.unknown else []
     return "\n\n".join(parts)
+
+
+def _told(said: str, columns: int) -> str:
+    return fold(f"  {visible(said)}", columns, indent="    ")
 
 
 def audit_page(result: AuditResult) -> str:
     """The whole page. Every name and sentence is escaped."""
-    heads = "".join(f"<th{'' if index == 0 else ' class=n'}>{escape(head)}" for index, head in enumerate(HEADS))
+    heads = "".join(f'<th scope="col"{" class=n" if index else ""}>{text(head)}' for index, head in enumerate(HEADS))
     rows = "".join(_html_row(row, result) for row in result.partitions)
-    examples = "".join(f"<li>{escape(_example(example))}" for example in result.examples)
+    examples = "".join(f"<li>{text(_example(example))}" for example in result.examples)
     tone = "good" if result.verdict == "clean" else "bad"
     source = result.source_cluster_id or "not compared"
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>{escape(result.verdict)} · reconciler audit</title>"
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
-        f"<h1 class={tone}>{escape(result.verdict)}</h1><p>Audit of {escape(result.job)}, {escape(result.created_at)}; "
-        f"source <code>{escape(source)}</code>, destination <code>{escape(result.destination_cluster_id)}</code>, "
-        f"{escape(result.semantics)}. {escape(_sum(result))}</p>"
-        f"<table><thead><tr>{heads}<tbody>{rows}</table>"
-        f"{_html_list('Compared', result.compared)}{_html_list('Not known', result.unknown)}"
-        f"{f'<h2>Examples</h2><ul>{examples}</ul>' if examples else ''}</html>\n"
+    body = (
+        f'<header class="verdict {tone}"><h1>{text(result.verdict)}</h1><p>Audit of {text(result.job)}, '
+        f"{text(result.created_at)}; source <code>{text(source)}</code>, destination "
+        f"<code>{text(result.destination_cluster_id)}</code>, {text(result.semantics)}. {text(_sum(result))}</p>"
+        f'</header><main><h2>Partitions</h2><div class="wide"><table class="plain"><thead><tr>{heads}</thead>'
+        f"<tbody>{rows}</tbody></table></div>{_html_list('Compared', result.compared)}"
+        f"{_html_list('Not known', result.unknown)}"
+        f"{f'<h2>Examples</h2><ul>{examples}</ul>' if examples else ''}</main>"
     )
+    return document(f"{result.verdict} · reconciler audit", body)
 
 
 def _sum(result: AuditResult) -> str:
@@ -94,9 +97,9 @@ def _cells(row: PartitionResult, result: AuditResult) -> list[Cell]:
 
 
 def _html_row(row: PartitionResult, result: AuditResult) -> str:
-    figures = "".join(f'<td class="{_class(tone)}">{escape(text)}' for text, tone in _figures(row, result))
-    offsets = "".join(f"<td class=n>{escape(text)}" for text in _offsets(row))
-    return f"<tr><td class={'good' if row.is_clean else 'bad'}>{escape(_name(row))}{offsets}{figures}"
+    figures = "".join(f'<td class="{_class(tone)}">{text(said)}' for said, tone in _figures(row, result))
+    offsets = "".join(f"<td class=n>{text(said)}" for said in _offsets(row))
+    return f"<tr><td class={'good' if row.is_clean else 'bad'}>{text(_name(row))}{offsets}{figures}"
 
 
 def _class(tone: str | None) -> str:
@@ -104,8 +107,8 @@ def _class(tone: str | None) -> str:
 
 
 def _html_list(head: str, sentences: tuple[str, ...]) -> str:
-    items = "".join(f"<li>{escape(said)}" for said in sentences)
-    return f"<h2>{escape(head)}</h2><ul>{items}</ul>" if items else ""
+    items = "".join(f"<li>{text(said)}" for said in sentences)
+    return f"<h2>{text(head)}</h2><ul>{items}</ul>" if items else ""
 
 
 def _example(example: Example) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from reconciler.cli import context, engines
 from reconciler.cli.report import plan_text, replay_total
-from reconciler.cli.table import wants_colour, width
+from reconciler.cli.table import told, wants_colour, width
 from reconciler.core.errors import ExitCode
 from reconciler.core.plan import JobPlan, Plan, StartPolicy, why_stopped
 from reconciler.operations.check import ByHand, Checked, Outside, check
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         print(json.dumps(checked.plan.to_json(), indent=1, ensure_ascii=False))
     else:
         print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
-        print(f"\n{summary(checked, code)}")
+        print(told(f"\n{summary(checked, code)}"))
     return code
 
 

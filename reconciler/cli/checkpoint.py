@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reconciler.cli import context
-from reconciler.cli.table import Cell, render, wants_colour, width
+from reconciler.cli.table import Cell, render, told, wants_colour, width
 from reconciler.core.errors import ExitCode
 from reconciler.operations.check import stamp
 from reconciler.spark.checkpoint_clone import MANIFEST, Clone, clone
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     plan = context.read_plan(options.plan)
     config = context.read_config(options) if options.config else None
     made = clone(options.path, options.new_path, plan, job=options.job, config=config)
-    print(_made_text(made))
+    print(told(_made_text(made)))
     _warn(made)
     return ExitCode.OK
 
@@ -62,14 +62,14 @@ def _show(found: Description, how: str) -> None:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
         return
     for line in _lines(found):
-        print(line)
+        print(told(line, indent=" " * 11))
     rows = list(_rows(found))
     if rows:
         heads = ("SOURCE", "PARTITION", "START", "END") if found.repeats else ("SOURCE", "PARTITION", "NEXT")
         print(render(heads, rows, right=frozenset({2, 3}), columns=width(), colour=wants_colour()))
     for source in found.sources:
         if source.start is None and source.end is None:
-            print(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}")
+            print(told(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}"))
 
 
 def _lines(found: Description) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _made_text(made: Clone) -> str:
         how = " again, without records" if made.repeats_empty else " again, up to the plan's end"
     return (
         f"{made.new_path} is ready: its query runs batch {made.batch}{how}, from the plan's offsets on.\n"
-        f"Rewritten: {files} (before and after: {MANIFEST}). {made.path} was only read.\n"
+        f"Rewritten: {files} (before and after: {MANIFEST}).\n{made.path} was only read.\n"
         "Next: start the query there, with the destination's kafka.bootstrap.servers and topics."
     )
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 
 from reconciler.cli import context
-from reconciler.cli.report import replay_text, replay_total
-from reconciler.cli.table import Cell, render, wants_colour, width
+from reconciler.cli.report import replay_text, replay_total, stop_text
+from reconciler.cli.table import Cell, render, told, wants_colour, width
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.operations.check import stamp
 from reconciler.operations.config import Config, Job
@@ -160,18 +160,18 @@ def to_json(done: Drill, reader: str) -> dict[str, object]:
 
 def _text(done: Drill, reader: str, config: Config) -> str:
     job = done.job
-    lines = [f"\ndrill of job {job.name} · group {job.group} · {job.store}", f"first batch: {reader}"]
+    lines = [told(f"\ndrill of job {job.name} · group {job.group} · {job.store}"), f"first batch: {reader}"]
     rows = [_cells(each) for each in done.partitions]
     if rows:
         lines.append(render(HEADS, rows, right=RIGHT, columns=width(), colour=wants_colour()))
     for each in done.partitions:
         if each.stopped:
-            name = f"{each.row.topic}-{each.row.partition}"
-            lines.append(f"  {name} must not start: {each.row.detail}. {each.stopped[0].upper()}{each.stopped[1:]}.")
-    lines += [f"  {fault}." for fault in done.faults]
+            said = stop_text(f"{each.row.topic}-{each.row.partition}", each.row.detail, each.stopped)
+            lines.append(told(f"  {said}", indent="    "))
+    lines += [told(f"  {fault}.", indent="    ") for fault in done.faults]
     if done.copy is not None:
-        lines.append(_copy_text(done))
-    lines.append(f"\n{_summary(done, config)}")
+        lines.append(told(_copy_text(done)))
+    lines.append(told(f"\n{_summary(done, config)}"))
     return "\n".join(lines)
 
 

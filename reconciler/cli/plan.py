@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from reconciler.cli import context, engines
+from reconciler.cli import context, engines, keys
 from reconciler.cli.check import CHECKPOINT, check_all, copied, stops
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.plan import Plan
-from reconciler.operations import sidecar
+from reconciler.operations import sidecar, signing
+
+if TYPE_CHECKING:
+    from reconciler.operations.ed25519 import PrivateKey
 
 EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
 MOST_ROWS = 40
@@ -22,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     context.add_job(parser)
     context.add_by_hand(parser)
     engines.add_engine(parser)
+    parser.add_argument("--sign", metavar="KEY", type=Path, help="sign it with this private key (Ed25519, PEM)")
     parser.add_argument("-o", "--output", metavar="PLAN", required=True, type=Path, help="the plan's file")
 
 
@@ -33,16 +38,27 @@ def run(options: argparse.Namespace) -> ExitCode:
             f"{options.output} was applied, and its snapshot is the only way back.",
             hint="Write the new plan under another name.",
         )
+    key = keys.private_key(options.sign) if options.sign else None
     with engines.outside(config, options) as outside:
         checked = check_all(config, options.job, outside, by_hand)
-    sidecar.write_whole(options.output, checked.plan.to_text())
+    _write(checked.plan, options.output, key)
     policy = config.policy.start
     print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
     if stops(checked.plan, policy):
-        print(f"\nDo not start: a partition needs a person. Plan: {options.output} (apply refuses its job).")
+        print(f"\nDo not start: a partition needs a person (apply refuses its job).\nPlan: {options.output}")
         return ExitCode.NEEDS_PERSON
-    print(f"\n{replay_total(checked.plan)} will be read again. Next: {_next_step(checked.plan, options)}")
+    # A command stays on one line of its own, however long its paths: it is there to be copied.
+    print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked.plan, options)}")
     return ExitCode.OK
+
+
+def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
+    """Signatures of what was there before are of another plan: they go first."""
+    text = plan.to_text()
+    signing.path_for(path).unlink(missing_ok=True)
+    sidecar.write_whole(path, text)
+    if key is not None:
+        signing.sign(path, text.encode(), plan.sha256, key)
 
 
 def _next_step(plan: Plan, options: argparse.Namespace) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reconciler.cli import context
 from reconciler.cli.report import plan_text
-from reconciler.cli.table import wants_colour, width
+from reconciler.cli.table import told, wants_colour, width
 from reconciler.core.errors import ExitCode
 from reconciler.core.plan import StartPolicy
 from reconciler.operations.sidecar import write_whole
@@ -32,14 +32,16 @@ def run(options: argparse.Namespace) -> ExitCode:
 
         print(starting_offsets_json(plan, options.job))
         return ExitCode.OK
-    if options.job is not None:
-        plan = replace(plan, jobs=(plan.job(options.job),))
+    shown = plan if options.job is None else replace(plan, jobs=(plan.job(options.job),))
     if options.html:
         from reconciler.cli.page import page
+        from reconciler.cli.page_advice import Files
 
-        write_whole(options.html, page(plan, policy))
+        files = Files(str(options.plan), str(options.config) if options.config else Files().config)
+        write_whole(options.html, page(shown, policy, sha256=plan.to_json()["sha256"], files=files))
         print(f"Written to {options.html}")
         return ExitCode.OK
-    print(f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}")
-    print(plan_text(plan, policy, columns=width(), colour=wants_colour()))
+    head = f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}"
+    print(told(head))
+    print(plan_text(shown, policy, columns=width(), colour=wants_colour()))
     return ExitCode.OK

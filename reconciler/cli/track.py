@@ -12,7 +12,7 @@ from functools import partial
 from threading import Event
 
 from reconciler.cli import context
-from reconciler.cli.table import Cell, render, wants_colour, width
+from reconciler.cli.table import Cell, render, told, wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.operations.config import Config
 from reconciler.operations.outages import Outages
@@ -90,7 +90,7 @@ def _once(tracker: Tracker) -> ExitCode:
     found = tracker.round()
     print(_table(found))
     for line in _details(found):
-        print(line)
+        print(told(line, indent="    "))
     for error in found.troubles.values():
         raise error
     return ExitCode.NEEDS_PERSON if any(job.without for job in found.jobs) else ExitCode.OK

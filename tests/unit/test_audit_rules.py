@@ -169,8 +169,8 @@ def test_page_and_text_show_every_figure_and_escape_every_name() -> None:
     assert "<events>" not in page
     assert "<what>" not in page
     assert "&lt;events&gt;" in page
-    assert "http" not in page
-    assert "color-scheme:light dark" in page
+    assert "://" not in page
+    assert "color-scheme: light dark" in page
     text = audit_text(found, columns=120, colour=False)
     for shown in ("1,234", "unclean: 1,234 lost", "at 17 of the source, 2 times, id 00ff", "The output's order."):
         assert shown in text
