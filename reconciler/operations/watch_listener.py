@@ -33,7 +33,7 @@ from reconciler.operations.config_watch import WatchSettings
 
 LONGEST_S = 10.0
 MOST_THREADS = 16
-POLL_S = 0.25
+POLL_S = 0.1
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>\d{1,5})")
 
 log = logging.getLogger("reconciler.watch")
@@ -209,7 +209,7 @@ class _Visit:
     def cut(self) -> None:
         """End it: whichever thread waits for it gets an end of file."""
         try:
-            self.connection.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)  # the TCP connection, whatever is spoken on it
         except OSError:
             log.debug("a connection was gone already")
 
@@ -249,8 +249,11 @@ class _Server(TCPServer):
         connection = visit.connection
         try:
             connection.settimeout(self._longest_s)
-            if self.site.access.tls is not None:
-                connection = visit.connection = self.site.access.tls.wrap_socket(connection, server_side=True)
+            tls = self.site.access.tls
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                visit.connection = connection
+                connection.do_handshake()
             _Handler(connection, client_address, self, visit)
         except (OSError, ValueError) as error:  # a visitor that left, was cut off, or speaks something else
             log.debug("visitor %s: %s", client_address, error)
