@@ -74,6 +74,8 @@ UNANSWERED = frozenset(
 )
 """No answer, so that a write that was sent may or may not have happened."""
 
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
+_NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
 _PROPERTIES = (
     *("security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "client.id"),
     *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location"),
@@ -132,6 +134,8 @@ class Heard:
 def explain(error: KafkaError, doing: str, cluster: Cluster, heard: Heard, needs: Needs) -> ReconcilerError:
     """The product's error for a client's. ``doing`` is what could not be done, as an infinitive."""
     code = error.code()
+    if heard.login is not None and code in UNANSWERED and _NO_TOKEN in heard.login.str():
+        return _no_token(heard.login, doing, cluster)
     if code in LOGIN or (heard.login is not None and code in UNANSWERED):
         return login_refused(heard.login or error, doing, cluster)
     if code in FORBIDDEN:
@@ -172,6 +176,15 @@ def login_refused(said: KafkaError, doing: str, cluster: Cluster) -> Refused:
     return Refused(f"Could not {doing}: {cluster.name} refused the login of {cluster.user} ({why}).", hint=hint)
 
 
+def _no_token(said: KafkaError, doing: str, cluster: Cluster) -> Unreachable:
+    why = plainly(said).partition(_NO_TOKEN)[2].lstrip(": ")
+    return Unreachable(
+        f"Could not {doing}: there was no token for {cluster.name} in {cluster.timeout_s:g} s ({why}).",
+        hint=f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows "
+        f"sasl.oauthbearer.client.id and its secret, under {SECTION}.",
+    )
+
+
 def no_answer(what: str, cluster: Cluster, heard: Heard, why: str = "") -> Unreachable:
     """Nothing came in time. ``what`` begins the sentence."""
     said = plainly(heard.last) if heard.last is not None else why
@@ -209,6 +222,12 @@ def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
     if name is not None and (unreadable := _file(name, client)) is not None:
         return unreadable
     hint = _FILES[name] if name is not None else f"Correct {SECTION}."
+    if text.startswith(_NO_KERBEROS):
+        return ConfigError(
+            "sasl.mechanism is GSSAPI (Kerberos), which this build of the Kafka client does not have.",
+            hint=f"Set another sasl.mechanism under {SECTION}, or build the client with Kerberos: "
+            "pip install --no-binary confluent-kafka confluent-kafka, with a librdkafka that was built with libsasl2.",
+        )
     if misspelt := re.match(r'No such configuration property: "([^"]+)"', text):
         near = difflib.get_close_matches(misspelt[1], _PROPERTIES, 1, cutoff=0.8)
         hint = f"Did you mean {near[0]}? {hint}" if near else hint

@@ -1,11 +1,13 @@
-"""One broker with three doors and the authorizer on (its fixtures are in ``secured_fixtures``).
+"""One broker with four doors and the authorizer on (its fixtures are in ``secured_fixtures``).
 
-The plain door is the tests' own: whoever comes through it is a super user. Behind the other two nobody may do anything
-that no ACL allows: ``SASL_SSL`` (TLS with SCRAM-SHA-512) and ``SSL`` (TLS with client certificates).
+The plain door is the tests' own: whoever comes through it is a super user. Behind the others nobody may do anything
+that no ACL allows: ``SASL_SSL`` (TLS with SCRAM-SHA-512), ``SSL`` (TLS with client certificates), and ``LOGINS`` (TLS
+with every other login: SCRAM-SHA-256, PLAIN, and OAUTHBEARER with tokens of ``tokens``).
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 from collections.abc import Iterable, Mapping
@@ -14,7 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
 from certificates import Certificates, make_certificates
+from tokens import AUDIENCE, ISSUER, Tokens
 
 from reconciler.core.errors import Unreachable
 from reconciler.lab.kafka import KafkaCluster
@@ -23,6 +27,9 @@ from reconciler.lab.ports import free_ports
 USER = "clicks-job"
 _HOST = "127.0.0.1"
 _ATTEMPTS = 3
+_SECURITY = "org.apache.kafka.common.security"
+_SCRAM = f"{_SECURITY}.scram.ScramLoginModule required;"
+_ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _WORDS = {"DescribeConfigs": "DESCRIBE_CONFIGS"}
 
 
@@ -38,19 +45,24 @@ class Acl:
 class Secured:
     """The broker, the way in through each door, and every secret that was planted."""
 
-    def __init__(self, cluster: KafkaCluster, certificates: Certificates, sasl_port: int, tls_port: int) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, certificates: Certificates, doors: Mapping[str, int], tokens: Tokens, password: str
+    ) -> None:
         self.cluster = cluster
         self.certificates = certificates
-        self.sasl = f"{_HOST}:{sasl_port}"
-        self.tls = f"{_HOST}:{tls_port}"
-        self.password = _secret()
+        self.sasl = f"{_HOST}:{doors['SASL_SSL']}"
+        self.tls = f"{_HOST}:{doors['SSL']}"
+        self.logins = f"{_HOST}:{doors['LOGINS']}"
+        self.tokens = tokens
+        self.password = password
         self.wrong_password = _secret()
 
     @property
     def planted(self) -> tuple[str, ...]:
         """What must never be seen in any output."""
         keys = self.certificates.client.read_text().splitlines()
-        return (self.password, self.wrong_password, self.certificates.password, keys[-2])
+        secrets = (self.password, self.wrong_password, self.certificates.password, keys[-2], *self.tokens.given)
+        return (*secrets, *(base64.b64encode(each.encode()).decode() for each in secrets))
 
     def planted_in(self, text: str) -> list[str]:
         return [secret for secret in self.planted if secret in text]
@@ -77,6 +89,23 @@ class Secured:
             "ssl.key.password": self.certificates.password,
         }
 
+    def login(self, mechanism: str) -> dict[str, str]:
+        """Client settings for the ``LOGINS`` door, with a password."""
+        return {**self.scram, "sasl.mechanism": mechanism}
+
+    @cached_property
+    def token(self) -> dict[str, str]:
+        """Client settings for the ``LOGINS`` door, with tokens that the client fetches by id and secret."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.certificates.authority),
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": USER,
+            "sasl.oauthbearer.client.secret": self.password,
+            "sasl.oauthbearer.token.endpoint.url": self.tokens.url,
+        }
+
     def add_user(self) -> None:
         """Make ``USER``, and wait until the broker lets it in."""
         from confluent_kafka.admin import (
@@ -86,11 +115,13 @@ class Secured:
             UserScramCredentialUpsertion,
         )
 
-        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, iterations=4096)
-        made = UserScramCredentialUpsertion(USER, how, self.password.encode())
-        self.cluster.admin().alter_user_scram_credentials([made])[USER].result(30)
+        hows = [ScramCredentialInfo(how, 4096) for how in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)]
+        for how in hows:
+            made = UserScramCredentialUpsertion(USER, how, self.password.encode())
+            self.cluster.admin().alter_user_scram_credentials([made])[USER].result(30)
         quiet = {"log_level": 0, "error_cb": lambda _: None}
-        AdminClient({"bootstrap.servers": self.sasl, **self.scram, **quiet}).list_topics(timeout=30)
+        for door, settings in ((self.sasl, self.scram), (self.logins, self.login("SCRAM-SHA-256"))):
+            AdminClient({"bootstrap.servers": door, **settings, **quiet}).list_topics(timeout=30)
 
     def allow(self, user: str, acls: Iterable[Acl]) -> None:
         """Let ``user`` do exactly this from now on; the broker knows when this returns."""
@@ -158,37 +189,55 @@ def _acl(binding: Any) -> Acl:
 
 
 def secured_broker(folder: Path, jars: Path) -> Secured:
-    """Start it below ``folder``; stopping ``cluster`` is the caller's."""
-    certificates = make_certificates(folder, _secret())
+    """Start it below ``folder``; stopping ``cluster`` and using ``tokens`` is the caller's."""
+    certificates, password = make_certificates(folder, _secret()), _secret()
+    tokens, keys = Tokens(USER, password), folder / "keys.json"
+    tokens.write_keys(keys)
     for attempts_left in reversed(range(_ATTEMPTS)):
-        sasl, tls = free_ports(2)
-        doors = {"SASL_SSL": sasl, "SSL": tls}
+        doors = dict(zip(("SASL_SSL", "SSL", "LOGINS"), free_ports(3), strict=True))
         home = folder / f"broker-{attempts_left}"
-        cluster = KafkaCluster("secured", home, jars, properties=_settings(certificates), listeners=doors)
+        settings = {**_settings(certificates), **_logins(password, keys)}
+        cluster = KafkaCluster("secured", home, jars, properties=settings, listeners=doors)
         try:
-            cluster.start()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("JAVA_TOOL_OPTIONS", f"-D{_ALLOWED_URLS}={keys.as_uri()}")
+                cluster.start()
         except Unreachable:
             if attempts_left and "Address already in use" in cluster.log.read_text(errors="replace"):
                 continue  # somebody took a port between the asking and the using
             raise
-        return Secured(cluster, certificates, sasl, tls)
+        return Secured(cluster, certificates, doors, tokens, password)
     raise AssertionError("unreachable")
 
 
 def _settings(certificates: Certificates) -> dict[str, str]:
-    doors = ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", "SASL_SSL:SASL_SSL", "SSL:SSL")
-    login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    doors = ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", "SASL_SSL:SASL_SSL", "SSL:SSL", "LOGINS:SASL_SSL")
     return {
         "listener.security.protocol.map": ",".join(doors),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "false",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": login,
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": _SCRAM,
         "listener.name.ssl.ssl.client.auth": "required",
         "ssl.keystore.type": "PKCS12",
         "ssl.keystore.location": str(certificates.broker_store),
         "ssl.keystore.password": certificates.password,
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(certificates.authority),
+    }
+
+
+def _logins(password: str, keys: Path) -> dict[str, str]:
+    """Settings of the ``LOGINS`` door; ``keys`` says whose signature makes a token good."""
+    door, token = "listener.name.logins", "listener.name.logins.oauthbearer.sasl"
+    return {
+        f"{door}.sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN,OAUTHBEARER",
+        f"{door}.scram-sha-256.sasl.jaas.config": _SCRAM,
+        f"{door}.plain.sasl.jaas.config": f'{_SECURITY}.plain.PlainLoginModule required user_{USER}="{password}";',
+        f"{token}.jaas.config": f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule required;",
+        f"{token}.server.callback.handler.class": f"{_SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        f"{token}.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        f"{token}.oauthbearer.expected.issuer": ISSUER,
+        f"{token}.oauthbearer.expected.audience": AUDIENCE,
     }

@@ -15,7 +15,7 @@ from world import World, a_world
 def secured(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[Secured]:
     """Tests share it: use topics and groups of your own, and give the user what you need before each use."""
     found = secured_broker(tmp_path_factory.mktemp("secured"), kafka_jars)
-    with found.cluster:
+    with found.tokens, found.cluster:
         found.add_user()
         yield found
 

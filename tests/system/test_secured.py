@@ -75,6 +75,19 @@ def by_key_store(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch
     return CLIENT, secured.tls, {"security.protocol": "SSL", **trusted, **keys}
 
 
+def by_another_login(mechanism: str) -> Entry:
+    def entry(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+        monkeypatch.setenv("KAFKA_B_PASSWORD", secured.password)
+        return USER, secured.logins, {**secured.login(mechanism), "sasl.password": "${KAFKA_B_PASSWORD}"}
+
+    return entry
+
+
+def by_token(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+    monkeypatch.setenv("CLIENT_SECRET", secured.password)
+    return USER, secured.logins, {**secured.token, "sasl.oauthbearer.client.secret": "${CLIENT_SECRET}"}
+
+
 @pytest.mark.parametrize(
     ("entry", "store"),
     [
@@ -83,7 +96,11 @@ def by_key_store(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch
         (by_certificate, "kafka-group"),
         (by_key_in_settings, "sqlite"),
         (by_key_store, "sqlite"),
+        (by_another_login("SCRAM-SHA-256"), "sqlite"),
+        (by_another_login("PLAIN"), "sqlite"),
+        (by_token, "kafka-group"),
     ],
+    ids=lambda part: getattr(part, "__name__", part),
 )
 def test_with_the_right_secret_a_job_is_failed_over_and_back(
     secured: Secured, secured_world: World, monkeypatch: pytest.MonkeyPatch, entry: Entry, store: str

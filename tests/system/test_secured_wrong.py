@@ -26,6 +26,7 @@ class Wrong:
     hint: str
     door: str = "sasl"
     code: int = 6
+    deadline: str = "30s"
 
 
 def scram(**changes: str) -> Callable[[Secured, Path], Settings]:
@@ -143,7 +144,45 @@ REFUSED = [
 ]
 """Settings that can be used, and do not open the door."""
 
+TOKENS = [
+    Wrong(
+        "client secret",
+        lambda secured, _: {**secured.token, "sasl.oauthbearer.client.secret": secured.wrong_password},
+        "there was no token for the destination cluster at 127.0.0.1:",
+        "and that it knows sasl.oauthbearer.client.id and its secret",
+        door="logins",
+        deadline="3s",
+    ),
+    Wrong(
+        "no provider",
+        lambda secured, _: {**secured.token, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"},
+        "Could not connect to server",
+        "See that the provider at sasl.oauthbearer.token.endpoint.url is up",
+        door="logins",
+        deadline="3s",
+    ),
+    Wrong(
+        "a token that nobody signed",
+        lambda secured, _: {
+            **_with(secured.token, sasl_oauthbearer_method=""),
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": "principal=clicks-job",
+        },
+        "refused the login of this user (SASL authentication error",
+        "or have the user made there",
+        door="logins",
+    ),
+]
+"""Logins with a token that do not get one, or not a good one."""
+
 UNUSABLE = [
+    Wrong(
+        "Kerberos",
+        scram(sasl_mechanism="GSSAPI"),
+        "sasl.mechanism is GSSAPI (Kerberos), which this build of the Kafka client does not have",
+        "pip install --no-binary confluent-kafka confluent-kafka",
+        code=2,
+    ),
     Wrong(
         "no such file",
         scram(ssl_ca_location="/no/such/ca.pem"),
@@ -198,6 +237,7 @@ def address(secured: Secured, door: str) -> str:
         "sasl": secured.sasl,
         "localhost": secured.sasl.replace("127.0.0.1", "localhost"),
         "tls": secured.tls,
+        "logins": secured.logins,
         "plain": secured.cluster.bootstrap,
     }[door]
 
@@ -209,12 +249,13 @@ def locked_out(secured: Secured, secured_world: World) -> Callable[[Wrong], Path
 
     def config(wrong: Wrong) -> Path:
         settings = wrong.settings(secured, secured_world.folder)
-        return secured_world.config(bootstrap=address(secured, wrong.door), extra=client_table(settings))
+        extra = f'{client_table(settings)}\n[search]\ndeadline = "{wrong.deadline}"'
+        return secured_world.config(bootstrap=address(secured, wrong.door), extra=extra)
 
     return config
 
 
-@pytest.mark.parametrize("wrong", [*REFUSED, *UNUSABLE], ids=lambda wrong: wrong.name)
+@pytest.mark.parametrize("wrong", [*REFUSED, *TOKENS, *UNUSABLE], ids=lambda wrong: wrong.name)
 def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(
     secured: Secured, secured_world: World, locked_out: Callable[[Wrong], Path], wrong: Wrong
 ) -> None:

@@ -1,0 +1,102 @@
+"""An identity provider in small: gives out signed tokens (JWT, RS256) by client credentials, and shows its key (JWKS).
+
+Tokens: RFC 7519; the request: RFC 6749, section 4.4; the key: RFC 7517.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+ISSUER, AUDIENCE, KEY_ID = "https://identity.example", "kafka", "one"
+
+
+class Tokens:
+    """The provider: while the ``with`` block lasts, it answers at ``url``."""
+
+    def __init__(self, user: str, secret: str) -> None:
+        """Whoever names ``user`` and ``secret`` gets a token for ``user``."""
+        self.given: list[str] = []
+        self._user, self._secret = user, secret
+        self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                known = self.headers["Authorization"] == f"Basic {_basic(user, secret)}"
+                answer = provider._token() if known else {"error": "invalid_client"}
+                body = json.dumps(answer).encode()
+                self.send_response(200 if known else 401)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/token"
+
+    def write_keys(self, path: Path) -> None:
+        numbers = self._key.public_key().public_numbers()
+        key = {
+            "kty": "RSA",
+            "kid": KEY_ID,
+            "use": "sig",
+            "alg": "RS256",
+            "n": _number(numbers.n),
+            "e": _number(numbers.e),
+        }
+        path.write_text(json.dumps({"keys": [key]}))
+
+    def _token(self) -> dict[str, Any]:
+        now = int(time.time())
+        claims = {
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "sub": self._user,
+            "iat": now,
+            "exp": now + 3600,
+            "jti": uuid.uuid4().hex,
+        }
+        signed = ".".join(_text(json.dumps(part).encode()) for part in ({"alg": "RS256", "kid": KEY_ID}, claims))
+        signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        self.given.append(f"{signed}.{_text(signature)}")
+        return {"access_token": self.given[-1], "token_type": "Bearer", "expires_in": 3600}
+
+
+def _basic(user: str, secret: str) -> str:
+    return base64.b64encode(f"{user}:{secret}".encode()).decode()
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _number(number: int) -> str:
+    return _text(number.to_bytes(-(-number.bit_length() // 8), "big"))
