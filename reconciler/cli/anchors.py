@@ -10,10 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from reconciler.cli import anchors_derive as derived
-from reconciler.cli import context
+from reconciler.cli import context, trail
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.layouts.lines import AnchorLine, dump_line, load_lines
 from reconciler.operations.apply import confirm, put
+from reconciler.operations.audit_trail import Written
 from reconciler.operations.config import Config, Job
 from reconciler.operations.gather import job_topics
 from reconciler.operations.selection import by_key
@@ -21,6 +23,30 @@ from reconciler.operations.sidecar import write_whole
 from reconciler.ports import Change, OffsetStore, TopicPartition
 
 EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
+HELP = Help(
+    """
+    Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, import writes them
+    into any store that is writable, and derive reads them on Spark from what a job has written. Without PATH the
+    lines go to stdout, or come from stdin. None of the three reads the destination's log.
+    """,
+    [
+        ("to a file", EXAMPLE),
+        ("into the store that another configuration names", "reconciler anchors import -c other.toml anchors.jsonl"),
+        (
+            "from a job's own output, where that has the records' places",
+            "reconciler anchors derive -c reconciler.toml --job clicks --from /srv/clicks/out --whole",
+        ),
+    ],
+    {
+        ExitCode.OK: "the lines were written, or were there already",
+        ExitCode.USAGE: "usage or configuration, or a line fits no job",
+        ExitCode.CHANGED: "import: a row differs and --replace was not given; nothing was written",
+        ExitCode.UNREACHABLE: "",
+        ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/reference/formats.md", "docs/how-to/record-anchors.md"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +75,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.direction == "derive":
         found = derived.derived(jobs, options)
         if options.into_store:
-            return _import(config, jobs, found, replace=options.replace)
+            return _import(config, jobs, found, options)
         return _print(found, options.path)
-    return _import(config, jobs, _read_lines(options.path), replace=options.replace)
+    return _import(config, jobs, _read_lines(options.path), options)
 
 
 def _print(lines: Sequence[AnchorLine], path: str | None) -> ExitCode:
@@ -79,23 +105,33 @@ def _lines(config: Config, job: Job) -> list[AnchorLine]:
     return [AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for row in rows]
 
 
-def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], *, replace: bool) -> ExitCode:
+def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], options: argparse.Namespace) -> ExitCode:
     wanted: dict[str, list[AnchorLine]] = {job.name: [] for job in jobs}
     for line in lines:
         wanted[_job_of(config, jobs, line).name].append(line)
     total = 0
     concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
     with ExitStack() as closing:
+        attempt = closing.enter_context(trail.attempt(config.trust, "import", options))
         work = []
         for job in concerned:
             store = _open(config, job)
             closing.callback(store.close)
-            work.append((job, store, _changes(config, job, store, wanted[job.name], replace=replace)))
-        for job, store, changes in work:  # every job has been looked at before the first is written
+            work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
+        rows = [
+            Written(job, change.key, before, change.new.offset if change.new else None)
+            for job, _, found in work
+            for change, before in found
+        ]
+        if rows:
+            attempt.intends(rows)
+        for job, store, found in work:  # every job has been looked at before the first is written
+            changes = [change for change, _ in found]
             if changes:
                 put(store, job, changes, "import", time.time_ns() // 1_000_000, any_written=total > 0)
                 confirm(store, job, {change.key: change.new for change in changes})
                 total += len(changes)
+        attempt.wrote()
     print(f"{total:,} rows written, {len(lines) - total:,} were there already.", file=sys.stderr)
     return ExitCode.OK
 
@@ -124,8 +160,9 @@ def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
 
 def _changes(
     config: Config, job: Job, store: OffsetStore, lines: Sequence[AnchorLine], *, replace: bool
-) -> list[Change]:
-    """What one job's lines change. Makes the store if it is not there, and writes no row."""
+) -> list[tuple[Change, int | None]]:
+    """What one job's lines change, with the offsets that are there now. Makes the store if it is not there, and writes
+    no row."""
     store.create()
     rows = by_key(store.read(job.group, job_topics(config, job)))
     changes = []
@@ -139,7 +176,8 @@ def _changes(
                 f"{key.topic}-{key.partition} is stored already, with offset {there.stored.offset}.",
                 hint="Nothing was written. Add --replace to overwrite it.",
             )
-        changes.append(Change(key, there.version if there else None, line.stored))
+        change = Change(key, there.version if there else None, line.stored)
+        changes.append((change, there.stored.offset if there else None))
     if changes:
         store.check_writable(job.group)
     return changes

@@ -6,12 +6,43 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from reconciler.cli import context
+from reconciler.cli import context, trail
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.table import Cell, render, wants_colour, width
 from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.core.plan import Plan
+from reconciler.operations import signing
 from reconciler.operations.apply import JobChanges, prepare, write
+from reconciler.operations.audit_trail import Attempt, of_changes
+from reconciler.operations.config import Config
+from reconciler.operations.config_trust import TrustSettings
+from reconciler.operations.plan_checks import check_stores
 
 EXAMPLE = "reconciler apply failover.plan.json -c reconciler.toml"
+HELP = Help(
+    """
+    Writes a plan's offsets into the jobs' stores. It looks at the destination and the stores again first, shows each
+    stored offset beside the new one, and asks. Then it keeps a snapshot of what it is about to replace, writes every
+    row only if it is still as it was read, and reads all of them back. It may be run again: what is in place is left
+    alone.
+    """,
+    [
+        ("look, answer y, and it is written", EXAMPLE),
+        ("only look", f"{EXAMPLE} --dry-run"),
+        ("in a script, where nobody can be asked", f"{EXAMPLE} --yes"),
+    ],
+    {
+        ExitCode.OK: "written and read back, or there was nothing to write",
+        ExitCode.USAGE: "usage or configuration, or it was not confirmed: nothing was written",
+        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a person; the other jobs were written",
+        ExitCode.CHANGED: "",
+        ExitCode.UNREACHABLE: "",
+        ExitCode.UNKNOWN_OUTCOME: "",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    files={"PLAN.applied.json": "the snapshot: what rollback puts back"},
+    see_also=("reconciler rollback", "docs/how-to/failover.md"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,23 +53,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    plan = context.read_plan(options.plan)
     config = context.read_config(options)
+    logged = TrustSettings() if options.dry_run else config.trust
+    with trail.attempt(logged, "apply", options) as attempt:
+        plan = trusted_plan(config, options.plan, attempt)
+        changes, count = _apply(plan, config, options, attempt)
+        _say_result(changes, count, options)
+        refused = [change.job.name for change in changes if change.is_refused]
+        if refused:
+            raise NeedsPerson(
+                f"Not written for {', '.join(refused)}: a partition needs a person.",
+                hint="Make a new plan with --set or --accept once it is decided.",
+            )
+        if not count and not options.dry_run:
+            attempt.had_nothing_to_do()
+    return ExitCode.OK
+
+
+def trusted_plan(config: Config, path: Path, attempt: Attempt) -> Plan:
+    """The plan, if it is signed as the configuration asks. Raises Changed if it is not, or was altered."""
+    plan, content = context.read_plan_file(path)
+    attempt.concerns(plan, path, {})
+    signers = signing.check(path, content, plan.sha256, config.trust)
+    attempt.concerns(plan, path, signing.summary(signers))
+    for signer in signers:
+        print(f"Signed by {signer}.")
+    return plan
+
+
+def _apply(
+    plan: Plan, config: Config, options: argparse.Namespace, attempt: Attempt
+) -> tuple[Sequence[JobChanges], int]:
+    """What was written (or would be, in a dry run), and how many offsets."""
     with context.outside(config) as outside:
+        check_stores(plan, config, outside)
         changes = prepare(plan, config, outside)
         print(changes_text(changes))
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
             context.confirm(f"Write {count:,} offsets?", yes=options.yes)
+            attempt.intends(of_changes(changes))
             write(changes, plan, options.plan, outside)
-    _say_result(changes, count, options)
-    refused = [change.job.name for change in changes if change.is_refused]
-    if refused:
-        raise NeedsPerson(
-            f"Not written for {', '.join(refused)}: a partition needs a person.",
-            hint="Make a new plan with --set or --accept once it is decided.",
-        )
-    return ExitCode.OK
+            attempt.wrote()
+    return changes, count
 
 
 def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Namespace) -> None:

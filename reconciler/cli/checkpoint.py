@@ -8,16 +8,42 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.cli import context
+from reconciler.cli import context, trail
+from reconciler.cli.apply import trusted_plan
+from reconciler.cli.help import Help
 from reconciler.cli.table import Cell, render, told, wants_colour, width
 from reconciler.core.errors import ExitCode
+from reconciler.operations.audit_trail import of_plan
 from reconciler.operations.check import stamp
+from reconciler.operations.config import Config
 from reconciler.spark.checkpoint_clone import MANIFEST, Clone, clone
 from reconciler.spark.checkpoint_show import Description, describe
 
 EXAMPLE = (
     "reconciler checkpoint show /data/checkpoints/clicks\n"
     "  reconciler checkpoint clone /data/checkpoints/clicks /data/checkpoints/clicks-b --plan clicks.plan.json"
+)
+HELP = Help(
+    """
+    Shows what the checkpoint of a Structured Streaming query holds, or copies it, with its state, so that the copy's
+    next batch starts at a plan's offsets under the destination's topic names. The original is only read.
+    """,
+    [
+        ("sources, last batch, offsets, state", "reconciler checkpoint show /data/checkpoints/clicks"),
+        (
+            "a copy that goes on at the plan's offsets",
+            "reconciler checkpoint clone /data/checkpoints/clicks /data/checkpoints/clicks-b --plan clicks.plan.json",
+        ),
+    ],
+    {
+        ExitCode.OK: "",
+        ExitCode.USAGE: "something is at NEW_PATH, or the job's topics do not fit",
+        ExitCode.NEEDS_PERSON: "a partition needs a person, or it is not clear which job is meant",
+        ExitCode.CHANGED: "the plan expired or was altered, or the checkpoint or the destination changed",
+        ExitCode.UNREACHABLE: "not reachable, no checkpoint, or something in it is not understood",
+        ExitCode.UNKNOWN_OUTCOME: "whether the finished copy has its name is not known",
+    },
+    see_also=("reconciler plan", "docs/reference/checkpoint.md", "docs/how-to/stateful-failover.md"),
 )
 
 log = logging.getLogger("reconciler.checkpoint")
@@ -52,6 +78,17 @@ def run(options: argparse.Namespace) -> ExitCode:
     print(told(_made_text(made)))
     _warn(made)
     return ExitCode.OK
+
+
+def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
+    """A copy that goes into the audit log, of a plan that is signed as the configuration asks."""
+    with trail.attempt(config.trust, "clone", options) as attempt:
+        plan = trusted_plan(config, options.plan, attempt)
+        name = plan.job(options.job).name
+        attempt.intends(of_plan(plan, config.chosen(name)[0]))
+        made = clone(options.path, options.new_path, plan, job=name, config=config)
+        attempt.wrote()
+    return made
 
 
 # ---------------------------------------------------------------- show

@@ -132,13 +132,19 @@ def read_config(options: argparse.Namespace) -> Config:
 
 def read_plan(path: Path) -> Plan:
     """A plan file. Raises ``ConfigError`` if it cannot be read, ``Changed`` if it is not as it was written."""
+    return read_plan_file(path)[0]
+
+
+def read_plan_file(path: Path) -> tuple[Plan, bytes]:
+    """A plan and the bytes of its file, read once: what is signed is what is parsed. Raises as ``read_plan``."""
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        text = content.decode()
     except FileNotFoundError as error:
         raise ConfigError(f"There is no plan {path}.", hint="Make one with: reconciler plan -c FILE -o PLAN") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The plan {path} cannot be read: {error}.") from error
-    return parse_plan(text)
+    return parse_plan(text), content
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -12,21 +12,56 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.cli import context, hook_checkpoint, hook_environment
+from reconciler.cli import context, hook_checkpoint, hook_environment, hook_trust
 from reconciler.cli.check import stops
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
 from reconciler.cli.waiting import Shown, stoppable
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.plan import Plan, StartPolicy
-from reconciler.operations import hook_figures, sidecar
+from reconciler.operations import hook_figures, sidecar, signing
 from reconciler.operations.apply import prepare, write
+from reconciler.operations.audit_trail import Attempt, of_changes, of_plan
 from reconciler.operations.check import ByHand, Checked, Outside
 from reconciler.operations.config import Config, Job
 from reconciler.operations.waiting import check_or_wait
 from reconciler.spark.handoff import starting_offsets_json
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
+HELP = Help(
+    """
+    Stands in front of a job's command, at every start, on whichever cluster. It checks the job, writes what needs
+    correcting, and then becomes the command, which finds the plan and its offsets in its environment. If a partition
+    needs a person the command is not run. On a job that is right already it changes nothing, so it is safe before
+    every start.
+    """,
+    [
+        ("wait up to five minutes for a mirror that is behind", EXAMPLE),
+        (
+            "only check and correct; print what the command would find",
+            "reconciler hook -c reconciler.toml --job clicks",
+        ),
+        (
+            "a query whose offsets are in a checkpoint: it goes on in a corrected copy",
+            "reconciler hook -c reconciler.toml --job counts --clone-to /srv/counts-b -- spark-submit counts.py",
+        ),
+    ],
+    {
+        ExitCode.OK: "it may start (without a command; else the command's own exit code)",
+        ExitCode.USAGE: "usage or configuration, or the command cannot be run: it was not run",
+        ExitCode.NEEDS_PERSON: "a partition needs a person, or a plan a person's signature: the command was not run",
+        ExitCode.CHANGED: "the store or the destination changed meanwhile: the command was not run",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused: the command was not run",
+        ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: the command was not run; start it again",
+    },
+    environment={
+        CONFIG_VARIABLE: CONFIG_NAMED,
+        "RECONCILER_PLANS": "where plans are kept, unless --plans says so",
+        "XDG_STATE_HOME": "its folder reconciler/plans is the place otherwise (default: ~/.local/state)",
+    },
+    see_also=("docs/how-to/hand-off.md", "deploy/README.md"),
+)
 KEPT_PLANS = 20
 MOST_ROWS = 20
 LONGEST_WAIT_S = 7 * 86_400
@@ -86,6 +121,7 @@ def _made_ready(
 ) -> tuple[str | None, dict[str, str]]:
     """The command's executable and what it is to find, once the job may start."""
     program = _program(options.command)
+    key = hook_trust.ready(config.trust)
     by_hand = context.by_hand(options)
     folder = _folder(options.plans)
     checkpoint = hook_checkpoint.of(job, options.clone_to)
@@ -103,10 +139,18 @@ def _made_ready(
         if checked.to_write:
             _show(checked.plan, config.policy.start, options)
         sidecar.write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
-        if checkpoint is None:
-            _apply(config, checked, files, outside)
-            return program, files.environment
-        checkpoint = checkpoint.corrected(config, job, checked, outside)
+        if not checked.to_write:
+            log.info("every offset is right: %s will be read again", replay_total(checked.plan))
+        else:
+            with hook_trust.applying(config.trust, checked.plan, files.plan, key, options) as attempt:
+                if checkpoint is None:
+                    _apply(config, checked, files, outside, attempt)
+                else:
+                    attempt.intends(of_plan(checked.plan, job))
+                    checkpoint = checkpoint.corrected(config, job, checked, outside)
+                attempt.wrote()
+    if checkpoint is None:
+        return program, files.environment
     return program, files.environment | {hook_checkpoint.VARIABLE: checkpoint.path_now}
 
 
@@ -174,19 +218,18 @@ def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
     for old in plans[:-KEPT_PLANS]:
         if not sidecar.path_for(old).exists():
             old.unlink(missing_ok=True)
+            signing.path_for(old).unlink(missing_ok=True)
             old.with_name(old.name.replace(".plan.json", ".starting-offsets.json")).unlink(missing_ok=True)
     return files
 
 
-def _apply(config: Config, checked: Checked, files: _Files, outside: Outside) -> None:
-    count = len(checked.to_write)
-    if not count:
-        log.info("every offset is right: %s will be read again", replay_total(checked.plan))
-        return
-    write(prepare(checked.plan, config, outside), checked.plan, files.plan, outside)
+def _apply(config: Config, checked: Checked, files: _Files, outside: Outside, attempt: Attempt) -> None:
+    changes = prepare(checked.plan, config, outside)
+    attempt.intends(of_changes(changes))
+    write(changes, checked.plan, files.plan, outside)
     log.info(
         "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s",
-        count,
+        len(checked.to_write),
         replay_total(checked.plan),
         files.plan,
     )

@@ -19,11 +19,14 @@ from reconciler.cli.usage import Parser, UsageError, told
 from reconciler.core.errors import ExitCode, ReconcilerError
 
 COMMANDS = {
+    "init": "write a configuration by asking the destination and the job's store; reads only",
     "config": "explain a configuration in words, and try every connection; reads only",
     "check": "say what would happen if the jobs started on the destination now; reads only",
     "plan": "the same, kept as a file",
     "apply": "write a plan's offsets: compare-and-set, snapshot first, read again after",
     "rollback": "put back what apply replaced",
+    "sign": "put your signature to a plan that you have looked at",
+    "verify": "say whether a plan is as it was made, and who has signed it",
     "hook": "check, correct, then become COMMAND: for the start of every job",
     "show": "a plan as a table, as Spark's startingOffsets, or as a page",
     "track": "keep anchors for jobs that store bare offsets, while the source is alive",
@@ -31,6 +34,7 @@ COMMANDS = {
     "anchors": "export or import stored offsets with their anchors, as JSON lines",
     "checkpoint": "show a Structured Streaming checkpoint, or copy it so that it goes on at a plan's offsets",
     "audit": "after a failover: what a job lost, doubled and reordered, counted on Spark",
+    "audit-log": "verify and show the log of who applied and rolled back what",
     "compact": "merge the small files that range batches leave (Spark)",
     "drill": "try a job's failover: plan, a checkpoint's copy, the first records; touches nothing",
     "demo": "a whole failover on this machine, with real clusters",
@@ -49,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _interrupted()
     if isinstance(options, ExitCode):
         return int(options)
+    options.words = arguments
     set_up_logging(options.log_format, debug=options.debug)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

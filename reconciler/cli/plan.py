@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli import context, engines, keys
 from reconciler.cli.check import CHECKPOINT, check_all, copied, stops
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
@@ -18,6 +19,27 @@ if TYPE_CHECKING:
     from reconciler.operations.ed25519 import PrivateKey
 
 EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
+HELP = Help(
+    """
+    Does what check does, and keeps the result as a file: to look at, to sign, to apply later. The file names every
+    partition with its verdict, its evidence and the offset to resume at. It holds no payloads and no secrets, and
+    cannot be applied once it has expired, was altered, or the store or the destination has changed.
+    """,
+    [
+        ("all jobs", EXAMPLE),
+        ("one job, with a partition set by hand", f"{EXAMPLE} --job clicks --set a.events:3=1200"),
+    ],
+    {
+        ExitCode.OK: "every job may start, corrected or not; the plan was written",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "a partition needs a person; the plan was written, and apply refuses that job",
+        ExitCode.CHANGED: "a topic was made anew while it was checked",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    files={"PLAN": "the plan, readable by its owner only; one that was applied is not written over"},
+    see_also=("reconciler show", "reconciler apply", "docs/how-to/failover.md"),
+)
 MOST_ROWS = 40
 
 

@@ -32,8 +32,8 @@ _MEANINGS = {
     ExitCode.USAGE: "usage or configuration",
     ExitCode.CORRECTABLE: "offsets need correcting, and can be",
     ExitCode.NEEDS_PERSON: "a partition needs a person: do not start",
-    ExitCode.CHANGED: "the store or the destination changed since the plan, or the plan is expired or altered: nothing "
-    "was written",
+    ExitCode.CHANGED: "the store or the destination changed since the plan, or the plan is expired, altered or "
+    "not signed: nothing was written",
     ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused: nothing was written",
     ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run apply again",
 }

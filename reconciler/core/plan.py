@@ -268,6 +268,11 @@ class Plan:
         }
         return {**content, "sha256": digest(content)}
 
+    @property
+    def sha256(self) -> str:
+        """What names this plan."""
+        return str(self.to_json()["sha256"])
+
     def to_text(self) -> str:
         """The plan as a file's text: one line a partition, so that two plans can be compared by eye."""
         content = self.to_json()

@@ -271,7 +271,7 @@ def _check_unmoved(change: JobChanges, store: OffsetStore) -> None:
 
 
 def _snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
-    path, sha256 = sidecar.path_for(plan_path), plan.to_json()["sha256"]
+    path, sha256 = sidecar.path_for(plan_path), plan.sha256
     kept = sidecar.load(path, sha256)
     rows = {
         (change.job.name, item.key): sidecar.Replaced.of(change.job.group, item.now, item.new)

@@ -39,6 +39,13 @@ FIELDS = (
     *("format", "line", "time", "kind", "of", "action", "by", "command", "plan", "cluster_id", "jobs"),
     *("outcome", "exit_code", "message", "torn", "prev", "hash"),
 )
+_TYPES = {
+    **dict.fromkeys(("time", "kind", "prev", "hash"), str),
+    **dict.fromkeys(("of", "action", "cluster_id", "outcome", "message"), str | None),
+    **dict.fromkeys(("by", "plan", "torn"), dict | None),
+    **dict.fromkeys(("command", "jobs"), list | None),
+    "line": int,
+}
 LOCK_S = 30.0
 """Seconds that others may take to write their line. One that was stopped in the middle must not stop all for ever."""
 _BLOCK = 64 * 1024
@@ -173,8 +180,10 @@ def record_of(line: bytes) -> Record | None:
         whole = canonical(found) == line and found["hash"] == hash_of(found)
     except (ValueError, RecursionError):
         whole = False
-    if not whole or not isinstance(found["line"], int) or not isinstance(found["prev"], str):
+    if not whole:
         raise PlanError("was altered: its hash does not fit its content")
+    if not all(isinstance(found[name], kinds) for name, kinds in _TYPES.items()):
+        raise PlanError("is no record, though its hash fits: it was not written by this product")
     return found
 
 

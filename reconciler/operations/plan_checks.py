@@ -80,13 +80,18 @@ def check_configuration(plan: Plan, config: Config) -> None:
                 )
 
 
-def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
-    """Raise Changed if the cluster, a topic or a partition is not the one that the plan saw."""
+def check_cluster(plan: Plan, cluster: ClusterInfo) -> None:
+    """Raise Changed if the cluster is not the one that the plan saw."""
     if cluster.cluster_id != plan.cluster_id:
         raise Changed(
             f"The plan is for cluster {plan.cluster_id}, but [destination] is {cluster.cluster_id}.",
             hint="Use the configuration that the plan was made with.",
         )
+
+
+def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
+    """Raise Changed if the cluster, a topic or a partition is not the one that the plan saw."""
+    check_cluster(plan, cluster)
     for job in plan.jobs:
         for row in job.partitions:
             info = cluster.topics.get(row.topic)

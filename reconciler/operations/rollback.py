@@ -14,6 +14,7 @@ from reconciler.operations import sidecar
 from reconciler.operations.apply import confirm, put
 from reconciler.operations.check import Outside
 from reconciler.operations.config import Config, Job
+from reconciler.operations.plan_checks import check_cluster, check_configuration, check_stores
 from reconciler.operations.selection import by_key
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.common import PutBack
@@ -44,19 +45,44 @@ class JobReturns:
 def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outside) -> list[JobReturns]:
     """What is to be put back. Writes nothing.
 
-    Raises ``ConfigError`` if the plan was never applied, ``Changed`` if a row is neither as ``apply`` left it nor as it
-    was before: the job has gone on, and its progress would be thrown away.
+    Raises ``ConfigError`` if the plan was never applied, ``Changed`` if the configuration is another one, and if a row
+    is neither as ``apply`` left it nor as it was before: the job has gone on, and its progress would be thrown away.
     """
     path = sidecar.path_for(plan_path)
-    saved = sidecar.load(path, plan.to_json()["sha256"])
+    saved = sidecar.load(path, plan.sha256)
     if not saved:
         raise ConfigError(f"There is nothing to roll back: {path} does not exist.", hint="Was this plan applied here?")
+    check_configuration(plan, config)
+    check_stores(plan, config, outside)
+    _check_rows(plan, path, saved)
+    _check_cluster(plan, config, outside)
     jobs = []
     for name in sorted({job for job, _ in saved}):
         (job,) = config.chosen(name)
         rows = {tp: row for (owner, tp), row in saved.items() if owner == name}
         jobs.append(JobReturns(job, _returns(job, rows, outside)))
     return jobs
+
+
+def _check_rows(plan: Plan, path: Path, saved: Mapping[sidecar.Key, sidecar.Replaced]) -> None:
+    """Raise Changed for a snapshot with rows that the plan cannot have written."""
+    planned = {
+        (job.name, TopicPartition(row.topic, row.partition)): (job.group, row.resume_offset)
+        for job in plan.jobs
+        for row in job.partitions
+    }
+    for (name, tp), row in saved.items():
+        if planned.get((name, tp)) != (row.group, row.after.offset):
+            raise Changed(
+                f'The snapshot {path} has {tp.topic}-{tp.partition} of job "{name}" otherwise than the plan.',
+                hint="Restore the file it was.",
+            )
+
+
+def _check_cluster(plan: Plan, config: Config, outside: Outside) -> None:
+    """Raise Changed if rows that live at the destination would be looked for at another cluster."""
+    if any(config.chosen(job.name)[0].store.startswith("kafka-") for job in plan.jobs):
+        check_cluster(plan, outside.patient(config.search).describe(()))
 
 
 def _returns(job: Job, saved: Mapping[TopicPartition, sidecar.Replaced], outside: Outside) -> tuple[Return, ...]:

@@ -1,0 +1,116 @@
+"""Ed25519 keys (RFC 8032) as ``openssl`` writes them. Needs the package cryptography; loaded when a key is used.
+
+Private keys are PEM in PKCS#8, with a passphrase or without; public keys are PEM (SubjectPublicKeyInfo). A key's id is
+the SHA-256 of its public key in DER: ``openssl pkey -pubin -in KEY -outform DER | sha256sum``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from reconciler.core.errors import ConfigError
+
+MAKE_ONE = "Make one with: openssl genpkey -algorithm ed25519 -out KEY.pem"
+MAKE_PUBLIC = "Its public half: openssl pkey -in KEY.pem -pubout -out KEY.pub.pem"
+
+
+_SPKI = bytes.fromhex("302a300506032b6570032100")
+"""What stands in front of the 32 bytes in every public key's DER (RFC 8410, 4)."""
+
+
+_SMALL_ORDER = frozenset(
+    bytes.fromhex(point)
+    for point in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    )
+)
+"""Keys that are no secret's other half: one signature fits many texts. (As libsodium's list, without the sign.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """The 32 bytes of a public key."""
+
+    raw: bytes
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(_SPKI + self.raw).hexdigest()
+
+    def verifies(self, signature: bytes, content: bytes) -> bool:
+        if self.raw[:31] + bytes([self.raw[31] & 0x7F]) in _SMALL_ORDER:
+            return False
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, content)
+        except (InvalidSignature, ValueError):  # ValueError: these bytes are no point of the curve
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateKey:
+    """A key that signs. It is shown nowhere."""
+
+    key: Ed25519PrivateKey
+
+    @property
+    def public(self) -> PublicKey:
+        return PublicKey(self.key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+    def sign(self, content: bytes) -> bytes:
+        """64 bytes."""
+        return self.key.sign(content)
+
+    def __repr__(self) -> str:
+        return f"PrivateKey({self.public.id[:16]})"
+
+
+def public_key(pem: bytes, name: str) -> PublicKey:
+    """Raises ConfigError, which says what ``name`` is instead."""
+    if b"PRIVATE KEY" in pem:
+        raise ConfigError(f"{name} is a private key, and a public one is wanted.", hint=MAKE_PUBLIC)
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"{name} is not a public key in PEM.", hint=MAKE_PUBLIC) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise ConfigError(f"{name} is a key of another kind than Ed25519.", hint=MAKE_ONE)
+    return PublicKey(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def private_key(pem: bytes, name: str, passphrase: str | None) -> PrivateKey:
+    """Raises ConfigError for a key that cannot be used, ``NeedsPassphrase`` for one that has a passphrase."""
+    if b"PUBLIC KEY" in pem:
+        raise ConfigError(f"{name} is a public key, and only a private one can sign.", hint=MAKE_ONE)
+    try:
+        key = load_pem_private_key(pem, passphrase.encode() if passphrase else None)
+    except TypeError as error:  # a passphrase where there is none, or none where there is one
+        if not passphrase:
+            raise NeedsPassphrase(f"{name} has a passphrase, and none was given.") from error
+        return private_key(pem, name, None)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        what = "does not open with that passphrase" if passphrase else "is not a private key in PEM"
+        raise ConfigError(f"{name} {what}.", hint="Give the right one." if passphrase else MAKE_ONE) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"{name} is a key of another kind than Ed25519.", hint=MAKE_ONE)
+    return PrivateKey(key)
+
+
+class NeedsPassphrase(ConfigError):
+    """The key's file is encrypted."""
