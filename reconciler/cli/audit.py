@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli import context
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.core.anchors import Identity, IdOrder
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.operations.config import Config, Job
@@ -24,6 +25,30 @@ if TYPE_CHECKING:
     from reconciler.spark.audit.result import AuditResult
 
 EXAMPLE = "reconciler audit -c clicks.toml failover.plan.json --output parquet:/srv/clicks/out --column id=event_id"
+HELP = Help(
+    """
+    Counts, on Spark, what a job lost, doubled and reordered over a failover, from the plan that was applied, both
+    logs and the job's output. The source is compared if it is configured and answers. It writes nothing but its
+    results.
+    """,
+    [
+        ("against the job's output", EXAMPLE),
+        (
+            "without the source, as a page",
+            "reconciler audit -c clicks.toml failover.plan.json --no-source --html audit.html",
+        ),
+    ],
+    {
+        ExitCode.OK: "clean",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "something was lost, perhaps lost, doubled beyond the plan's word, or reordered; "
+        "or there was nothing to compare with",
+        ExitCode.CHANGED: "a log is not the one that the plan is about, or lost records meanwhile",
+        ExitCode.UNREACHABLE: "the destination is not reachable, or Spark could not finish",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/how-to/audit.md", "docs/reference/formats.md"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from reconciler.cli import context, engines
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.report import plan_text, replay_total
 from reconciler.cli.table import told, wants_colour, width
 from reconciler.core.errors import ExitCode
@@ -17,6 +18,29 @@ from reconciler.operations.config import Config, Job
 CHECKPOINT = "checkpoint:"
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
+HELP = Help(
+    """
+    Says what would happen if the jobs started on the destination now: for every partition the verdict, the offset
+    stored, the offset to resume at, how many records would be read again, and what proves it. It reads only, and only
+    the destination and the jobs' stores. Run it while all is well, as often as you like.
+    """,
+    [
+        ("every job of the configuration", "reconciler check -c reconciler.toml"),
+        ("one job, for a program", "reconciler check -c reconciler.toml --job clicks --format json"),
+        ("what would be if the mirror's shortfall were accepted", f"{EXAMPLE} --accept behind"),
+        ("what would be if one partition began at an offset of your choice", f"{EXAMPLE} --set a.events:3=1200"),
+    ],
+    {
+        ExitCode.OK: "every partition may start as it is",
+        ExitCode.USAGE: "",
+        ExitCode.CORRECTABLE: "",
+        ExitCode.NEEDS_PERSON: "",
+        ExitCode.CHANGED: "a topic was made anew while it was checked",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("reconciler plan", "docs/reference/verdicts.md", "docs/how-to/decide-by-hand.md"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

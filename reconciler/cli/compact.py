@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import argparse
 
+from reconciler.cli.help import Help
 from reconciler.core.errors import ConfigError, ExitCode
 
 EXAMPLE = "reconciler compact /srv/clicks --target-mb 256 --grace-hours 24"
+HELP = Help(
+    """
+    Merges, on Spark, the small files that range batches leave in their output. Readers by the catalogue see the old
+    files or the merged ones; files that were merged stay for a while, for readers that were told of them.
+    """,
+    [("files of about 256 MB, the old ones kept for a day", EXAMPLE)],
+    {
+        ExitCode.OK: "merged, or there was nothing to merge",
+        ExitCode.USAGE: "",
+        ExitCode.CHANGED: "another compaction was first",
+        ExitCode.UNREACHABLE: "the output is not reachable, or the catalogue is not understood",
+    },
+    see_also=("docs/how-to/range-batches.md", "docs/reference/range-batches.md"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -56,8 +56,14 @@ _reconciler_jobs() {
 """
 _ZSH = """
 _reconciler_jobs() {
-  local file=${opt_args[-c]:-${opt_args[--config]:-$RECONCILER_CONFIG}}
-  file=${(Q)file}
+  local file=$RECONCILER_CONFIG
+  local -i at
+  for ((at = 1; at < CURRENT; at++)); do
+    case $words[at] in
+      -c|--config) file=${(Q)words[at + 1]} ;;
+      --config=*) file=${(Q)words[at]#--config=} ;;
+    esac
+  done
   local -a names=(${(f)"$(reconciler completion --jobs "${file/#\\~/$HOME}" 2>/dev/null)"})
   compadd -a names
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reconciler.cli import context
-from reconciler.cli.help import Help
+from reconciler.cli.help import CONFIG_NAMED, Help
 from reconciler.cli.shown import fold, visible
 from reconciler.cli.table import wants_colour, width
 from reconciler.cli.usage import CONFIG_VARIABLE
@@ -25,11 +25,13 @@ EXAMPLE = "reconciler config check -c reconciler.toml"
 HELP = Help(
     """
     Says in words what a configuration means: which cluster is the destination, what the topics are called there, what
-    each job's store can do, how records are told apart, what the policies are, and what hook, track and watch would do.
+    each job's store can do, how records are told apart, what the policies are, and what hook, track and watch would
+    do.
 
-    Then it tries everything that the configuration names: it connects to the clusters, looks the topics up and reads a
-    record of each, opens the stores and counts stored offsets and anchors, and looks at files, folders and ports. Every
-    problem is listed with what to do next, not only the first. It reads only; what may be written is asked, not tried.
+    Then it tries everything that the configuration names: it connects to the clusters, looks the topics up and reads
+    a record of each, opens the stores and counts stored offsets and anchors, and looks at files, folders and ports.
+    Every problem is listed with what to do next, not only the first. It reads only; what may be written is asked, not
+    tried.
     """,
     [
         ("explain it and try everything", EXAMPLE),
@@ -42,7 +44,7 @@ HELP = Help(
         ExitCode.USAGE: "the configuration is to be corrected",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; the configuration may be right",
     },
-    environment={CONFIG_VARIABLE: "the configuration, where the command line has no -c"},
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
     see_also=("reconciler init", "reconciler check", "docs/how-to/start.md", "docs/reference/configuration.md"),
 )
 _COLOURS = {Level.OK: "32", Level.WARN: "33", Level.FAIL: "31"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from reconciler.cli.help import Help
 from reconciler.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
     from reconciler.demo.stateful import StateProof
 
 EXAMPLE = "reconciler demo"
+HELP = Help(
+    """
+    Plays a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries; one is
+    counted by ids, the other keeps its state and is compared with a plain count. Needs Java 17. The first run fetches
+    Kafka and Spark's Kafka connector; later ones take them from a cache.
+    """,
+    [
+        ("play it, and leave nothing behind", EXAMPLE),
+        ("leave the clusters running, to look around", "reconciler demo --keep"),
+    ],
+    {
+        ExitCode.OK: "nothing lost, nothing doubled, all counts equal",
+        ExitCode.BUG: "otherwise, or a step failed",
+        ExitCode.USAGE: "there is no Java, or no PySpark",
+        ExitCode.UNREACHABLE: "the jars could not be fetched",
+    },
+    environment={
+        "RECONCILER_CACHE": "where fetched jars are kept (default: reconciler in XDG_CACHE_HOME)",
+        "JAVA_HOME": "which Java",
+    },
+    see_also=("docs/tutorial.md",),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from reconciler.cli import context
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.report import replay_text, replay_total, stop_text
 from reconciler.cli.table import Cell, render, told, wants_colour, width
 from reconciler.core.errors import Changed, ConfigError, ExitCode
@@ -25,6 +26,26 @@ from reconciler.spark.drill_place import temporary_place
 from reconciler.spark.drill_reading import BatchReader, by_spark, spark_session
 
 EXAMPLE = "reconciler drill -c reconciler.toml --job clicks"
+HELP = Help(
+    """
+    Tries the failover of one job without touching it: makes the plan, copies its checkpoint to a temporary place if
+    it has one, reads a first batch at the destination, and holds that against what lies behind the anchors. It writes
+    neither store nor anchors, and leaves nothing behind.
+    """,
+    [
+        ("with Spark", EXAMPLE),
+        ("with Kafka's client, for a program", f"{EXAMPLE} --no-spark --format json"),
+    ],
+    {
+        ExitCode.OK: "it could fail over, its offsets corrected or not",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "it could not: a partition needs a person",
+        ExitCode.CHANGED: "the first batch is not what the plan promised, or something changed meanwhile",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/how-to/drill.md", "reconciler check"),
+)
 HEADS = ("PARTITION", "VERDICT", "RESUME", "REPLAY", "READ", "FIRST", "ITS TIME", "FOUND")
 RIGHT = frozenset({2, 3, 4, 5})
 MOST_RECORDS = 100_000

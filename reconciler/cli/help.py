@@ -12,14 +12,16 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reconciler.cli.usage import CONFIG_VARIABLE as CONFIG_VARIABLE
 from reconciler.core.errors import ExitCode
 
+CONFIG_NAMED = "the configuration, where the command line has no -c"
 WIDEST = 100
 """Columns. Longer lines are hard to read, however wide the terminal is."""
 
 WHEN: Mapping[str, Sequence[str]] = {
     "before a failover": ("init", "config", "track", "anchors", "watch", "drill"),
-    "a failover": ("check", "plan", "show", "apply", "hook", "checkpoint", "rollback"),
+    "a failover": ("check", "plan", "show", "sign", "verify", "apply", "hook", "checkpoint", "rollback"),
     "after it": ("audit", "audit-log", "compact"),
     "to learn it": ("demo", "completion"),
 }

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reconciler.cli import context
+from reconciler.cli.help import Help
 from reconciler.cli.report import plan_text
 from reconciler.cli.table import told, wants_colour, width
 from reconciler.core.errors import ExitCode
@@ -14,6 +15,25 @@ from reconciler.core.plan import StartPolicy
 from reconciler.operations.sidecar import write_whole
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
+HELP = Help(
+    """
+    Shows a plan as a table, as the JSON for startingOffsets of Spark's Kafka source, or as one page to look at and to
+    pass on. It reads files only.
+    """,
+    [
+        ("a table", "reconciler show failover.plan.json"),
+        ("for Spark's Kafka source", EXAMPLE),
+        ("a page that needs no network", "reconciler show failover.plan.json --html plan.html"),
+    ],
+    {
+        ExitCode.OK: "",
+        ExitCode.USAGE: "there is no such file, or the partitions are not all of a topic's",
+        ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, or it is not clear which job",
+        ExitCode.CHANGED: "the file is not a plan, or was altered",
+    },
+    environment={"NO_COLOR": "no colour, wherever it is set to anything", "COLUMNS": "how wide tables are"},
+    see_also=("reconciler plan", "docs/reference/formats.md"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

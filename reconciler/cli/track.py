@@ -12,6 +12,7 @@ from functools import partial
 from threading import Event
 
 from reconciler.cli import context
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.table import Cell, render, told, wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.operations.config import Config
@@ -20,6 +21,27 @@ from reconciler.operations.track import JobReport, Round, SourceSide, Tracker
 from reconciler.ports import TopicPartition
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
+HELP = Help(
+    """
+    Keeps anchors for jobs that store bare offsets, while the source is alive; nothing in the job changes. It reads
+    the jobs' stores, then the record in front of each stored offset on the source, and saves what identifies it in
+    the [anchors] store, which it makes if it is not there. Jobs whose store keeps anchors are left out, but for
+    kafka-group:, whose commits are copied, since they are lost with the source. Runs until SIGTERM or SIGINT.
+    """,
+    [
+        ("until stopped, every ten seconds", EXAMPLE),
+        ("once, with a table of what has no anchor", "reconciler track -c reconciler.toml --once"),
+    ],
+    {
+        ExitCode.OK: "every stored offset has an anchor; or it was stopped",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "with --once: a stored offset has no anchor",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+        ExitCode.UNKNOWN_OUTCOME: "with --once: whether anchors were saved is not known",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/how-to/track-anchors.md", "reconciler watch"),
+)
 EVERY_S = 10.0
 MOST_LINES = 20
 HEADS = ("JOB", "PARTITIONS", "EXACT", "LAGGING", "WITHOUT", "SAVED", "OLDEST LAG", "STORE")

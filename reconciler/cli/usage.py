@@ -70,7 +70,7 @@ def _hint(message: str, arguments: Sequence[str], commands: Mapping[str, str], o
 def _near(word: str, choices: Sequence[str], commands: Mapping[str, str]) -> str | None:
     is_command = set(choices) >= set(commands)
     meant = _SYNONYMS.get(word) if is_command else None
-    near = [meant] if meant else difflib.get_close_matches(word, choices, 3)
+    near = [meant] if meant else difflib.get_close_matches(word, choices, 3, 0.7)
     if near:
         return f"Did you mean {' or '.join(near)}?"
     return "All commands: reconciler --help" if is_command else None

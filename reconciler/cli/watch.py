@@ -16,6 +16,7 @@ from typing import Any
 
 from reconciler.cli import context
 from reconciler.cli.check import check_jobs
+from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.operations.check import Outside
 from reconciler.operations.config import Config
@@ -26,6 +27,24 @@ from reconciler.operations.watch_looking import Looker
 from reconciler.readers.limited import LimitedReader, RateLimit
 
 EXAMPLE = "reconciler watch -c reconciler.toml --listen 127.0.0.1:9464 --every 60"
+HELP = Help(
+    """
+    Checks every job again and again, reading only, and serves what it finds as metrics for Prometheus: what a
+    failover would find while the job runs on the source, and what differs where it must match while the job runs on
+    the watched cluster. SIGHUP reads the configuration again; SIGTERM and SIGINT stop it.
+    """,
+    [
+        ("every minute, on this machine's port 9464", EXAMPLE),
+        ("all jobs once, metrics on stdout", "reconciler watch -c reconciler.toml --once"),
+    ],
+    {
+        ExitCode.OK: "it was stopped; with --once: every job could be checked, whatever was found",
+        ExitCode.USAGE: "usage or configuration, or it cannot listen there",
+        ExitCode.UNREACHABLE: "with --once: a cluster or store could not be reached, or refused",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/how-to/watch.md", "docs/reference/metrics.md", "docs/how-to/alerts.md"),
+)
 LONGEST_S = 86_400
 
 log = logging.getLogger("reconciler.watch")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.core.errors import ReconcilerError
+from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.operations.config import Cluster, Config, Job
 from reconciler.operations.config_check_stores import anchor_store, job_store
 from reconciler.operations.config_tried import Tried, World, counted, fail, failed, ok, warn
@@ -151,7 +151,7 @@ def _source(
     try:
         reader = world.reader(source.client, SOURCE)
     except ReconcilerError as error:
-        yield failed(SOURCE, error)
+        yield failed(SOURCE, error, only_warn=not isinstance(error, ConfigError))
         return
     try:
         topics = sorted({topic for job in jobs for topic in job.topics})

@@ -88,6 +88,18 @@ class OwnStore:
 
         return self._database.transaction(work)
 
+    def groups(self) -> list[str]:
+        """The groups that have rows."""
+
+        def work(db: Session) -> list[str]:
+            self._name(db)
+            return [
+                name
+                for (name,) in db.all(self._sql("SELECT DISTINCT grp FROM {table} ORDER BY grp", "reconciler_offsets"))
+            ]
+
+        return self._database.transaction(work)
+
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version.
 

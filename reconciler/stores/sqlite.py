@@ -57,6 +57,11 @@ class SqliteStore:
             ).fetchall()
         return [self._row(name, *values) for values in found if wanted is None or values[0] in wanted]
 
+    def groups(self) -> list[str]:
+        """The groups that have rows."""
+        with self._reading() as db:
+            return [name for (name,) in db.execute("SELECT DISTINCT grp FROM reconciler_offsets ORDER BY grp")]
+
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version.
 

@@ -1,0 +1,221 @@
+"""What tells the records of a topic apart, as far as a look at some of them shows. Pure.
+
+A proposal, never a proof: that an id was different on all records looked at does not say that it always is. So the
+words for the file say what was looked at, and ``id_order = "increasing"``, which the search would rely on, is never
+proposed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.core.anchors import Record, fingerprint, order_key
+from reconciler.identity import identity_from_spec
+from reconciler.ports import TopicPartition
+
+MOST_FIELDS = 40
+MOST_TOLD = 4
+DEEPEST = 3
+"""Steps of a JSON path that are tried."""
+NONE = "none"
+
+Sample = Mapping[TopicPartition, Sequence[Record]]
+"""Records by partition, in the order of their offsets."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_LIKE_AN_ID = re.compile(r"(^|[-_])(id|uuid|guid|ulid)$|[a-z](Id|ID|Uuid|UUID)$", re.ASCII)
+_LIKE_A_TIME = re.compile(r"(time|date|timestamp)$|^(ts|at|created|updated)$|[-_](ts|at)$", re.IGNORECASE)
+_UNITS = ("ms", "s", "us", "ns")
+_SHARE_A_DAY_MS = 86_400_000
+_LONGEST_AGO_MS = 10 * 366 * _SHARE_A_DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something that could be an id: how many records have it, and whether no two different ones share one."""
+
+    spec: str
+    looked_at: int
+    present: int
+    different: int
+    shared: bool
+    """Two records that differ in key, value or time have the same. Equal ones may be one that was sent twice."""
+    increasing: bool
+
+    @property
+    def tells_apart(self) -> bool:
+        return self.present == self.looked_at and self.different > 1 and not self.shared
+
+    @property
+    def is_more_than_a_fingerprint(self) -> bool:
+        """A fingerprint covers key and value; only what is called an id is likely to stay an id there."""
+        kind, _, name = self.spec.partition(":")
+        return kind == "header" or (kind == "json" and _LIKE_AN_ID.search(_last(name)) is not None)
+
+    @property
+    def words(self) -> str:
+        kind, _, name = self.spec.partition(":")
+        what = {"key": "the key", "header": f"header {name}", "json": f"{name} in the JSON value"}[kind]
+        if not self.present:
+            return f"{what}: on none of {self.looked_at:,} records looked at"
+        difference = "all different" if self.tells_apart else f"{self.different:,} different"
+        return f"{what}: present on {self.present:,} of {self.looked_at:,} records looked at, {difference}"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What to write under ``[jobs.identity]``, and why, in sentences."""
+
+    id: str = NONE
+    timestamp: str = "record"
+    unit: str = "ms"
+    why: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    """Everything that tells the records apart, the best first; NONE always does."""
+    may_increase: bool = False
+
+
+def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Proposal:
+    """The best id for records like these; ``stored_ids`` are what the job recorded of some of its records."""
+    records = [record for each in sample.values() for record in each]
+    timestamp, unit, why_time = _time(records)
+    if len(records) < 2:
+        seen = "No record was there to be looked at" if not records else "One record was there to be looked at"
+        return Proposal(NONE, timestamp, unit, (f"{seen}: what tells them apart is not known.",), (NONE,))
+    candidates = sorted((_judge(spec, sample) for spec in _specs(records)), key=_rank)
+    good = [each for each in candidates if each.tells_apart]
+    known = [each for each in good if _ids(each.spec, records) & stored_ids]
+    best = next(iter([*known, *(each for each in good if each.is_more_than_a_fingerprint)]), None)
+    told = [best] if best is not None else []
+    told += [each for each in candidates if each is not best and each.present][: MOST_TOLD - len(told)]
+    why = [each.words for each in told]
+    if best is None:
+        why.append("no id was found that is sure to stay one: a fingerprint of key and value is used, and the time")
+    if best is not None and best in known:
+        why.append("an id that the job recorded is among them")
+    return Proposal(
+        best.spec if best else NONE,
+        timestamp,
+        unit,
+        (*why, *why_time),
+        (*(each.spec for each in good), NONE),
+        may_increase=best is not None and best.increasing,
+    )
+
+
+def _rank(candidate: Candidate) -> tuple[bool, bool, int, str]:
+    """The best first: what tells apart, what is called an id, headers before values before keys."""
+    kind, _, name = candidate.spec.partition(":")
+    order = {"header": 0, "json": 1, "key": 2}[kind]
+    return (not candidate.tells_apart, not _LIKE_AN_ID.search(_last(name)), order, candidate.spec)
+
+
+def _judge(spec: str, sample: Sample) -> Candidate:
+    id_of = identity_from_spec(id=spec).id_of
+    assert id_of is not None
+    looked_at = present = different = 0
+    shared, increasing = False, True
+    for topic in sorted({tp.topic for tp in sample}):
+        contents: dict[bytes, tuple[str, int | None]] = {}
+        for tp in sorted(tp for tp in sample if tp.topic == topic):
+            before = None
+            for record in sample[tp]:
+                looked_at += 1
+                found = id_of(record)
+                if not found:
+                    increasing = False
+                    continue
+                present += 1
+                content = (fingerprint(record.key, record.value), record.timestamp_ms)
+                shared = shared or contents.setdefault(found, content) != content
+                now = order_key(found)
+                increasing = increasing and (before is None or now > before)
+                before = now
+        different += len(contents)
+    return Candidate(spec, looked_at, present, different, shared, increasing)
+
+
+def _ids(spec: str, records: Iterable[Record]) -> set[bytes | None]:
+    id_of = identity_from_spec(id=spec).id_of
+    return {id_of(record) for record in records} if id_of is not None else set()
+
+
+# ---------------------------------------------------------------- what records have
+
+
+def _specs(records: Sequence[Record]) -> list[str]:
+    """Everything on these records that could be an id, each once."""
+    found = dict.fromkeys(f"header:{name}" for record in records for name, value in record.headers if value)
+    found.update(
+        dict.fromkeys(
+            f"json:{path}"
+            for record in records
+            for path, value in _fields(record)
+            if isinstance(value, str | int) and not isinstance(value, bool) and not _LIKE_A_TIME.search(_last(path))
+        )
+    )
+    if any(record.key for record in records):
+        found["key"] = None
+    return [spec for spec in found if not _LIKE_A_TIME.search(spec)][:MOST_FIELDS]
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _fields(record: Record) -> list[tuple[str, object]]:
+    """Paths and values of a JSON object; nothing for any other value."""
+    if not record.value or record.value.lstrip()[:1] != b"{":
+        return []
+    try:
+        value = json.loads(record.value)
+    except (ValueError, RecursionError):
+        return []
+    return list(_walk(value, "$", DEEPEST))[:MOST_FIELDS]
+
+
+def _walk(value: Mapping[str, object], path: str, deeper: int) -> Iterator[tuple[str, object]]:
+    for name, item in value.items():
+        if not _NAME.fullmatch(name):
+            continue
+        here = f"{path}.{name}"
+        if isinstance(item, dict):
+            if deeper > 1:
+                yield from _walk(item, here, deeper - 1)
+        else:
+            yield here, item
+
+
+# ---------------------------------------------------------------- time
+
+
+def _time(records: Sequence[Record]) -> tuple[str, str, tuple[str, ...]]:
+    """The Kafka timestamp; or, where the destination sets that on arrival, a time that the records carry."""
+    if not any(record.append_time for record in records):
+        return "record", "ms", ()
+    stamped = (
+        "the destination stamps records as they arrive (LogAppendTime), so the Kafka timestamp is not the source's"
+    )
+    for spec, unit in _times(records):
+        return spec, unit, (stamped, f"{spec} holds a time on all of them")
+    return "record", "ms", (f"{stamped}: name a time that the records carry, if there is one",)
+
+
+def _times(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    names = dict.fromkeys(f"header:{name}" for record in records for name, _ in record.headers)
+    names.update(dict.fromkeys(f"json:{path}" for record in records for path, _ in _fields(record)))
+    for spec in names:
+        if not _LIKE_A_TIME.search(_last(spec.partition(":")[2])):
+            continue
+        for unit in _UNITS:
+            of = identity_from_spec(spec, unit=unit).timestamp_of
+            if all(_is_before(of(record), record.timestamp_ms) for record in records):
+                yield spec, unit
+
+
+def _is_before(found: int | None, arrived: int | None) -> bool:
+    """Whether a record that arrived then may have been made at that time, epoch ms."""
+    return found is not None and arrived is not None and arrived - _LONGEST_AGO_MS < found < arrived + _SHARE_A_DAY_MS
