@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.plan import JobPlan, StartPolicy, why_stopped
@@ -167,8 +167,6 @@ def _with_login(url: str) -> tuple[str, Any]:
 
 
 def _without_login(place: str) -> str:
-    """A URL as it may be shown; a path as it is."""
-    if "://" not in place:
-        return place
-    parts = urlsplit(place)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    """A URL as it may be shown, a path as it is."""
+    scheme, mark, rest = place.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
