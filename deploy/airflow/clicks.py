@@ -1,0 +1,75 @@
+"""Example for Airflow 3: a job that starts only at offsets that were checked.
+
+Two DAGs, to choose from. ``clicks`` has one task: the hook becomes spark-submit, so every retry begins with a check.
+``clicks_by_operator`` is for jobs that are started by an operator of their own, and hands over what the hook found.
+
+A start that needs a person (4), or whose configuration is wrong (2), fails at once and is not retried. What may heal by
+itself (5, 6, 7, and the job's own failures) is retried.
+
+To change: the paths, the job's name, the schedule, who is told of a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+from airflow.exceptions import AirflowException, AirflowFailException
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
+from airflow.sdk import DAG, BaseOperator, task
+
+CONFIG = os.environ.get("RECONCILER_CONFIG", "/etc/clicks/reconciler.toml")
+HOOK = ["reconciler", "hook", "--config", CONFIG, "--job", "clicks", "--wait", "300"]
+APPLICATION = os.environ.get("CLICKS_APPLICATION", "/srv/clicks/clicks.py")
+NEEDS_A_PERSON = {2: "the configuration is wrong", 4: "a partition needs a person"}
+RETRIES = {"retries": 3, "retry_delay": timedelta(minutes=1)}
+
+
+def judge(code: int) -> None:
+    """Raise what makes Airflow do the right thing about an exit code."""
+    if code in NEEDS_A_PERSON:
+        raise AirflowFailException(f"The job was not started: {NEEDS_A_PERSON[code]} (exit code {code}).")
+    if code != 0:
+        raise AirflowException(f"Exit code {code}: tried again.")
+
+
+class HookedCommand(BaseOperator):
+    """The hook, which becomes ``command``: one process, which is stopped with the task."""
+
+    template_fields = ("command",)
+
+    def __init__(self, *, command: list[str], **options: Any) -> None:
+        super().__init__(**options)
+        self.command = command
+
+    @cached_property
+    def process(self) -> SubprocessHook:
+        return SubprocessHook()
+
+    def execute(self, context: Any) -> None:
+        judge(self.process.run_command([*HOOK, "--", *self.command]).exit_code)
+
+    def on_kill(self) -> None:
+        self.process.send_sigterm()
+
+
+with DAG("clicks", schedule=None, max_active_runs=1):
+    HookedCommand(task_id="clicks", command=["spark-submit", APPLICATION], **RETRIES)
+
+
+with DAG("clicks_by_operator", schedule=None, max_active_runs=1, render_template_as_native_obj=True):
+
+    @task(**RETRIES)
+    def offsets() -> dict[str, str]:
+        """What the job is to find in its environment. The plan is a file: both tasks must run where it can be read."""
+        hook = subprocess.run(HOOK, stdout=subprocess.PIPE, text=True)
+        judge(hook.returncode)
+        return dict(line.split("=", 1) for line in shlex.split(hook.stdout))
+
+    # No retries: the job alone would start at offsets of an earlier time. Clear both tasks instead.
+    job = SparkSubmitOperator(task_id="job", application=APPLICATION, env_vars=offsets(), retries=0)
