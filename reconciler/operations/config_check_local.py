@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.operations import signing
 from reconciler.operations.config import Config, Job
-from reconciler.operations.config_tried import Tried, fail, ok, warn
+from reconciler.operations.config_tried import Tried, fail, failed, ok, warn
+from reconciler.operations.watch_listener import Access, Address
 from reconciler.stores.addresses import without_secrets
 
 GATEWAY_S = 5.0
@@ -44,36 +46,30 @@ def _functions(jobs: tuple[Job, ...]) -> Iterator[Tried]:
 
 
 def _certificate(config: Config) -> Iterator[Tried]:
-    certificate, key = config.watch.tls_certificate, config.watch.tls_key
-    if certificate is None or key is None:
-        return
     try:
-        # Without a password of its own it would be asked for on the terminal.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
-    except (OSError, ValueError) as error:
-        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        yield fail(
-            "watch",
-            f"The certificate {certificate} with the key {key} cannot be used: {why}.",
-            "Correct [watch] tls_certificate and tls_key: PEM files that belong together, the key without a password.",
-        )
+        access = Access.of(config.watch)
+    except ConfigError as error:
+        yield failed("watch", error)
         return
-    yield ok("watch", f"the certificate {certificate} and its key can be used")
+    if access.tls is not None:
+        yield ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
 
 
 def _port(config: Config) -> Iterator[Tried]:
-    host, _, port = config.watch.listen.rpartition(":")
-    host = host.strip("[]")
     try:
-        address = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        with socket.socket(address[0], socket.SOCK_STREAM) as probe:
+        at = Address.parse(config.watch.listen)
+    except ConfigError as error:
+        yield failed("watch", error)
+        return
+    try:
+        place = socket.getaddrinfo(at.host or None, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(place[0], socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address[4])
-    except (OSError, ValueError, OverflowError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
+            probe.bind(place[4])
+    except OSError as error:
         yield warn(
             "watch",
-            f"It could not listen on {config.watch.listen} now: {why}.",
+            f"It could not listen on {config.watch.listen} now: {error.strerror}.",
             "That is as it should be where watch is running here already; else choose another [watch] listen.",
         )
         return
@@ -85,7 +81,6 @@ def _textfile(config: Config) -> Iterator[Tried]:
     if folder is None:
         return
     path = Path(folder)
-    path = path.parent if path.suffix == ".prom" else path
     if path.is_dir() and os.access(path, os.W_OK | os.X_OK):
         yield ok("metrics", f"{path} can be written")
     else:
@@ -124,26 +119,21 @@ def _gateway(config: Config) -> Iterator[Tried]:
 
 
 def _keys(config: Config) -> Iterator[Tried]:
-    for name in config.trust.trusted_keys:
+    trust = config.trust
+    for number, key in enumerate(trust.trusted_keys, start=1):
         try:
-            text = Path(name).read_bytes()
-        except OSError as error:
-            yield fail(
-                "trust",
-                f"The key {name} cannot be read: {error.strerror}.",
-                "Correct [trust] trusted_keys, or its mode.",
-            )
-            continue
-        if b"PRIVATE KEY" in text:
-            yield fail(
-                "trust",
-                f"{name} holds a private key, and a public one is wanted.",
-                "Make its public key: openssl pkey -in PRIVATE -pubout -out PUBLIC. Take the private one away.",
-            )
-        elif b"-----BEGIN PUBLIC KEY-----" not in text:
-            yield fail("trust", f"{name} holds no public key in PEM.", "Make one: openssl pkey -in PRIVATE -pubout")
+            ((name, _),) = signing.trusted(replace(trust, trusted_keys=(key,))).values()
+        except ConfigError as error:
+            yield failed("trust", error)
         else:
-            yield ok("trust", f"the key {name} can be read")
+            yield ok("trust", f"the key {name if len(trust.trusted_keys) == 1 else f'{number}, {name},'} can be used")
+    if trust.signing_key is not None:
+        try:
+            signing.private_key(Path(trust.signing_key), trust.signing_passphrase)
+        except ConfigError as error:
+            yield failed("trust", error)
+        else:
+            yield ok("trust", f"the hook can sign with {trust.signing_key}")
 
 
 def _audit_log(config: Config) -> Iterator[Tried]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from reconciler.operations.config import Cluster, Config, Job, TopicNames
 from reconciler.operations.config_table import UNITS
+from reconciler.operations.config_trust import TrustSettings
 from reconciler.ports import Capabilities
 from reconciler.stores.addresses import without_secrets
 
@@ -169,11 +170,14 @@ def _policy(config: Config) -> Iterator[str]:
         "stop": "A stored offset without an anchor stops the job: nothing is guessed.",
         "row-time": "A stored offset without an anchor is looked for by the time when its row was written.",
     }[policy.no_anchor]
-    yield f"A plan may be applied for {span(policy.plan_expires_ms)}." + (
-        f" It must be signed by one of {len(config.trust.trusted_keys)} trusted keys."
-        if config.trust.require_signature
-        else ""
-    )
+    yield f"A plan may be applied for {span(policy.plan_expires_ms)}.{_signed(config.trust)}"
+
+
+def _signed(trust: TrustSettings) -> str:
+    if not trust.require_signature:
+        return ""
+    signs = "signs its own" if trust.signing_key and trust.signatures == 1 else "leaves its own to a person"
+    return f" It must be signed by {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys; hook {signs}."
 
 
 # ---------------------------------------------------------------- commands
@@ -184,7 +188,7 @@ def _commands(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capab
     yield _track(config, jobs, abilities)
     yield _watch(config)
     if config.trust.audit_log:
-        yield f"apply and rollback add a line to {config.trust.audit_log} about every write."
+        yield f"apply, rollback and hook add a line to {config.trust.audit_log} about every write, or do not write."
 
 
 def _hook(config: Config, jobs: Sequence[Job]) -> str:
@@ -224,6 +228,7 @@ def _watch(config: Config) -> str:
     return (
         f"watch would check every job every {_each(watch.every_ms)}, with {watch.requests_per_second:,} requests a "
         f"second at most, and serve the metrics at {scheme}://{watch.listen}/metrics{login}."
+        + (" All jobs are taken to run on this cluster (single_cluster)." if watch.single_cluster else "")
     )
 
 

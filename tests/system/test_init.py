@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tomllib
@@ -165,6 +166,28 @@ def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
     checked = world.run("config", "check", "-c", output)
     assert checked.code == 0, checked.said
     assert SECRET not in checked.said
+
+
+class Terminal(io.StringIO):
+    """Answers that somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_is_asked_and_offered_what_was_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = (world.cluster.bootstrap, world.address, "no-such:id", "none", "")
+    monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers)))
+    output = world.folder / "answered.toml"
+    ended = world.run("init", "--output", output)
+    assert ended.code == 0, ended.said
+    assert "The destination's bootstrap servers [localhost:9092]: " in ended.err
+    assert "Where do the jobs keep their offsets (a store's address) [kafka-group:]: " in ended.err
+    assert f"What tells the records of {world.group} apart [header:message-id]: " in ended.err
+    assert 'id = "no-such:id" is not known' in ended.err
+    content = tomllib.loads(output.read_text())
+    assert content["destination"]["bootstrap_servers"] == world.cluster.bootstrap
+    assert content["jobs"][0]["identity"] == {"id": "none"}
 
 
 def test_a_store_without_such_a_group_makes_no_job(world: World) -> None:

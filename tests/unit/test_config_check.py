@@ -124,7 +124,12 @@ WORDS = [
         "at https://127.0.0.1:9464/metrics, for the user w.",
     ),
     (with_section('[metrics]\npushgateway = "http://u:${PW}@gate:9091"'), "Its figures go to http://gate:9091."),
-    (with_section('[trust]\naudit_log = "/var/log/a"'), "add a line to /var/log/a about every write."),
+    (
+        with_section('[trust]\nrequire_signature = true\ntrusted_keys = ["a", "b"]\nsigning_key = "a"'),
+        "It must be signed by 1 of 2 trusted keys; hook signs its own.",
+    ),
+    (with_section("[watch]\nsingle_cluster = true"), "All jobs are taken to run on this cluster"),
+    (with_section('[trust]\naudit_log = "/var/log/a"'), "add a line to /var/log/a about every write, or do not write."),
 ]
 
 
@@ -423,26 +428,38 @@ def test_a_certificate_that_is_none_is_a_failure(local: Callable[[str], Tries], 
     (tmp_path / "c.pem").write_text("nothing")
     found = local('[watch]\nlisten = "127.0.0.1:0"\ntls_certificate = "FOLDER/c.pem"\ntls_key = "FOLDER/none.pem"')
     assert found.code is ExitCode.USAGE
-    assert "cannot be used" in found.said(Level.FAIL, "watch")[0]
+    assert "none.pem, which is not there" in found.said(Level.FAIL, "watch")[0]
+
+
+def make_keys(folder: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key, pem = Ed25519PrivateKey.generate(), serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (folder / "private.pem").write_bytes(private)
+    (folder / "public.pem").write_bytes(public)
 
 
 def test_folders_and_keys_are_looked_at(local: Callable[[str], Tries], tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
-    (tmp_path / "public.pem").write_text("-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n")
-    (tmp_path / "private.pem").write_text("-----BEGIN PRIVATE KEY-----\nMC4CAQA\n-----END PRIVATE KEY-----\n")
+    make_keys(tmp_path)
     good = local(
         '[metrics]\ntextfile = "FOLDER/text"\n[trust]\ntrusted_keys = ["FOLDER/public.pem"]\naudit_log = "FOLDER/log"\n'
+        'signing_key = "FOLDER/private.pem"\n'
         '[watch]\nlisten = "127.0.0.1:0"'
     )
     assert good.code is ExitCode.OK
-    assert len(good.said(Level.OK)) == 4
+    assert len(good.said(Level.OK)) == 5
+    assert not (tmp_path / "log").exists()
     bad = local(
         '[metrics]\ntextfile = "FOLDER/none"\n[trust]\naudit_log = "FOLDER/none/log"\n'
         'trusted_keys = ["FOLDER/none.pem", "FOLDER/private.pem"]\n[watch]\nlisten = "127.0.0.1:0"'
     )
     assert bad.code is ExitCode.USAGE
     assert len(bad.said(Level.FAIL)) == 4
-    assert any("holds a private key" in said for said in bad.said(Level.FAIL))
+    assert any("is a private key, and a public one is wanted" in said for said in bad.said(Level.FAIL))
 
 
 class _Gateway(BaseHTTPRequestHandler):
