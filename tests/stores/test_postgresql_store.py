@@ -53,6 +53,17 @@ def change(store: Any, row: Row, new: StoredOffset | None) -> Any:
     return store.write("g", [Change(row.key, row.version, new)], reason="test", now_ms=NOW)
 
 
+# ---------------------------------------------------------------- this product's own tables
+
+
+@system
+def test_own_tables_say_which_groups_have_rows(own):
+    assert own.groups() == []
+    put(own, "views", {KEY: StoredOffset(1)})
+    put(own, "clicks", {KEY: StoredOffset(1), TopicPartition("events", 1): StoredOffset(1)})
+    assert own.groups() == ["clicks", "views"]
+
+
 # ---------------------------------------------------------------- a job's own table
 
 
