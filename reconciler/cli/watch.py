@@ -46,6 +46,7 @@ HELP = Help(
     see_also=("docs/how-to/watch.md", "docs/reference/metrics.md", "docs/how-to/alerts.md"),
 )
 LONGEST_S = 86_400
+LEAST_TIMEOUT_S = 2.0
 
 log = logging.getLogger("reconciler.watch")
 
@@ -119,7 +120,9 @@ def _prepare(options: argparse.Namespace, figures: Figures, limit: RateLimit, si
     every_s = options.every if options.every is not None else config.watch.every_ms / 1000
     access = Access.of(config.watch)
     address = _address(options, config)
-    raw = KafkaLogReader(config.destination.client, timeout_s=context.request_timeout_s(config))
+    # An outage is to show in the next round: what is asked every few seconds is not waited for longer than that.
+    timeout_s = min(context.request_timeout_s(config), max(LEAST_TIMEOUT_S, every_s / 2))
+    raw = KafkaLogReader(config.destination.client, timeout_s=timeout_s)
     reader = LimitedReader(raw, limit)
     outside = Outside(
         reader=reader,

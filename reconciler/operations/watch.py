@@ -24,6 +24,7 @@ from reconciler.readers.limited import RateLimit
 BATCH_EVERY_S = 1.0
 """Batches are about this far apart: closer ones save the brokers less than they cost in requests."""
 LARGEST_BATCH = 50
+OVERRUNS_SAID = 2
 MISSED_ROUNDS = 3
 """Intervals without the end of a round after which something is wrong."""
 
@@ -104,7 +105,7 @@ class Watch:
         self._clock = clock
         self._wait = wait
         self._now_ms = now_ms
-        self._is_overrun = False
+        self._overruns = 0
         self._ended_at = clock()
         self._allowed_s = math.inf
         self.troubles: dict[str, Exception] = {}
@@ -180,16 +181,8 @@ class Watch:
         self._schedule.begin_round(self._step, now)
         took_s = now - self._round_began
         is_overrun = took_s > self._setup.every_s
-        if is_overrun and not self._is_overrun:
-            log.warning(
-                "A round of checks took %.0f s, longer than the %g s between two of them: the next begins at once. "
-                "Raise every or requests_per_second, or watch fewer jobs.",
-                took_s,
-                self._setup.every_s,
-            )
-        elif self._is_overrun and not is_overrun:
-            log.info("rounds of checks end in their %g s again", self._setup.every_s)
-        self._is_overrun = is_overrun
+        if CLUSTER not in self.troubles:  # that is said already, and no matter of speed
+            self._report_overrun(is_overrun, took_s)
         self._ended_at = now
         self._allow(took_s)
         self._tell(
@@ -199,6 +192,20 @@ class Watch:
             round_ended_ms=self._now_ms(),
         )
         self._spent_s = 0.0
+
+    def _report_overrun(self, is_overrun: bool, took_s: float) -> None:
+        """Said at the second one in a row, and when it is over."""
+        every_s, said = self._setup.every_s, self._overruns >= OVERRUNS_SAID
+        self._overruns = self._overruns + 1 if is_overrun else 0
+        if self._overruns == OVERRUNS_SAID:
+            log.warning(
+                "Rounds of checks take longer than the %g s between two of them, the last one %.1f s: the next begins "
+                "at once. Raise every or requests_per_second, or watch fewer jobs.",
+                every_s,
+                took_s,
+            )
+        elif said and not is_overrun:
+            log.info("rounds of checks end in their %g s again", every_s)
 
     def _allow(self, round_s: float) -> None:
         setup = self._setup

@@ -84,8 +84,9 @@ class Fuse:
 class Looker:
     """Checks the jobs of one configuration.
 
-    ``take`` counts requests against the rate limit. ``stopping`` says that whoever called wants to end: nothing is
-    waited for any more then.
+    A cluster that does not answer is waited for as long as the search's deadline says, and half a round at most: an
+    outage is to show in the next one. ``take`` counts requests against the rate limit. ``stopping`` says that whoever
+    called wants to end: nothing is waited for any more then.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Looker:
         self._check = check
         self._take = take
         self._stopping = stopping
+        self._patience_s = min(config.search.deadline_s, every_s / 2)
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
         self._stores = {job.store: Fuse(STORE_FAILURES, every_s / 2) for job in config.jobs}
         self._suspects: set[str] = set()
@@ -141,7 +143,7 @@ class Looker:
         began = self._clock()
         is_suspect = jobs[0].name in self._suspects
         try:
-            looks.update(self._check_now(jobs, copies, 0.0 if is_suspect else self._config.search.deadline_s))
+            looks.update(self._check_now(jobs, copies, 0.0 if is_suspect else self._patience_s))
             self._cluster.worked()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is one job's, and the others go on
             away = self._ask_cluster() if isinstance(error, Unreachable) else None
@@ -155,13 +157,13 @@ class Looker:
     def _one_by_one(
         self, jobs: Sequence[Job], copies: Mapping[str, _Copy], looks: dict[str, Look], error: Exception
     ) -> None:
-        """Each on its own; those that fail together cost no more time than one deadline, the rest is next in turn."""
+        """Each on its own; those that fail cost no more time than one wait together, the rest is next in turn."""
         self._turn += 1
         first = self._turn % len(jobs)
         lost_s = 0.0
         for job in (*jobs[first:], *jobs[:first]):
             began = self._clock()
-            if lost_s > self._config.search.deadline_s or self._stopping():
+            if lost_s > self._patience_s or self._stopping():
                 looks[job.name] = Look(error, 0.0, _job(job))
                 continue
             try:

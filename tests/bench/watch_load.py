@@ -5,7 +5,7 @@
 Starts a broker, a topic a job, and one store; half of the jobs run on the source, the other half on the broker itself.
 Then it scrapes once a second, and prints every half minute: resident memory, open files and threads of the watch, the
 slowest scrape, scrapes that failed, rounds, and requests a second: as the limit counts them, and as they passed through
-a go-between in front of the broker. With ``--outage MINUTE`` the broker is gone for 30 s then.
+a go-between in front of the broker. With ``--outage MINUTE …`` the broker is gone for 30 s at each.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--every", type=float, default=10)
     parser.add_argument("--limit", type=int, default=50, help="requests a second")
-    parser.add_argument("--outage", type=float, metavar="MINUTE")
+    parser.add_argument("--outage", type=float, metavar="MINUTE", nargs="*", default=[])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -188,18 +188,17 @@ def observe(
 ) -> None:
     print("minute   RSS MiB  files  threads  rounds  overruns  jobs up  slowest scrape s  failed  counted/s  passed/s")
     began = time.monotonic()
-    missed, slowest, last, reported, is_out = 0, 0.0, ("0", 0.0), 0, False
+    missed, slowest, requests_before, reported, outages = 0, 0.0, 0.0, 0, sorted(options.outage)
     seen: Counter[str] = Counter()
     for tick in range(int(options.minutes * 60)):
         time.sleep(max(0.0, began + tick - time.monotonic()))
-        if options.outage is not None and not is_out and tick >= options.outage * 60:
-            is_out = True
+        if outages and cluster.running and tick >= outages[0] * 60:
             cluster.stop()
             print(f"{tick / 60:6.1f}   the broker is gone")
-        if is_out and not cluster.running and tick >= options.outage * 60 + OUTAGE_S:
+        elif outages and not cluster.running and tick >= outages[0] * 60 + OUTAGE_S:
+            outages.pop(0)
             threading.Thread(target=cluster.restart).start()
             print(f"{tick / 60:6.1f}   the broker comes back")
-            options.outage = None
         asked = time.monotonic()
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
@@ -213,7 +212,7 @@ def observe(
             values = dict(re.findall(r"^(reconciler_\w+) (\S+)$", text, re.MULTILINE))
             up = len(re.findall(r"^reconciler_up\{.*\} 1\.0$", text, re.MULTILINE))
             requests, passed = float(values["reconciler_requests_total"]), counting.seen - seen
-            rate = [(requests - last[1]) / REPORT_S, passed.total() / REPORT_S]
+            rate = [(requests - requests_before) / REPORT_S, passed.total() / REPORT_S]
             proc = Path(f"/proc/{process.pid}")
             status = dict(re.findall(r"^(\w+):\s+(\d+)", (proc / "status").read_text(), re.MULTILINE))
             print(
@@ -223,7 +222,7 @@ def observe(
                 f"{rate[0]:10.1f} {rate[1]:9.1f}",
                 flush=True,
             )
-            reported, slowest, last, seen = tick, 0.0, ("", requests), Counter(counting.seen)
+            reported, slowest, requests_before, seen = tick, 0.0, requests, Counter(counting.seen)
     print("requests that passed, by kind:", dict(counting.seen.most_common()))
 
 
