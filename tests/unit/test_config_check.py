@@ -302,12 +302,22 @@ def test_everything_else_is_tried_where_the_destination_is_silent(
     assert len(found.said(Level.OK, "job clicks")) == 2
 
 
-def test_a_silent_source_is_a_warning(look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore) -> None:
+def test_a_silent_source_is_a_warning(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(store, "events", p0=anchored())
     text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
-    found = look(text, destination)
+    silent = MemoryLog("a", {})
+    monkeypatch.setattr(silent, "describe", nobody)
+    found = look(text, destination, silent)
     assert found.code is ExitCode.OK
-    assert found.said(Level.WARN, "source") == ["No answer."]
+    assert found.said(Level.WARN, "source") == [
+        "No answer.",
+        "only track and audit need it; everything else works without.",
+    ]
+    elsewhere = look(text, destination, MemoryLog("a", {"others": 1}))
+    assert elsewhere.code is ExitCode.OK
+    assert elsewhere.said(Level.WARN) == ["The source has no such topic."]
     fine = look(text, destination, MemoryLog("a", {"events": 1}))
     assert fine.said(Level.WARN) == []
     assert fine.said(Level.OK, "source") == ["answers; it is cluster a"]
