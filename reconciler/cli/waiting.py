@@ -72,8 +72,7 @@ def _behind(now: Waiting) -> str:
     if now.by_ms is None or now.farthest is None:
         return text
     where = f"{now.farthest.topic}-{now.farthest.partition}"
-    by = duration(now.by_ms / 1000)
-    return f"{text}, by {by}" + (f" ({where})" if now.behind == 1 else f" at most known ({where})")
+    return f"{text}, {'' if now.behind == 1 else 'the farthest '}by {duration(now.by_ms / 1000)} ({where})"
 
 
 def duration(seconds: float) -> str:

@@ -36,7 +36,7 @@ def test_in_a_log_a_wait_is_a_line_now_and_then(said: pytest.LogCaptureFixture, 
     for now in turns(3_600):
         shown(now)
     assert said.messages[0] == (
-        "waiting for the mirror: 3 of 12 partitions are behind, by 4 min 10 s at most known (a.events-3); "
+        "waiting for the mirror: 3 of 12 partitions are behind, the farthest by 4 min 10 s (a.events-3); "
         "0 s waited, 4 h left"
     )
     assert 115 <= len(said.messages) <= 125, "two a minute, and a few more at first"
