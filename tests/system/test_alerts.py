@@ -113,6 +113,10 @@ def _live_through(night: Night, prometheus: PrometheusServer) -> Seen:
     night.start_watch()
     reached("started again", {"ReconcilerJobNotChecked"}, {"ReconcilerWatchDown"})
 
+    night.reload(good.replace("requests_per_second = 1000", "requests_per_second = 4"))
+    reached("slow", {"ReconcilerRoundsTooLong"})
+
+    night.reload(good)
     night.heal()
     assert night.hook("lost") == 0
     assert night.hook("unread") == 0
@@ -149,7 +153,7 @@ def test_a_finding_is_told_of_no_other_job(seen: Seen, name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "job"), FINDINGS.items())
-@pytest.mark.parametrize("moment", ["frozen", "thawed", "killed", "started again"])
+@pytest.mark.parametrize("moment", ["frozen", "thawed", "killed", "started again", "slow"])
 def test_a_finding_does_not_resolve_while_nobody_can_say_so(seen: Seen, name: str, job: str, moment: str) -> None:
     """It is the same alert as before, not one that resolved meanwhile and began again."""
     assert seen.alert(moment, name, job)["activeAt"] == seen.alert("harmed", name, job)["activeAt"]
@@ -161,6 +165,7 @@ def test_a_finding_does_not_resolve_while_nobody_can_say_so(seen: Seen, name: st
         ("ReconcilerReloadFailed", "harmed"),
         ("ReconcilerNoJobChecked", "frozen"),
         ("ReconcilerWatchDown", "killed"),
+        ("ReconcilerRoundsTooLong", "slow"),
     ],
 )
 def test_the_watch_tells_of_itself_and_only_then(seen: Seen, name: str, moment: str) -> None:
