@@ -24,6 +24,7 @@ from reconciler.operations.client_properties import (
 )
 from reconciler.operations.config import load_config
 from reconciler.operations.config_secrets import filled
+from reconciler.operations.config_tried import counted
 from reconciler.operations.config_words import is_tracked
 from reconciler.operations.init_identity import propose
 from reconciler.operations.init_mirror import DEFAULT, IDENTITY, Mirror, is_source, mirrors, named
@@ -141,7 +142,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     try:
         topics = surveyor.topics()
         cluster_id = reader.describe(()).cluster_id
-        log.info("cluster %s at %s: %d topics", cluster_id, client.servers, len(topics))
+        log.info("cluster %s at %s: %s", cluster_id, client.servers, counted(len(topics), "topic"))
         mirror = _mirror(options, asker, list(topics))
         address, stored = _store(options, asker, client, mirror, surveyor)
         spelled_store, store_needs = spelled_address(address, STORE_VARIABLE)
@@ -201,7 +202,8 @@ def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) ->
             log.info("sources that are mirrored here: %s", ", ".join(str(each.alias) for each in found))
             alias = asker.text("Which one is it about", best.alias, lambda name: _none_of(name, found))
             best = next(each for each in found if each.alias == alias)
-        log.info('mirrored here: source "%s", %d topics, by %s', best.alias, len(best.topics), ", ".join(best.seen))
+        there = counted(len(best.topics), "topic")
+        log.info('mirrored here: source "%s", %s, by %s', best.alias, there, ", ".join(best.seen))
         return best
     if options.alias is not None:
         return _filled_mirror(named(options.alias, DEFAULT, separator, topics))
@@ -242,7 +244,7 @@ def _store(
     if options.topic:
         mirror = replace(mirror, topics=_only(mirror, options.topic))
     found = jobs_in(lambda: open_store(used, kafka_client=client.used), mirror, options.group, surveyor.groups)
-    log.info("%s: %d groups with offsets of mirrored topics", found.address, len(found.jobs))
+    log.info("%s: %s with offsets of mirrored topics", found.address, counted(len(found.jobs), "group"))
     return address, found
 
 
@@ -303,11 +305,10 @@ def _fits(text: str) -> str | None:
 def _in_words(job: FoundJob, stored: FoundStore) -> str:
     if not job.rows:
         return f"No offset of this group was found in {stored.address} yet."
-    rest = f"{job.without_anchor:,} of them without an anchor" if job.without_anchor else "all with an anchor"
-    ids = ""
-    if job.has_anchors():
-        ids = " that holds an id" if job.ids else " that holds no id, but a fingerprint or a time"
-    return f"{job.rows:,} stored offsets were found, {rest}{ids if not job.without_anchor else ''}."
+    kept = job.rows - job.without_anchor
+    how_many = "none" if not kept else "all" if not job.without_anchor else f"{kept:,}"
+    ids = "" if not kept else " that holds an id" if job.ids else " that holds no id, but a fingerprint or a time"
+    return f"Found there: {counted(job.rows, 'stored offset')}, {how_many} with an anchor{ids}."
 
 
 # ---------------------------------------------------------------- the file
@@ -340,7 +341,7 @@ def _say(options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Mappi
     if str(options.output) == "-":
         return
     names = ", ".join(job.name for job in jobs)
-    print(f"{options.output} written, with {len(jobs):,} job{'' if len(jobs) == 1 else 's'}: {names}.")
+    print(f"{options.output} written, with {counted(len(jobs), 'job')}: {names}.")
     if needed:
         print(f"It holds no secrets. Set in the environment first: {', '.join(needed)}.")
     print(f"Next: reconciler config check -c {options.output}")

@@ -41,9 +41,6 @@ class FoundJob:
             frozenset(anchor.id for anchor in anchors if anchor is not None and anchor.id is not None),
         )
 
-    def has_anchors(self) -> bool:
-        return self.rows > self.without_anchor
-
 
 @dataclass(frozen=True, slots=True)
 class FoundStore:

@@ -98,7 +98,7 @@ def test_the_mirror_the_job_and_what_tells_its_records_apart_are_found(world: Wo
     assert "# header message-id: present on 120 of 120 records looked at, all different" in text
     assert "# an id that the job recorded is among them" in text
     assert "# header kind: present on 120 of 120 records looked at, 1 different" in text
-    assert "# 2 stored offsets were found, all with an anchor that holds an id." in text
+    assert "# Found there: 2 stored offsets, all with an anchor that holds an id." in text
 
 
 def test_what_is_written_passes_config_check_and_finds_the_offsets(world: World, written: Path) -> None:
@@ -137,7 +137,7 @@ def test_groups_that_were_mirrored_become_jobs(world: World) -> None:
     assert shown.code == 0, shown.said
     (job,) = tomllib.loads(shown.out)["jobs"]
     assert (job["group"], job["topics"], job["store"]) == (group, [world.topic], "kafka-group:")
-    assert "1 stored offsets were found, 1 of them without an anchor." in shown.out
+    assert "# Found there: 1 stored offset, none with an anchor." in shown.out
     assert f"# Offsets without an anchor were found for {group}." in shown.out
 
 
