@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
@@ -176,3 +177,18 @@ def test_strange_names_are_escaped(scraped: Scraped) -> None:
     name = 'cl"icks\\\n{}'
     scraped.figures.watch_jobs([name])
     assert scraped.value("up", job=name) == 0
+
+
+def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> None:
+    from reconciler.operations.hook_figures import HookRun
+
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(reconciler_\w+)` \| \w+ \|([^|]*)\|", text, re.MULTILINE))
+    documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows.items()}
+    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.1)})
+    exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {"job"} for name in HookRun("clicks").values(0)}
+    for family in scraped.figures.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        exposed[name] = {label for sample in family.samples for label in sample.labels if label != "le"}
+    assert documented == exposed
