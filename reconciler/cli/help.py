@@ -60,6 +60,15 @@ def describe(parser: argparse.ArgumentParser, told: Help) -> None:
     """Put a command's help into its parser."""
     parser.description = _paragraphs(told.description)
     parser.epilog = "\n\n".join(_sections(told))
+    for inner in actions(parser):
+        inner.formatter_class = Formatter
+        inner.epilog = inner.epilog or f"Examples and exit codes: {parser.prog} --help"
+
+
+def actions(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """The parsers of a command's own actions, like ``export`` of ``anchors``."""
+    found = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+    return [inner for each in found for inner in each.choices.values()]
 
 
 def _sections(told: Help) -> Iterable[str]:

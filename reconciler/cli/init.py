@@ -23,7 +23,7 @@ from reconciler.operations.client_properties import (
     spelled_address,
 )
 from reconciler.operations.config import load_config
-from reconciler.operations.config_secrets import filled
+from reconciler.operations.config_secrets import filled, remember
 from reconciler.operations.config_tried import counted
 from reconciler.operations.config_words import is_tracked
 from reconciler.operations.init_identity import propose
@@ -183,7 +183,9 @@ def _client(options: argparse.Namespace, asker: Asker) -> _Client:
         "The destination's bootstrap servers", None if options.yes else "localhost:9092"
     )
     safe, needed = spelled(given)
-    return _Client(filled(given, os.environ, {}), safe, needed)
+    used = filled(given, os.environ, {})
+    remember({"destination": {"client": safe}}, {"destination": {"client": used}})
+    return _Client(used, safe, needed)
 
 
 def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) -> Mirror:
@@ -241,6 +243,7 @@ def _store(
     """The store's address as it was given, and what it holds."""
     address = options.store or asker.text("Where do the jobs keep their offsets (a store's address)", KAFKA_GROUP)
     used = str(filled(address, os.environ, {}))
+    remember({"anchors": {"store": spelled_address(address, STORE_VARIABLE)[0]}}, {"anchors": {"store": used}})
     if options.topic:
         mirror = replace(mirror, topics=_only(mirror, options.topic))
     found = jobs_in(lambda: open_store(used, kafka_client=client.used), mirror, options.group, surveyor.groups)

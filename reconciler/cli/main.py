@@ -135,7 +135,8 @@ def _parsers(wanted: Collection[str]) -> tuple[Parser, Parser | None]:
             module.add_arguments(subparser)
             help.describe(subparser, getattr(module, "HELP", None) or _least(summary, module.EXAMPLE))
             subparser.set_defaults(run=module.run)
-        _add_common(subparser, default=False)
+        for each in (subparser, *help.actions(subparser)):
+            _add_common(each, default=False)
     return parser, loaded
 
 

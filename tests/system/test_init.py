@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import tomllib
 from collections.abc import Iterator
@@ -142,7 +143,7 @@ def test_groups_that_were_mirrored_become_jobs(world: World) -> None:
 
 
 def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """sasl.password is not used on this cluster, and taken by the client all the same."""
     path = world.folder / "client.properties"
@@ -155,6 +156,8 @@ def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
     ended = world.run("init", "--client-config", path, "--store", world.address, "--yes", "--output", output)
     assert ended.code == 0, ended.said
     assert SECRET not in output.read_text() + ended.said
+    logging.getLogger("reconciler").warning("a client library says %s", SECRET)
+    assert SECRET not in capsys.readouterr().err
     assert tomllib.loads(output.read_text())["destination"]["client"] == {
         "security.protocol": "PLAINTEXT",
         "sasl.username": "me",

@@ -67,6 +67,15 @@ def test_help_fits_the_terminal_and_is_never_too_wide_to_read(
     assert max(map(len, text.splitlines())) <= min(columns, help.WIDEST)
 
 
+@pytest.mark.parametrize("line", ["anchors export", "config check", "checkpoint show", "checkpoint clone"])
+def test_an_action_of_a_command_helps_too_and_takes_the_common_options(run: Run, line: str) -> None:
+    code, out, _ = run(*line.split(), "--help")
+    assert code == 0
+    assert f"Examples and exit codes: reconciler {line.split()[0]} --help" in out
+    assert "--log-format {text,json}" in out
+    assert "--debug" in out
+
+
 def test_exit_codes_have_their_words_in_one_place() -> None:
     shown = help.exit_codes({ExitCode.OK: "", ExitCode.USAGE: "the file is there"})
     assert ExitCode.OK.meaning in shown
