@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from reconciler.cli.logs import harmless
+from reconciler.cli.table import width
 from reconciler.operations.waiting import Waiting
 
 FIRST_PAUSE_S = 5.0
@@ -35,7 +37,7 @@ class Shown:
         if (now.trouble is not None) != self._away:
             self._turn_of(now)
         if self._terminal:
-            print(f"\r\033[K{_line(now)}", end="", file=sys.stderr, flush=True)
+            print(f"\r\033[K{_cut(harmless(_line(now)))}", end="", file=sys.stderr, flush=True)
         elif now.waited_s >= self._next_s:
             log.info("%s", _line(now))
             self._next_s = now.waited_s + self._pause_s
@@ -57,22 +59,33 @@ class Shown:
     def _end(self, now: Waiting) -> None:
         self.clear()
         if now.behind:
-            log.warning("the time is over: %s", _behind(now))
+            log.warning("the time is over: %s%s", _behind(now), _lag(now))
         else:
             log.info("the mirror has delivered what was missing, after %s", duration(now.waited_s))
 
 
 def _line(now: Waiting) -> str:
-    text = f"waiting for the mirror: {_behind(now)}; {duration(now.waited_s)} waited, {duration(now.left_s)} left"
-    return f"{text}; not reachable now" if now.trouble else text
+    away = "; not reachable now" if now.trouble else ""
+    times = f"{duration(now.waited_s)} waited, {duration(now.left_s)} left"
+    return f"waiting for the mirror: {_behind(now)}{away}; {times}{_lag(now)}"
+
+
+def _cut(text: str) -> str:
+    """As much as one line of the terminal holds: a line that wraps could not be rewritten."""
+    most = width() - 1
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _behind(now: Waiting) -> str:
-    text = f"{now.behind:,} of {now.partitions:,} partitions {'is' if now.behind == 1 else 'are'} behind"
+    return f"{now.behind:,} of {now.partitions:,} partitions {'is' if now.behind == 1 else 'are'} behind"
+
+
+def _lag(now: Waiting) -> str:
+    """How far, and where: at the end, which a narrow terminal cuts off."""
     if now.by_ms is None or now.farthest is None:
-        return text
-    where = f"{now.farthest.topic}-{now.farthest.partition}"
-    return f"{text}, {'' if now.behind == 1 else 'the farthest '}by {duration(now.by_ms / 1000)} ({where})"
+        return ""
+    what = "lag" if now.behind == 1 else "longest lag"
+    return f"; {what} {duration(now.by_ms / 1000)} ({now.farthest.topic}-{now.farthest.partition})"
 
 
 def duration(seconds: float) -> str:

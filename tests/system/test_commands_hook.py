@@ -136,7 +136,8 @@ def test_the_hook_waits_for_a_mirror_that_is_behind(world: World, plans: Path) -
     ended = world.run("hook", "-c", config, "--plans", plans, "--wait", "60")
     late.join()
     assert ended.code == 0, ended.said
-    assert "waiting for the mirror: 1 of 1 partitions is behind, by 2 s (" in ended.err
+    assert "waiting for the mirror: 1 of 1 partitions is behind; " in ended.err
+    assert "left; lag 2 s (" in ended.err
     assert "the mirror has delivered what was missing" in ended.err
     assert world.offsets() == {0: world.offset_of(9) + 1}
 

@@ -125,6 +125,17 @@ def test_spark_reads_from_the_right_offset_on(deployed: Deployed) -> None:
     job.write_text(JOB)
     jars = ",".join(map(str, artifacts.spark_kafka_connector(print)))
     path = {"PATH": f"{deployed.bin}:{sysconfig.get_path('scripts')}:{os.environ['PATH']}"}
-    ended = start(deployed, "--master", "local[1]", "--jars", jars, str(job), str(result), **path)
+    ended = start(
+        deployed,
+        "--master",
+        "local[1]",
+        "--conf",
+        "spark.ui.enabled=false",
+        "--jars",
+        jars,
+        str(job),
+        str(result),
+        **path,
+    )
     assert ended.returncode == 0, ended.stderr
     assert result.read_text().splitlines() == ["value 4 of 0", "value 5 of 0", "value 7 of 0"], "6 is a tombstone"

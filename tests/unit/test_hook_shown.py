@@ -36,8 +36,8 @@ def test_in_a_log_a_wait_is_a_line_now_and_then(said: pytest.LogCaptureFixture, 
     for now in turns(3_600):
         shown(now)
     assert said.messages[0] == (
-        "waiting for the mirror: 3 of 12 partitions are behind, the farthest by 4 min 10 s (a.events-3); "
-        "0 s waited, 4 h left"
+        "waiting for the mirror: 3 of 12 partitions are behind; 0 s waited, 4 h left; "
+        "longest lag 4 min 10 s (a.events-3)"
     )
     assert 115 <= len(said.messages) <= 125, "two a minute, and a few more at first"
     assert [message.partition("; ")[2].partition(",")[0] for message in said.messages[1:4]] == [
@@ -63,6 +63,18 @@ def test_on_a_terminal_a_wait_is_one_line_that_is_rewritten(
     assert said.messages == ["the mirror has delivered what was missing, after 20 s"]
 
 
+def test_the_line_is_never_longer_than_the_terminal_is_wide(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = Shown(terminal=True)
+    shown(replace(START, farthest=TopicPartition("a.\x1b[2J" + 90 * "long", 3)))
+    line = capsys.readouterr().err.removeprefix("\r\033[K")
+    assert len(line) == 79
+    assert "4 h left" in line
+    assert "\x1b" not in line
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_outage_is_said_once_and_so_is_its_end(said: pytest.LogCaptureFixture, terminal: bool) -> None:
     shown = Shown(terminal=terminal)
@@ -79,7 +91,7 @@ def test_an_outage_is_said_once_and_so_is_its_end(said: pytest.LogCaptureFixture
 
 def test_a_wait_in_vain_says_so(said: pytest.LogCaptureFixture) -> None:
     Shown(terminal=False)(replace(START, behind=1, waited_s=14_400.0, left_s=0.0))
-    assert said.messages == ["the time is over: 1 of 12 partitions is behind, by 4 min 10 s (a.events-3)"]
+    assert said.messages == ["the time is over: 1 of 12 partitions is behind; lag 4 min 10 s (a.events-3)"]
 
 
 @pytest.mark.parametrize(
