@@ -165,11 +165,15 @@ def test_a_finding_does_not_resolve_while_nobody_can_say_so(seen: Seen, name: st
         ("ReconcilerReloadFailed", "harmed"),
         ("ReconcilerNoJobChecked", "frozen"),
         ("ReconcilerWatchDown", "killed"),
-        ("ReconcilerRoundsTooLong", "slow"),
     ],
 )
 def test_the_watch_tells_of_itself_and_only_then(seen: Seen, name: str, moment: str) -> None:
     assert {each for each in seen.firing if name in seen.names(each)} == {moment}
+
+
+def test_the_watch_tells_when_it_cannot_keep_its_interval(seen: Seen) -> None:
+    """Here perhaps at other moments, too: the machine may be busy."""
+    assert "ReconcilerRoundsTooLong" in seen.names("slow")
 
 
 def test_everything_resolves_when_all_is_well_again(seen: Seen) -> None:
