@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
+_HOSTS = re.compile(r"(?:(?:[^:,\[\]]+|\[[^\]]*\])(?::\d+)?(?:,|$))*")
 _SECRET = re.compile(r"pass|pwd|secret|token|credential|key$", re.IGNORECASE)
 
 
@@ -37,18 +38,23 @@ def split(address: str) -> Parts:
 
 
 def without_secrets(address: str) -> str:
-    """``address`` without user and password, and without query values that look like secrets."""
-    scheme = scheme_of(address) or ""
-    rest = address[len(scheme) + 1 :]
-    if not rest.startswith("//"):
-        return address
-    parts = split(address)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    if any(_SECRET.search(name) for name, _ in query):
-        kept = urlencode([(name, value) for name, value in query if not _SECRET.search(name)])
-    else:
-        kept = parts.query
-    if not parts.user and kept == parts.query:
-        return address
-    end = (f"?{kept}" if kept else "") + (f"#{parts.fragment}" if parts.fragment else "")
-    return f"{scheme}://{parts.hosts}{parts.path}{end}"
+    """``address`` without user and password, and without query values that look like secrets.
+
+    Of text that is no address nothing is shown: it may be a password in the wrong place.
+    """
+    if scheme_of(address) is None:
+        return "(no address)"
+    base, mark, rest = address.partition("?")
+    begin, slashes, place = base.partition("://")
+    if slashes:
+        authority, slash, path = place.partition("/")
+        hosts = authority.rpartition("@")[2]
+        if hosts == authority and "@" in path + rest and not _HOSTS.fullmatch(authority):
+            return f"{begin}://…"  # a password with a slash or a question mark in it that nobody encoded
+        base = f"{begin}://{hosts}{slash}{path}"
+    query, hash_mark, fragment = rest.partition("#")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    if any(_SECRET.search(name) for name, _ in pairs):
+        query = urlencode([(name, value) for name, value in pairs if not _SECRET.search(name)])
+        mark = "?" if query else ""
+    return f"{base}{mark}{query}{hash_mark}{fragment}"

@@ -90,6 +90,13 @@ def test_opening_loads_only_what_the_address_asks_for():
         ("zookeeper://u:p@w@h1:1,h2:2/chroot", "zookeeper://h1:1,h2:2/chroot"),
         ("zookeeper://u:pw@h1,[::1]:2/chroot?layout=single", "zookeeper://h1,[::1]:2/chroot?layout=single"),
         ("postgresql://[u:pw@h", "postgresql://h"),
+        ("postgresql://u:p/pw@h/db", "postgresql://…"),
+        ("postgresql://u:p?pw@h/db", "postgresql://…"),
+        ("postgresql://u:p#pw@h/db", "postgresql://h/db"),
+        ("zookeeper://h1:1,[::1]:2/a@b", "zookeeper://h1:1,[::1]:2/a@b"),
+        ("files:webhdfs://u:pw@h:9870/a?walk=9", "files:webhdfs://h:9870/a?walk=9"),
+        ("kafka-topic:offsets?token=pw&mirrored=a.offsets", "kafka-topic:offsets?mirrored=a.offsets"),
+        ("pw", "(no address)"),
     ],
 )
 def test_addresses_are_shown_without_secrets(address, shown):
