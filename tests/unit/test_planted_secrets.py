@@ -16,15 +16,15 @@ from reconciler.operations.redaction import KNOWN
 
 SECRET = "pl@nted/s+cret&more"
 ADDRESSES = {
-    "postgresql": "postgresql://me:{}@127.0.0.1:1/db?timeout=1",
-    "postgresql, as a parameter": "postgresql://127.0.0.1:1/db?user=me&password={}&timeout=1",
-    "postgresql, sslpassword": "postgresql://127.0.0.1:1/db?sslpassword={}&timeout=1",
+    "postgresql": "postgresql://me:{}@127.0.0.1:1/db?timeout=0.2",
+    "postgresql, as a parameter": "postgresql://127.0.0.1:1/db?user=me&password={}&timeout=0.2",
+    "postgresql, sslpassword": "postgresql://127.0.0.1:1/db?sslpassword={}&timeout=0.2",
     "postgresql, no port": "postgresql://me:{}@127.0.0.1:port/db",
     "postgresql, nonsense": "postgresql://me:{}@127.0.0.1:1/db?nonsense=1",
     "postgresql, half a table": "postgresql://me:{}@127.0.0.1:1/db?table=x",
     "postgresql, no bracket": "postgresql://me:{}@[::1/db",
     "postgres, short": "postgres://me:{}@",
-    "zookeeper": "zookeeper://me:{}@127.0.0.1:1/kafka?layout=consumers&timeout=0.5",
+    "zookeeper": "zookeeper://me:{}@127.0.0.1:1/kafka?layout=consumers&timeout=0.2",
     "zookeeper, no layout": "zookeeper://me:{}@127.0.0.1:1/kafka",
     "zookeeper, no host": "zookeeper://me:{}@/kafka?layout=single",
     "zookeeper, no port": "zookeeper://me:{}@h:port/kafka?layout=single",
@@ -46,7 +46,7 @@ alias = "a"
 [destination]
 bootstrap_servers = "127.0.0.1:1"
 [search]
-deadline = "1s"
+deadline = "100ms"
 [anchors]
 store = "ANCHORS"
 [[jobs]]
