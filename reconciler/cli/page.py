@@ -174,7 +174,10 @@ def _tools(jobs: Sequence[JobPlan], rows: Sequence[Shown]) -> str:
         for verdict in sorted(counts, reverse=True)
     )
     chosen = "".join(f'<option value="{number}">{text(job.name, 80)}</option>' for number, job in enumerate(jobs))
-    job = f'<label>Job <select id="job"><option value="">all</option>{chosen}</select></label>' if len(jobs) > 1 else ""
+    job = ""
+    if len(jobs) > 1:
+        job = f'<select id="job"><option value="">all</option>{chosen}</select>'
+        job = f'<span class="pick"><label for="job">Job</label>{job}</span>'
     stopped = sum(each.stopped is not None for each in rows)
     changed = sum(each.changes for each in rows)
     return (
