@@ -37,7 +37,7 @@ mount --bind "$root/proc/sys" "$root/proc/sys"
 mount -o remount,bind,ro "$root/proc/sys"
 mount -t sysfs -o ro sysfs "$root/sys"
 mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
-for place in run tmp dev; do mount -t tmpfs tmpfs "$root/$place"; done
+for place in run tmp dev var/log; do mount -t tmpfs tmpfs "$root/$place"; done
 mkdir -p "$root/run/old"
 for node in "null 1 3" "zero 1 5" "full 1 7" "random 1 8" "urandom 1 9" "tty 5 0"; do
     set -- $node

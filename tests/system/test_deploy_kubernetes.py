@@ -125,7 +125,7 @@ class Gateway:
 @pytest.fixture
 def gateway() -> Iterator[Gateway]:
     gateway = Gateway()
-    thread = threading.Thread(target=gateway.server.serve_forever)
+    thread = threading.Thread(target=gateway.server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     yield gateway
     gateway.server.shutdown()

@@ -233,3 +233,13 @@ def test_systemd_stops_a_hook_that_waits(unit: Unit) -> None:
     state = unit.awaited(ended)
     assert "Stopped: nothing was written, and the command was not started." in unit.systemd.log(unit.name)
     assert (state["Result"], unit.starts) == ("success", [])
+
+
+def test_systemd_counts_a_start_that_was_stopped_at_once_as_no_failure(unit: Unit) -> None:
+    """Before the hook can say anything."""
+    unit.job.world.deliver(2)
+    unit.job.may_start()
+    unit.start()
+    unit.awaited(lambda now: now["ActiveState"] in ("activating", "active"))
+    unit.systemd.run("systemctl", "stop", unit.name, check=True)
+    assert (unit.awaited(ended)["Result"], unit.starts) == ("success", [])
