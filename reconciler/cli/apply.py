@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reconciler.cli import context, trail
 from reconciler.cli.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
-from reconciler.cli.table import Cell, render, wants_colour, width
+from reconciler.cli.table import Cell, render, told, wants_colour, width
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.plan import Plan
 from reconciler.operations import signing
@@ -104,7 +104,8 @@ def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Nam
         print(f"Dry run: {count:,} offsets would be written, nothing was.")
     elif count:
         print(
-            f"{count:,} offsets written and read back. To undo: reconciler rollback {options.plan} -c {options.config}"
+            f"{count:,} offsets written and read back.\n"
+            f"To undo: reconciler rollback {options.plan} -c {options.config}"  # one line, to be copied
         )
     elif already:
         print(f"This plan was applied before: all {already:,} offsets are in place.")
@@ -117,7 +118,8 @@ def changes_text(changes: Sequence[JobChanges]) -> str:
     lines = []
     for change in changes:
         for row, why in change.refused:
-            lines.append(f"{change.job.name}: {row.topic}-{row.partition} ({row.verdict.value}) must not start: {why}.")
+            name = f"{row.topic}-{row.partition}"
+            lines.append(told(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
         rows = [
             (
                 Cell(f"{item.key.topic}-{item.key.partition}"),

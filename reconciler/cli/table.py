@@ -22,7 +22,7 @@ UNLIMITED = 1_000_000
 """Columns where nobody looks at a terminal."""
 UNKNOWN = 80
 """Columns of a terminal that does not say its size."""
-LEAST_NAME, LEAST_TEXT = 16, 18
+LEAST_NAME, LEAST_TEXT = 24, 18
 """What the first and the last column are cut down to before columns go below the row."""
 
 
@@ -73,7 +73,7 @@ def render(
     for row in rows:
         lines.append(_line(row[: len(widths)], widths, right, colour=colour))
         if len(widths) < len(heads):
-            lines.append(_below(heads, row, len(widths), columns, colour=colour))
+            lines += _below(heads, row, len(widths), right, columns, colour=colour)
     if rows and any(size < wanted for size, wanted in zip(widths, natural, strict=False)):
         lines.append(f"(cut; COLUMNS={_total(natural)} shows all)")
     return "\n".join(lines)
@@ -115,15 +115,19 @@ def _line(row: Sequence[Cell], widths: Sequence[int], right: frozenset[int], *, 
     return (" " * _GAP).join(parts)
 
 
-def _below(heads: Sequence[str], row: Sequence[Cell], start: int, columns: int, *, colour: bool) -> str:
-    """The columns that did not fit, under their row: a text alone, or each with its name."""
-    if len(heads) - start == 1:
-        text = row[start].text
+def _below(
+    heads: Sequence[str], row: Sequence[Cell], start: int, right: frozenset[int], columns: int, *, colour: bool
+) -> list[str]:
+    """The columns that did not fit, under their row: a text alone, else what there is, each with its name."""
+    left_over = list(zip(heads, row, strict=True))[start:]
+    if len(left_over) == 1 and start not in right:
+        text = left_over[0][1].text
     else:
-        text = " · ".join(f"{head.lower()} {cell.text}" for head, cell in zip(heads[start:], row[start:], strict=True))
-    tone = next((cell.tone for cell in row[start:] if cell.tone == "bad"), row[-1].tone)
-    lines = fold("  " + text, columns, indent="  ").split("\n")
-    return "\n".join(_toned(line, tone, colour=colour) for line in lines)
+        text = " · ".join(f"{head.lower()} {cell.text}" for head, cell in left_over if cell.text not in ("", "-"))
+    if not text:
+        return []
+    tone = next((cell.tone for _, cell in left_over if cell.tone == "bad"), row[-1].tone)
+    return [_toned(line, tone, colour=colour) for line in fold("  " + text, columns, indent="  ").split("\n")]
 
 
 def _toned(text: str, tone: str | None, *, colour: bool) -> str:
