@@ -225,11 +225,15 @@ def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
 
 def _apply(config: Config, checked: Checked, files: _Files, outside: Outside, attempt: Attempt) -> None:
     changes = prepare(checked.plan, config, outside)
+    count = sum(len(change.intended) for change in changes)
+    if not count:
+        log.info("every offset is right: another process has corrected them meanwhile")
+        return
     attempt.intends(of_changes(changes))
     write(changes, checked.plan, files.plan, outside)
     log.info(
         "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s",
-        len(checked.to_write),
+        count,
         replay_total(checked.plan),
         files.plan,
     )
@@ -239,7 +243,10 @@ def _show(plan: Plan, policy: StartPolicy, options: argparse.Namespace) -> None:
     """The table goes to stderr: stdout belongs to the command, or to the two names it would be given."""
     if options.log_format == "json":
         return  # whoever reads lines of JSON finds all of it in the plan
-    print(plan_text(plan, policy, columns=width(), colour=wants_colour(sys.stderr), most=MOST_ROWS), file=sys.stderr)
+    print(
+        plan_text(plan, policy, columns=width(sys.stderr), colour=wants_colour(sys.stderr), most=MOST_ROWS),
+        file=sys.stderr,
+    )
 
 
 def _become(options: argparse.Namespace, program: str | None, names: Mapping[str, str]) -> ExitCode:
