@@ -13,7 +13,7 @@ from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.plan import Plan
 from reconciler.operations import signing
 from reconciler.operations.apply import JobChanges, prepare, write
-from reconciler.operations.audit_trail import Attempt, of_changes
+from reconciler.operations.audit_trail import Attempt
 from reconciler.operations.config import Config
 from reconciler.operations.config_trust import TrustSettings
 from reconciler.operations.plan_checks import check_stores
@@ -92,7 +92,7 @@ def _apply(
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
             context.confirm(f"Write {count:,} offsets?", yes=options.yes)
-            attempt.intends(of_changes(changes))
+            attempt.intends_changes(changes)
             write(changes, plan, options.plan, outside)
             attempt.wrote()
     return changes, count

@@ -13,7 +13,6 @@ from reconciler.cli.apply import trusted_plan
 from reconciler.cli.help import Help
 from reconciler.cli.table import Cell, render, told, wants_colour, width
 from reconciler.core.errors import ExitCode
-from reconciler.operations.audit_trail import of_plan
 from reconciler.operations.check import stamp
 from reconciler.operations.config import Config
 from reconciler.spark.checkpoint_clone import MANIFEST, Clone, clone
@@ -85,7 +84,7 @@ def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
     with trail.attempt(config.trust, "clone", options) as attempt:
         plan = trusted_plan(config, options.plan, attempt)
         name = plan.job(options.job).name
-        attempt.intends(of_plan(plan, config.chosen(name)[0]))
+        attempt.intends_copy(plan, config.chosen(name)[0])
         made = clone(options.path, options.new_path, plan, job=name, config=config)
         attempt.wrote()
     return made

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.cli import context, hook_checkpoint, hook_environment, hook_trust
 from reconciler.cli.check import stops
@@ -20,13 +21,15 @@ from reconciler.cli.table import wants_colour, width
 from reconciler.cli.waiting import Shown, stoppable
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.plan import Plan, StartPolicy
-from reconciler.operations import hook_figures, sidecar, signing
+from reconciler.operations import hook_figures, sidecar
 from reconciler.operations.apply import prepare, write
-from reconciler.operations.audit_trail import Attempt, of_changes, of_plan
 from reconciler.operations.check import ByHand, Checked, Outside
 from reconciler.operations.config import Config, Job
 from reconciler.operations.waiting import check_or_wait
 from reconciler.spark.handoff import starting_offsets_json
+
+if TYPE_CHECKING:
+    from reconciler.operations.audit_trail import Attempt
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 HELP = Help(
@@ -146,7 +149,7 @@ def _made_ready(
                 if checkpoint is None:
                     _apply(config, checked, files, outside, attempt)
                 else:
-                    attempt.intends(of_plan(checked.plan, job))
+                    attempt.intends_copy(checked.plan, job)
                     checkpoint = checkpoint.corrected(config, job, checked, outside)
                 attempt.wrote()
     if checkpoint is None:
@@ -218,7 +221,7 @@ def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
     for old in plans[:-KEPT_PLANS]:
         if not sidecar.path_for(old).exists():
             old.unlink(missing_ok=True)
-            signing.path_for(old).unlink(missing_ok=True)
+            old.with_name(f"{old.name}.sig").unlink(missing_ok=True)
             old.with_name(old.name.replace(".plan.json", ".starting-offsets.json")).unlink(missing_ok=True)
     return files
 
@@ -229,7 +232,7 @@ def _apply(config: Config, checked: Checked, files: _Files, outside: Outside, at
     if not count:
         log.info("every offset is right: another process has corrected them meanwhile")
         return
-    attempt.intends(of_changes(changes))
+    attempt.intends_changes(changes)
     write(changes, checked.plan, files.plan, outside)
     log.info(
         "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s",

@@ -3,6 +3,8 @@
 Where plans must be signed it signs its own, with ``[trust] signing_key``: the signature then says that this machine
 was trusted to decide, and not that a person has looked. Without such a key, or where two must sign, it starts jobs
 whose offsets are right, and leaves the plan of all others to a person.
+
+What is imported here is imported where it is needed: most starts have nothing to correct, and must be fast.
 """
 
 from __future__ import annotations
@@ -13,15 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.cli import trail
 from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.core.plan import Plan
-from reconciler.operations import signing
-from reconciler.operations.audit_log import Log
-from reconciler.operations.audit_trail import Attempt
-from reconciler.operations.config_trust import TrustSettings
 
 if TYPE_CHECKING:
+    from reconciler.core.plan import Plan
+    from reconciler.operations.audit_trail import Attempt
+    from reconciler.operations.config_trust import TrustSettings
     from reconciler.operations.ed25519 import PrivateKey
 
 
@@ -31,9 +30,13 @@ def ready(trust: TrustSettings) -> PrivateKey | None:
     Before every start, so that it is found out on an ordinary day; it costs nothing where neither is configured.
     """
     if trust.audit_log is not None:
+        from reconciler.operations.audit_log import Log
+
         Log(Path(trust.audit_log)).check()
     if trust.signing_key is None:
         return None
+    from reconciler.operations import signing
+
     key = signing.private_key(Path(trust.signing_key), trust.signing_passphrase)
     if trust.trusted_keys and key.public.id not in signing.trusted(trust):
         raise ConfigError(
@@ -48,6 +51,9 @@ def applying(
     trust: TrustSettings, plan: Plan, path: Path, key: PrivateKey | None, options: argparse.Namespace
 ) -> Iterator[Attempt]:
     """An attempt to apply the hook's own plan, signed before. Raises NeedsPerson where a person must sign it."""
+    from reconciler.cli import trail
+    from reconciler.operations import signing
+
     with trail.attempt(trust, "hook", options) as attempt:
         content = plan.to_text().encode()  # and not what lies in the file by now
         signers: tuple[signing.Signer, ...] = ()

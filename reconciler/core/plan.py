@@ -19,14 +19,20 @@ from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, Verdict
 
 FORMAT = "reconciler.plan/1"
 
-_PLAN = ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256")
-_JOB = ("name", "group", "store", "verdict", "partitions")
-_ROW = (
-    *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
-    *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
+_PLAN = frozenset(
+    ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256"),
 )
-_ANCHOR = ("offset", "timestamp_ms", "fingerprint", "id_hash")
-_EVIDENCE = ("matched_by", "record_offset", "probes", "rounds")
+_SOURCE, _DESTINATION = frozenset(("alias", "cluster_id")), frozenset(("bootstrap_servers", "cluster_id"))
+_JOB = frozenset(("name", "group", "store", "verdict", "partitions"))
+_ROW = frozenset(
+    (
+        *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
+        *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
+    )
+)
+_ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
+_REPLAY = frozenset(("at_most", "exact"))
+_EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
 _VERDICTS = {verdict.value: verdict for verdict in Verdict}
 POSITIONS = ("next", "start", "end")
 MATCHED_BY = ("id", "fingerprint", "timestamp")
@@ -147,7 +153,7 @@ class PartitionPlan:
     def from_json(cls, value: object, where: str) -> PartitionPlan:
         """Raises ``PlanError``, or ``ValueError`` for a finding that no search can make."""
         fields = Fields(value, where, _ROW)
-        replay = Fields(fields.value("replay"), fields.place("replay"), ("at_most", "exact"))
+        replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
         evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
         matched_by = None if evidence.value("matched_by") is None else evidence.choice("matched_by", MATCHED_BY)
         anchor = fields.value("anchor")
@@ -331,8 +337,8 @@ def _shown(value: object) -> str:
 
 def _plan(content: Mapping[str, Any]) -> Plan:
     fields = Fields(content, "", _PLAN)
-    source = Fields(fields.value("source"), "source", ("alias", "cluster_id"))
-    destination = Fields(fields.value("destination"), "destination", ("bootstrap_servers", "cluster_id"))
+    source = Fields(fields.value("source"), "source", _SOURCE)
+    destination = Fields(fields.value("destination"), "destination", _DESTINATION)
     plan = Plan(
         tool_version=fields.text("tool_version"),
         created_at=fields.time("created_at"),

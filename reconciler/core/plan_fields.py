@@ -59,12 +59,12 @@ class Fields:
 
     __slots__ = ("_values", "_where")
 
-    def __init__(self, value: object, where: str, names: Collection[str]) -> None:
+    def __init__(self, value: object, where: str, names: frozenset[str]) -> None:
         self._where = where
         if not isinstance(value, dict):
             raise PlanError(f"{where or 'it'} is not an object")
-        if value.keys() != set(names):
-            lacking = [name for name in names if name not in value]
+        if value.keys() != names:
+            lacking = sorted(names - value.keys())
             word = f"lacks the field {lacking[0]}" if lacking else "has a field that the format does not know"
             raise PlanError(f"{where or 'it'} {word}")
         self._values = value

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from reconciler.core.errors import ExitCode, NeedsPerson, OutcomeUnknown, ReconcilerError
 from reconciler.core.plan import Plan
-from reconciler.operations.apply import JobChanges
 from reconciler.operations.audit_log import Log
 from reconciler.operations.config import Job
 from reconciler.operations.redaction import KNOWN
-from reconciler.operations.rollback import JobReturns
 from reconciler.ports import TopicPartition
 from reconciler.stores.addresses import without_secrets
+
+if TYPE_CHECKING:
+    from reconciler.operations.apply import JobChanges
+    from reconciler.operations.rollback import JobReturns
 
 log = logging.getLogger("reconciler.audit")
 
@@ -103,6 +105,14 @@ class Attempt:
         """Put on the disk what will be written. Raises ConfigError or Changed if it cannot be; then write nothing."""
         if self._log is not None:
             self._intention = self._append({"kind": "intention", "jobs": _jobs(rows)})
+
+    def intends_changes(self, changes: Sequence[JobChanges]) -> None:
+        """What ``apply`` would write."""
+        self.intends(of_changes(changes))
+
+    def intends_copy(self, plan: Plan, job: Job) -> None:
+        """A checkpoint's copy that begins at the plan's offsets."""
+        self.intends(of_plan(plan, job))
 
     def wrote(self) -> None:
         """All that was intended is written and read back."""

@@ -36,8 +36,8 @@ FORMAT = "reconciler.signatures/1"
 LARGEST_KEY = 64 * 1024
 LARGEST = 64 * 1024
 """Bytes of a file with signatures. Each takes some 300."""
-_FILE = ("format", "plan_sha256", "signatures")
-_SIGNATURE = ("key_id", "public_key", "signature")
+_FILE = frozenset(("format", "plan_sha256", "signatures"))
+_SIGNATURE = frozenset(("key_id", "public_key", "signature"))
 _REMOVE = "Remove the file if the plan is to go without it, or have the plan signed again."
 
 

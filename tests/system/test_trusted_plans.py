@@ -232,13 +232,14 @@ def test_a_key_or_a_log_that_is_of_no_use_is_found_out_before_the_job_needs_it(r
 
 
 def test_a_hook_of_a_job_that_is_right_loads_no_cryptography(ready: World, trust: Trust) -> None:
-    config = ready.config(extra=trust.table("ada"))
+    config = ready.config(extra=trust.table("ada", logged=False))
     assert ready.run("hook", "-c", ready.config(), "--plans", ready.folder / "plans").code == 0
     ended = outside(*hook(ready, config, "--", "true"), options=("-X", "importtime"))
     assert ended.code == 0, ended.said
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
-    assert "reconciler.operations.signing" in loaded
-    assert not {name for name in loaded if name.startswith("cryptography")}
+    assert "reconciler.cli.hook_trust" in loaded
+    needless = ("cryptography", "reconciler.operations.signing", "reconciler.operations.audit_trail")
+    assert not {name for name in loaded if name.startswith(needless)}
 
 
 # ---------------------------------------------------------------- the audit log
