@@ -71,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     if options.every is not None and not 0 < options.every <= LONGEST_S:
         raise ConfigError(f"--every {options.every:g} is not a number of seconds above 0, and at most a day.")
-    # What runs for a year has cycles collected now and then; for a command that ends it is not worth the time.
-    gc.set_threshold(10_000, 20, 20)
+    # An error's traceback may hold a client of a cluster, with its threads and connections, in a cycle: a command that
+    # ends need not care, but what runs for a year collects them after every batch. What was there before stays.
+    gc.freeze()
     config = context.read_config(options)
     figures = Figures(_now_ms)
     with Signals() as signals:
@@ -80,7 +81,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         site = Site(figures.registry(), lambda: None, Access())
         prepare = partial(_prepare, options, figures, limit, site, signals)
         asked = Asked(stop=lambda: signals.stopping, reload=signals.reload_once)
-        watch = Watch(prepare, figures, limit, asked, clock=time.monotonic, wait=signals.wait, now_ms=_now_ms)
+        clock, wait = time.monotonic, signals.wait
+        watch = Watch(prepare, figures, limit, asked, clock=clock, wait=wait, now_ms=_now_ms, tidy=gc.collect)
         try:
             if options.once:
                 return _once(watch, figures)

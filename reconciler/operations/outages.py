@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 
 
 class Outages:
-    """Outages by place, told to ``log``. ``every_s`` is how often whoever tells tries again."""
+    """Outages by place, told to ``log``; of more than ``most`` a round, only how many.
 
-    def __init__(self, every_s: float, monotonic: Callable[[], float], log: logging.Logger) -> None:
+    ``every_s`` is how often whoever tells tries again.
+    """
+
+    def __init__(
+        self, every_s: float, monotonic: Callable[[], float], log: logging.Logger, *, most: int = sys.maxsize
+    ) -> None:
         self._every_s = every_s
         self._monotonic = monotonic
         self._log = log
+        self._most = most
         self._since: dict[str, float] = {}
+        self._begun = 0
 
     def tell(self, troubles: Mapping[str, Exception]) -> None:
         """All that a round could not reach; what is not among it answers again."""
         for place, error in troubles.items():
             self.began(place, error)
-        for place in [place for place in self._since if place not in troubles]:
-            self.ended(place)
+        if self._begun > self._most:
+            self._log.warning("%d more like these, each in the metrics.", self._begun - self._most)
+        self._begun = 0
+        ended = [place for place in self._since if place not in troubles]
+        for place in ended[: self._most]:
+            self._log.info("%s answers again after %.0f s", place, self._monotonic() - self._since[place])
+        if len(ended) > self._most:
+            self._log.info("and so do %d more", len(ended) - self._most)
+        for place in ended:
+            del self._since[place]
 
     def began(self, place: str, error: Exception) -> None:
         """Said at once, unless it was."""
-        if place not in self._since:
-            self._since[place] = self._monotonic()
+        if place in self._since:
+            return
+        self._since[place] = self._monotonic()
+        self._begun += 1
+        if self._begun <= self._most:
             self._log.warning("%s Trying again every %g s.", error, self._every_s)
-
-    def ended(self, place: str) -> None:
-        """It answers; said if it did not before."""
-        since = self._since.pop(place, None)
-        if since is not None:
-            self._log.info("%s answers again after %.0f s", place, self._monotonic() - since)

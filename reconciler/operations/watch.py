@@ -24,6 +24,8 @@ from reconciler.readers.limited import RateLimit
 BATCH_EVERY_S = 1.0
 """Batches are about this far apart: closer ones save the brokers less than they cost in requests."""
 LARGEST_BATCH = 50
+MOST_LINES = 5
+"""Outages that are said one by one in a round; of hundreds of jobs that fail alike, the metrics tell."""
 OVERRUNS_SAID = 2
 MISSED_ROUNDS = 3
 """Intervals without the end of a round after which something is wrong."""
@@ -84,7 +86,8 @@ class Asked:
 class Watch:
     """Checks the jobs of ``prepare``'s setup until it is asked to stop.
 
-    ``clock`` gives monotonic seconds; ``wait`` waits for as many, or less when something is asked.
+    ``clock`` gives monotonic seconds; ``wait`` waits for as many, or less when something is asked. ``tidy`` is called
+    after each batch.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Watch:
         clock: Callable[[], float],
         wait: Callable[[float], object],
         now_ms: Callable[[], int],
+        tidy: Callable[[], object] = lambda: None,
     ) -> None:
         self._prepare = prepare
         self._figures = figures
@@ -105,6 +109,7 @@ class Watch:
         self._clock = clock
         self._wait = wait
         self._now_ms = now_ms
+        self._tidy = tidy
         self._overruns = 0
         self._ended_at = clock()
         self._allowed_s = math.inf
@@ -123,6 +128,7 @@ class Watch:
                 self._wait(wait_s)
                 continue
             self._check(self._batches[self._step % len(self._batches)])
+            self._tidy()
             self._step += 1
             if self._step % len(self._batches) == 0:
                 self._end_round()
@@ -145,7 +151,7 @@ class Watch:
         setup.use()
         self._batches = batches(setup.jobs, setup.every_s)
         self._schedule = Schedule(len(self._batches), setup.every_s, self._clock())
-        self._outages = Outages(setup.every_s, self._clock, log)
+        self._outages = Outages(setup.every_s, self._clock, log, most=MOST_LINES)
         self._step = 0
         self._round_began = self._clock()
         self._spent_s = 0.0

@@ -30,8 +30,10 @@ STORE_FAILURES = 2
 the only one that is ill."""
 CLUSTER = "The watched cluster"
 ON_THE_CLUSTER = ("kafka-group:", "kafka-topic:")
-STORE_REQUESTS = 4
-"""To the watched cluster, by a store that lives there: coordinator, description, offsets."""
+STORE_REQUESTS = 16
+"""To the watched cluster, for one job's rows in a store that lives there: connections, topics, coordinator, offsets."""
+A_CLIENT_A_GROUP, MOST_CLIENTS = "kafka-group:", 10
+"""A store that keeps a client, with its threads and connections, for each group it has read: so many at a time."""
 CHECKPOINT = "checkpoint:"
 
 
@@ -176,7 +178,9 @@ class Looker:
     def _check_now(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], patience_s: float) -> dict[str, Look]:
         began = self._clock()
         config = replace(self._config, search=replace(self._config.search, deadline_s=patience_s))
-        outside = replace(self._outside, open_store=lambda address: copies.get(address) or self._opened(address))
+        outside = replace(
+            self._outside, open_store=lambda address: copies.get(address) or self._outside.open_store(address)
+        )
         checked = self._check(config, jobs, outside)
         took = self._clock() - began
         plans = {plan.name: plan for plan in checked.plan.jobs}
@@ -210,10 +214,13 @@ class Looker:
             error: Exception | None = fuse.blown(began)
             if error is None:
                 try:
-                    store = opened.get(job.store) or opened.setdefault(job.store, self._opened(job.store))
+                    store = opened.get(job.store) or opened.setdefault(job.store, self._outside.open_store(job.store))
                     copy = copies.setdefault(job.store, _Copy(store.address, store.capabilities))
+                    self._take(self._requests_for(job))
                     copy.rows.setdefault(job.group, []).extend(store.read(job.group, job_topics(self._config, job)))
                     fuse.worked()
+                    if job.store.startswith(A_CLIENT_A_GROUP) and len(copy.rows) % MOST_CLIENTS == 0:
+                        _close(opened.pop(job.store))
                 except Exception as caught:  # noqa: BLE001 - one job's store is one job's matter
                     error = caught
                     _close(opened.pop(job.store, None))
@@ -232,10 +239,11 @@ class Looker:
             return f'The store of job "{sharing[0]}" and {len(sharing) - 1:,} more'
         return f'The store of job "{job.name}"'
 
-    def _opened(self, address: str) -> OffsetStore:
-        if address.startswith(ON_THE_CLUSTER):
-            self._take(STORE_REQUESTS)
-        return self._outside.open_store(address)
+    def _requests_for(self, job: Job) -> int:
+        """To the watched cluster, for the job's rows and for anchors that may be kept aside of them."""
+        return STORE_REQUESTS * sum(
+            address.startswith(ON_THE_CLUSTER) for address in (job.store, self._config.anchor_store or "")
+        )
 
 
 def _job(job: Job) -> str:

@@ -95,10 +95,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--every", type=float, default=10)
     parser.add_argument("--limit", type=int, default=50, help="requests a second")
+    parser.add_argument("--store", help="the address of the jobs' store (default: one SQLite file)")
     parser.add_argument("--outage", type=float, metavar="MINUTE", nargs="*", default=[])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
+        options.store = options.store or f"sqlite:///{place}/offsets.db"
         plain, controller, counted, front = free_ports(4)
         doors = {"PLAINTEXT": plain, "COUNTED": front}
         properties = {
@@ -112,7 +114,7 @@ def main() -> None:
         counting = Counting(front, counted)
         with cluster:
             fill(cluster, options)
-            store(cluster, place, options)
+            store(cluster, options)
             watch(place, write_config(place, f"{HOST}:{front}", options), cluster, counting, options)
 
 
@@ -135,18 +137,20 @@ def fill(cluster: KafkaCluster, options: argparse.Namespace) -> None:
         producer.flush()
 
 
-def store(cluster: KafkaCluster, place: Path, options: argparse.Namespace) -> None:
+def store(cluster: KafkaCluster, options: argparse.Namespace) -> None:
     """Offsets behind the middle record. Every other job runs on the broker itself."""
     described = cluster.admin().describe_topics(TopicCollection(topics(options)))
     middle = options.records // 2
     name = fingerprint(b"k%d" % middle, b"v%d" % middle)
-    offsets = open_store(f"sqlite:///{place}/offsets.db")
+    offsets = open_store(options.store, kafka_client={"bootstrap.servers": cluster.bootstrap})
+    offsets.create()
     for number, topic in enumerate(topics(options)):
         here = number % 2 == 0
         at = middle if here else 9_000
         ids = (cluster.cluster_id, str(described[topic].result().topic_id)) if here else ("the-source", "its-topic")
         stored = StoredOffset(at + 1, Anchor(at, BEGIN_MS + middle * 1000, None, name, *ids))
-        keys = [TopicPartition(topic if here else topic[2:], part) for part in range(options.partitions)]
+        in_a_group = options.store.startswith("kafka-group:")  # it only knows the cluster's own topics
+        keys = [TopicPartition(topic if here or in_a_group else topic[2:], n) for n in range(options.partitions)]
         changes = [Change(key, None, stored) for key in keys]
         offsets.write(f"group-{number}", changes, reason="benchmark", now_ms=time.time_ns() // 1_000_000)
     offsets.close()
@@ -155,7 +159,7 @@ def store(cluster: KafkaCluster, place: Path, options: argparse.Namespace) -> No
 def write_config(place: Path, bootstrap: str, options: argparse.Namespace) -> Path:
     tables = "".join(
         f'[[jobs]]\nname = "job-{number}"\ngroup = "group-{number}"\ntopics = ["topic-{number}"]\n'
-        f'store = "sqlite:///{place}/offsets.db"\n'
+        f'store = "{options.store}"\n'
         for number in range(options.jobs)
     )
     path = place / "reconciler.toml"

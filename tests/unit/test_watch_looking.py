@@ -15,7 +15,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.operations.check import Checked, Outside, check
 from reconciler.operations.config import Config, Job
 from reconciler.operations.figures import Found
-from reconciler.operations.watch_looking import CLUSTER, Look, Looker
+from reconciler.operations.watch_looking import CLUSTER, STORE_REQUESTS, Look, Looker
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.readers.memory import MemoryLog
 from reconciler.stores.memory import MemoryStore
@@ -323,6 +323,26 @@ def test_one_job_that_is_ill_in_a_store_does_not_starve_those_beside_it(world: W
     for _ in range(4):
         assert len(good(looker.look(config.jobs))) == 9
         world.now += EVERY_S
+
+
+def test_stores_on_the_watched_cluster_count_against_the_limit_and_keep_few_clients(world: World) -> None:
+    tables = [job(f"j{n}", f"e{n % 10}", "kafka-group:", group=f"group {n}") for n in range(25)]
+    config, taken, held = world.config(*tables), Counter[int](), []
+
+    class Counted(SickStore):
+        def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+            held[-1] += 1
+            return super().read(group, topics)
+
+    def opened(address: str) -> OffsetStore:
+        held.append(0)
+        return Counted(world, address)
+
+    outside = Outside(Sick(world), opened, world.clock, lambda: NOW)
+    looker = Looker(config, outside, check, every_s=EVERY_S, take=lambda count: taken.update([count]))
+    assert len(good(looker.look(config.jobs))) == 25
+    assert held == [10, 10, 5]
+    assert taken == {STORE_REQUESTS: 25}
 
 
 def test_every_store_that_is_opened_is_closed(world: World) -> None:

@@ -37,6 +37,7 @@ class World:
     stop_at: float = float("inf")
     reloads: list[float] = field(default_factory=list)
     fails: dict[str, Exception] = field(default_factory=dict)
+    place: str = CLUSTER
     checks: list[tuple[float, str]] = field(default_factory=list)
     closed: int = 0
     prepare: Callable[[], Setup] | None = None
@@ -50,7 +51,7 @@ class World:
             self.checks.append((self.now, job.name))
             self.now += self.takes_s
         return {
-            job.name: Look(self.fails.get(job.name, FINE), self.takes_s, CLUSTER if job.name in self.fails else "")
+            job.name: Look(self.fails.get(job.name, FINE), self.takes_s, self.place or f"Job {job.name}")
             for job in chosen
         }
 
@@ -196,6 +197,25 @@ def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixtur
     assert len(said) == 2
     assert said[1].startswith("The watched cluster answers again after ")
     assert all(world.figures.job(f"job-{number}").up for number in range(5))
+
+
+def test_of_many_jobs_that_fail_at_once_a_few_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=40, every_s=10.0, place="", stop_at=540.0)
+    watch = world.watch()
+    world.fails = {f"job-{number}": Unreachable(f"No leader {number}.") for number in range(30)}
+    watch.run()
+    world.fails, world.stop_at = {}, 580.0
+    watch.run()
+    said = [record.getMessage() for record in caplog.records]
+    assert said[:6] == [
+        *(f"No leader {number}. Trying again every 10 s." for number in range(5)),
+        "25 more like these, each in the metrics.",
+    ]
+    assert [text.partition(" after")[0] for text in said[6:]] == [
+        *(f"Job job-{number} answers again" for number in range(5)),
+        "and so do 25 more",
+    ]
 
 
 def test_no_round_that_ends_in_time_is_an_illness_and_any_that_does_heals_it() -> None:
