@@ -71,9 +71,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.action == "show":
         _show(describe(options.path), options.format)
         return ExitCode.OK
-    plan = context.read_plan(options.plan)
-    config = context.read_config(options) if options.config else None
-    made = clone(options.path, options.new_path, plan, job=options.job, config=config)
+    if options.config:
+        made = _clone_trusted(context.read_config(options), options)
+    else:
+        made = clone(options.path, options.new_path, context.read_plan(options.plan), job=options.job)
     print(told(_made_text(made)))
     _warn(made)
     return ExitCode.OK

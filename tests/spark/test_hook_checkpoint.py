@@ -142,3 +142,39 @@ def test_a_plan_of_a_query_that_stopped_within_a_batch_has_both_of_its_ends(quer
     cloned = query.run(" ".join(words))
     assert cloned.returncode == 0, cloned.stderr
     assert describe(query.copy).repeats
+
+
+def test_a_copy_is_a_write_like_any_other_where_plans_are_signed_and_logged(query: Query) -> None:
+    """By hand, and by the hook."""
+    key, log = query.folder / "ada.pem", query.folder / "audit.jsonl"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", f"{key}.pub"], check=True)
+    plain = query.config.read_text()
+    table = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{key}.pub"]\naudit_log = "{log}"\n'
+    query.config.write_text(table + plain)
+    plan, by_hand = query.folder / "plan.json", query.folder / "by-hand"
+    assert query.run("plan", "-o", plan).returncode == 0
+    clone = ("checkpoint clone", query.files.path, by_hand, "--plan", plan)
+    unsigned = query.run(*clone)
+    assert (unsigned.returncode, "The plan is not signed" in unsigned.stderr) == (5, True), unsigned.stderr
+    assert not by_hand.exists()
+    assert query.run("sign", plan, "--key", key, "--yes").returncode == 0
+    assert query.run(*clone).returncode == 0
+
+    asks = query.hook("--clone-to", query.copy)
+    assert (asks.returncode, "must be signed by a person first" in asks.stderr) == (4, True), asks.stderr
+    assert not query.copy.exists()
+    query.config.write_text(f'{table}signing_key = "{key}"\n{plain}')
+    started = query.hook("--clone-to", query.copy)
+    assert (started.returncode, query.started.read_text()) == (0, str(query.copy)), started.stderr
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(each["action"], each["outcome"]) for each in records] == [
+        ("clone", "refused"),
+        ("clone", None),
+        ("clone", "done"),
+        ("hook", "refused"),
+        ("hook", None),
+        ("hook", "done"),
+    ]
+    (row,) = records[1]["jobs"][0]["rows"]
+    assert row == {"topic": f"a.{query.topic}", "partition": 0, "before": None, "after": RIGHT}
