@@ -6,8 +6,9 @@ compared by eye.
 
 Two lines. The lower one is the destination's log around the resume point: the record right before it that was found and
 compared, and the records that will be read again. The upper one is in the numbers that were stored, which are the
-source's until a partition is handed over: the stored offset and its anchor. The lines have the anchor's place in common
-and no number, so the stored offset is never drawn as a place in the destination's log.
+source's until a partition is handed over: the stored offset and its anchor. They have no number in common, so the
+stored offset is never drawn as a place in the destination's log; what leads from one to the other is solid only where
+the anchor's own record was found.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ LEGEND = (
     ('<path class="s" d="M15 4l5 5l-5 5l-5-5Z"/>', "stored offset, in the numbers it was stored with"),
     ('<path class="q" d="M15 4l5 5l-5 5l-5-5Z"/>', "the same number is right here"),
     ('<path class="k" d="M15 3V15"/>', "its anchor: the record last processed"),
+    ('<path class="k" d="M20 3L10 15"/>', "resumes there: the anchor's own record was found"),
+    ('<path class="u" d="M20 3L10 15"/>', "resumes there: by time, a bound, policy or a person"),
     ('<circle class="f" cx="15" cy="9" r="4.5"/>', "record found here, right before the resume point"),
     ('<path class="r" d="M10 2L20 9L10 16Z"/>', "resume point"),
     ('<path class="h" d="M10 2L20 9L10 16Z"/>', "resume point set or accepted by a person"),
@@ -120,6 +123,11 @@ def _is_own(row: PartitionPlan) -> bool:
     return row.verdict is Verdict.MATCH and row.stored_offset == row.resume_offset
 
 
+def _is_proven(row: PartitionPlan) -> bool:
+    """True if the place was found by the anchor's record itself, not by time, a bound or a person."""
+    return row.verdict is Verdict.MATCH or row.matched_by in ("id", "fingerprint")
+
+
 def _destination(row: PartitionPlan, scale: Scale, *, stopped: bool) -> str:
     if row.resume_offset is None:
         return f'<use href="#nolog"/><text x="{PIVOT}" y="29">nothing proven</text>'
@@ -149,7 +157,8 @@ def _stored(row: PartitionPlan, scale: Scale) -> str:
     x = scale.x(behind)
     parts = [f'<path class="u" d="M0 {_UPPER}H{WIDTH}"/>']
     if row.resume_offset is not None:
-        parts.append(f'<path class="k" d="M{x} {_UPPER}L{PIVOT} 26"/>')
+        line = "k" if _is_proven(row) else "u"
+        parts.append(f'<path class="{line}" d="M{x} {_UPPER}L{PIVOT} 26"/>')
     if anchor is not None:
         at = scale.x(-1)
         parts.append(f'<path class="k" d="M{at} {_UPPER - 5}V{_UPPER + 5}"/>')

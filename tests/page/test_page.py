@@ -22,7 +22,7 @@ from reconciler.cli.main import main
 from reconciler.cli.page_advice import MOST_SETS, command, next_steps, row_steps
 from reconciler.cli.page_picture import PIVOT, Scale, described, picture
 from reconciler.cli.page_style import asset
-from reconciler.core.plan import Plan, StartPolicy, parse_plan
+from reconciler.core.plan import PartitionPlan, Plan, StartPolicy, parse_plan
 
 
 class Markup(HTMLParser):
@@ -55,7 +55,7 @@ def test_style_and_script_are_named_by_hash_and_nothing_else_may_run_or_load(mad
     policy = next(attrs["content"] for tag, attrs in Markup(html).tags if "http-equiv" in attrs)
     assert policy is not None
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    assert rules["default-src"] == "'none'"
+    assert rules["default-src"] == rules["trusted-types"] == rules["base-uri"] == rules["form-action"] == "'none'"
     for tag in ("style", "script"):
         (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.S)
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
@@ -259,6 +259,17 @@ def test_an_anchor_that_lags_is_seen_as_a_step_back() -> None:
     x = float(re.search(r'class="s" d="M([\d.]+)', drawn(lagging))[1])  # type: ignore[index]
     assert x == Scale(1_000_000).x(686)
     assert f"L{PIVOT} 26" in drawn(lagging)
+
+
+def test_the_line_to_the_resume_point_is_solid_only_where_the_anchor_itself_was_found() -> None:
+    def kind(which: PartitionPlan) -> str:
+        return re.search(rf'class="(\w)" d="M[\d.]+ \d+L{PIVOT} 26"', drawn(which))[1]  # type: ignore[index]
+
+    for by in ("id", "fingerprint"):
+        assert kind(row(0, by=by)) == "k"
+    assert kind(row(0, V.MATCH, by=None)) == "k"
+    for other in (row(0, V.TIED, by="timestamp"), row(0, V.LOST, by=None), row(0, V.BEHIND, by=None)):
+        assert kind(other) == "u"
 
 
 def test_the_picture_in_words_says_whose_number_the_stored_one_is() -> None:
