@@ -18,6 +18,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.engine import Progress
 from reconciler.operations.check import ByHand, Outside
 from reconciler.operations.config import Config, load_config
+from reconciler.operations.config_secrets import filled, remember
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -115,15 +116,28 @@ def _terminal_progress() -> Callable[[Progress], None]:
     return show
 
 
+_WITH_LOGINS = ("option", "kafka_option", "source_option")
+"""Options for Spark's sources."""
+
+
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUE`` texts. Raises ConfigError for one that is not."""
+    """``NAME=VALUE`` texts. Raises ConfigError for one that is not.
+
+    Where a value may be a login, it can name a variable or a file as the configuration does: everybody on a machine can
+    read its command lines.
+    """
     found = {}
     for text in texts:
         name, mark, value = text.partition("=")
         if not mark or not name:
-            raise ConfigError(f"--{option} {text} is not NAME=VALUE.")
+            shown = "…" if option in _WITH_LOGINS else text
+            raise ConfigError(f"--{option.replace('_', '-')} {shown} is not NAME=VALUE.")
         found[name] = value
-    return found
+    if option not in _WITH_LOGINS:
+        return found
+    whole: dict[str, str] = filled(found, os.environ, {})
+    remember(found, whole)
+    return whole
 
 
 def read_config(options: argparse.Namespace) -> Config:

@@ -117,8 +117,7 @@ def _secret_parts(key: str, text: str) -> Iterator[str]:
     """What of a value is secret, by the name of its key and by its place in an address or an assignment."""
     if text and _SECRET_KEY.search(key):
         yield text
-        return
-    if "://" in text:
+    elif "://" in text:
         _, colon, password = split(text).user.partition(":")
         if colon and password:
             yield password
