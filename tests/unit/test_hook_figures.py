@@ -241,6 +241,22 @@ def test_a_gateway_that_takes_its_time_does_not_take_the_jobs(
     assert record.levelno == logging.WARNING
 
 
+def test_a_push_that_never_ends_does_not_hold_the_job(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name that nobody resolves, an answer that comes letter by letter: no timeout of a socket ends those."""
+    monkeypatch.setattr(hook_figures, "PUSH_S", 0.2)
+    ended = threading.Event()
+    monkeypatch.setattr("prometheus_client.push_to_gateway", lambda *_, **__: ended.wait(120))
+    with told(MetricsSettings(pushgateway="http://gateway"), "clicks") as run:
+        run.blocked = 1
+    assert not ended.is_set()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the metrics of this run did not reach http://gateway: no answer in 0.2 s"
+    ]
+    ended.set()
+
+
 @pytest.mark.parametrize("url", ["no-such-host.invalid:9091", "http://127.0.0.1:1", "ftp://x", "http://[", ""])
 def test_a_gateway_that_is_nowhere_is_a_warning_and_the_file_is_written_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str

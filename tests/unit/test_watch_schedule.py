@@ -199,6 +199,21 @@ def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixtur
     assert all(world.figures.job(f"job-{number}").up for number in range(5))
 
 
+def test_what_was_not_asked_is_not_said_to_be_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A job's store is away, then the cluster as well: nobody knows of the store until the cluster is back."""
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=2, every_s=10.0, place="", fails={"job-0": Unreachable("The store is away.")}, stop_at=530.0)
+    watch = world.watch()
+    watch.run()
+    world.place, world.stop_at = CLUSTER, 560.0
+    world.fails = {name: Unreachable("The cluster is away.") for name in ("job-0", "job-1")}
+    watch.run()
+    assert not [record for record in caplog.records if "answers again" in record.getMessage()]
+    world.fails, world.stop_at = {}, 590.0
+    watch.run()
+    assert [record.getMessage().partition(" answers")[0] for record in caplog.records[2:]] == ["Job job-0", CLUSTER]
+
+
 def test_of_many_jobs_that_fail_at_once_a_few_are_named(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "reconciler.watch")
     world = World(count=40, every_s=10.0, place="", stop_at=540.0)
