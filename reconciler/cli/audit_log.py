@@ -27,9 +27,10 @@ HELP = Help(
     ],
     exits={
         ExitCode.OK: "the chain is whole",
+        ExitCode.USAGE: "usage, or there is no such log",
         ExitCode.CHANGED: "a line was altered, removed, moved or put in, or the expected hash is not there",
     },
-    see_also=("apply", "rollback", "hook"),
+    see_also=("docs/how-to/trusted-plans.md",),
 )
 OPEN = "open"
 COLOURS = {"done": "good", "nothing": "dim", "partial": "warn", "refused": "warn", "unknown": "bad", OPEN: "bad"}

@@ -29,7 +29,8 @@ HELP = Help(
     {
         ExitCode.OK: "put back, or every row is as it was already",
         ExitCode.USAGE: "usage or configuration, not confirmed, or there is no snapshot: nothing was written",
-        ExitCode.CHANGED: "a row was changed by somebody else: nothing was written",
+        ExitCode.CHANGED: "a row was changed by somebody else, or the plan is altered, not signed, or for another "
+        "configuration: nothing was written",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run rollback again",
     },

@@ -33,7 +33,7 @@ HELP = Help(
     },
     environment={keys.PASSPHRASE: "the key's passphrase, if it has one; else it is asked for"},
     files={"PLAN.sig": "the signatures (reconciler.signatures/1)"},
-    see_also=("verify", "apply"),
+    see_also=("reconciler verify", "docs/how-to/trusted-plans.md"),
 )
 
 

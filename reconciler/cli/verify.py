@@ -24,9 +24,10 @@ HELP = Help(
     ],
     exits={
         ExitCode.OK: "it is as it was made, and signed as is asked for",
+        ExitCode.USAGE: "usage or configuration, or a key that cannot be used",
         ExitCode.CHANGED: "it was altered, or a signature does not fit or is missing",
     },
-    see_also=("sign", "apply"),
+    see_also=("reconciler sign", "docs/how-to/trusted-plans.md"),
 )
 
 
