@@ -24,6 +24,8 @@ from reconciler.operations.config_watch import MetricsSettings, WatchSettings, m
 
 MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
+_RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"})
+"""Properties of the Kafka client that load libraries, or start a command."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
 
@@ -171,9 +173,10 @@ def _config(root: Table, path: Path, others_may_change_it: bool) -> Config:
         anchors.done()
     search = _search(_table(root, "search"))
     policy = _policy(_table(root, "policy"))
-    if policy.python and others_may_change_it:
+    code = _what_runs_code(policy, source, destination)
+    if code and others_may_change_it:
         raise ConfigError(
-            "[policy] python lets this file run code, and others than its owner may write to it.",
+            f"{code} lets this file run code, and others than its owner may write to it.",
             hint=f"Look at what it says, then run: chmod go-w {path}",
         )
     trust = trust_settings(_table(root, "trust"))
@@ -193,6 +196,14 @@ def _config(root: Table, path: Path, others_may_change_it: bool) -> Config:
     if destination is None:
         raise ConfigError("[destination] bootstrap_servers is missing.")
     return Config(source, destination, topics, anchor_store, search, policy, jobs, trust, watch, metrics)
+
+
+def _what_runs_code(policy: Policy, *clusters: Cluster | None) -> str | None:
+    """What in the file has this process run code that is not the product's, None if there is nothing of the kind."""
+    if policy.python:
+        return "[policy] python"
+    settings = {name for cluster in clusters if cluster is not None for name in cluster.client}
+    return min(settings & _RUN_CODE, default=None)
 
 
 def _table(root: Table, name: str) -> Table:

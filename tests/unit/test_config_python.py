@@ -92,6 +92,19 @@ def test_a_file_that_others_may_write_to_may_not_allow_modules(written: Written,
     load_config(written.config(mode=mode))
 
 
+@pytest.mark.parametrize(
+    "name", ["plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"]
+)
+@pytest.mark.parametrize("cluster", ["source", "destination"])
+def test_nor_may_it_name_libraries_and_commands_for_the_client(written: Written, cluster: str, name: str) -> None:
+    path = written.config(policy=f'[{cluster}.client]\n"{name}" = "x"', mode=0o666)
+    path.write_text(path.read_text().replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"'))
+    with pytest.raises(ConfigError, match=f"{name} lets this file run code"):
+        load_config(path)
+    path.chmod(0o644)
+    load_config(path)
+
+
 def test_a_file_that_others_may_write_to_imports_nothing(written: Written) -> None:
     allowed = f'[policy]\npython = ["{written.module}"]'
     with pytest.raises(ConfigError, match="others than its owner"):
