@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import threading
 import traceback
 from types import TracebackType
 
+from reconciler.cli.shown import visible
 from reconciler.operations.redaction import KNOWN
 
 CLIENT_LOGGERS = ("reconciler.readers.kafka", "reconciler.stores", "reconciler.demo.traffic")
 """Where the Kafka client's own lines go; they repeat on every retry what the final error says once."""
 
-_STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069"
-"""Control characters of both sets but tab and line feed, line separators, and what turns the reading direction."""
-_CONTROL = re.compile(f"[{_STEERING}]")
-_CONTROL_OR_BREAK = re.compile(f"[\n{_STEERING}]")
-
 
 def harmless(text: str, *, lines: bool = False) -> str:
-    """``text`` with control characters written out as Python does; with ``lines``, line feeds stay."""
-    return (_CONTROL if lines else _CONTROL_OR_BREAK).sub(lambda found: repr(found[0])[1:-1], text)
+    """``text`` with what steers a terminal as escapes; with ``lines``, line feeds stay."""
+    return visible(text, kept="\n\t" if lines else "\t")
 
 
 class _Text(logging.Formatter):
@@ -45,8 +40,12 @@ class _JsonLines(logging.Formatter):
         }
         for text in _traceback(self, record):
             line["traceback"] = text
-        # JSON's own escapes end at the first control set.
-        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(line, ensure_ascii=False))
+        text = json.dumps(line, ensure_ascii=False)  # which escapes only the first set of control characters
+        return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def _message(record: logging.LogRecord) -> str:

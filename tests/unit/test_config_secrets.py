@@ -185,7 +185,7 @@ def test_a_name_cannot_forge_a_line_of_the_log_nor_steer_the_terminal(
 ) -> None:
     set_up_logging("text", debug=False)
     logging.getLogger("reconciler").warning("group %s", "x\n2026 all is well\r\x1b[2J\x9b2J\u202e")
-    assert capsys.readouterr().err == "group x\\n2026 all is well\\r\\x1b[2J\\x9b2J\\u202e\n"
+    assert capsys.readouterr().err == "group x\\x0a2026 all is well\\x0d\\x1b[2J\\x9b2J\\u202e\n"
 
 
 def test_a_line_of_json_is_one_line_and_holds_no_control_character(
