@@ -6,6 +6,7 @@ last whole check found stays until the next one, with ``up`` 0 and an old ``last
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,7 +50,10 @@ def outcome_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """Partitions of one topic of a job, counted; ``replay`` in records."""
+    """Partitions of one topic of a job, counted; ``replay`` in records.
+
+    ``lag_s``: how far the mirror is behind what the job has processed, where most; infinite where that is not known.
+    """
 
     verdicts: Mapping[Verdict, int]
     own: int = 0
@@ -58,6 +62,7 @@ class TopicFigures:
     over_budget: int = 0
     shortfall: int = 0
     replay: int = 0
+    lag_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +80,17 @@ class Found:
         return "person" if any(topic.blocked for topic in self.topics.values()) else "ok"
 
 
-def found_in(plan: JobPlan, gathered: GatheredJob, policy: StartPolicy, *, single_cluster: bool = False) -> Found:
+def found_in(
+    plan: JobPlan,
+    gathered: GatheredJob,
+    policy: StartPolicy,
+    lags_ms: Mapping[TopicPartition, int] | None = None,
+    *,
+    single_cluster: bool = False,
+) -> Found:
     """The figures of one job's part of a check. A partition with two positions counts once, by the worse of them.
 
+    ``lags_ms``: how far the mirror is behind, for those of its partitions of which that is known.
     ``single_cluster``: there is no other cluster to run on, so a row in another one's numbering is out of place too.
     """
     own = {place.destination for place in gathered.places if place.own or (single_cluster and _is_numbered(place))}
@@ -85,11 +98,16 @@ def found_in(plan: JobPlan, gathered: GatheredJob, policy: StartPolicy, *, singl
     for row in plan.partitions:
         others = rows.setdefault(row.topic, {})
         others[row.partition] = max(others.get(row.partition, row), row, key=lambda each: each.verdict.badness)
-    topics = {topic: _topic(list(found.values()), own, policy) for topic, found in rows.items()}
+    topics = {topic: _topic(list(found.values()), own, policy, lags_ms or {}) for topic, found in rows.items()}
     return Found(topics, max(map(_stored_ms, gathered.places), default=None))
 
 
-def _topic(rows: Sequence[PartitionPlan], own: Iterable[TopicPartition], policy: StartPolicy) -> TopicFigures:
+def _topic(
+    rows: Sequence[PartitionPlan],
+    own: Iterable[TopicPartition],
+    policy: StartPolicy,
+    lags_ms: Mapping[TopicPartition, int],
+) -> TopicFigures:
     verdicts = [row.verdict for row in rows]
     here = [row for row in rows if TopicPartition(row.topic, row.partition) in own]
     stopped = [row for row in rows if why_stopped(row, policy) is not None]
@@ -101,7 +119,14 @@ def _topic(rows: Sequence[PartitionPlan], own: Iterable[TopicPartition], policy:
         over_budget=sum(row.verdict in NEEDS_BUDGET for row in stopped),
         shortfall=verdicts.count(Verdict.BEHIND),
         replay=sum(row.replay_at_most or 0 for row in rows),
+        lag_s=_farthest_s([row for row in rows if row.verdict is Verdict.BEHIND], lags_ms),
     )
+
+
+def _farthest_s(behind: Sequence[PartitionPlan], lags_ms: Mapping[TopicPartition, int]) -> float:
+    places = {TopicPartition(row.topic, row.partition) for row in behind}
+    known = [lags_ms[place] / 1000 for place in places if place in lags_ms]
+    return max(known, default=math.inf if places else 0.0)
 
 
 def _is_numbered(place: Place) -> bool:
@@ -251,6 +276,11 @@ def _of_topics(jobs: Mapping[str, JobFigures]) -> Iterator[Metric]:
         "shortfall": _gauge(
             "mirror_shortfall_partitions",
             "Partitions of which the mirror has not delivered the last processed record.",
+            labels,
+        ),
+        "lag_s": _gauge(
+            "mirror_lag_seconds",
+            "How much older than the last processed record the newest delivered one is, where most; +Inf if unknown.",
             labels,
         ),
         "replay": _gauge("replay_records", "Records that would be read again at most, if the job started now.", labels),

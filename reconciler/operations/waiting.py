@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from reconciler.core.anchors import Identity, Record
 from reconciler.core.errors import Unreachable
 from reconciler.core.plan import PartitionPlan
 from reconciler.core.verdicts import Verdict
 from reconciler.operations.check import ByHand, Checked, Outside, check
 from reconciler.operations.config import Config, Job
-from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.operations.mirror_lag import lags_ms
+from reconciler.ports import TopicPartition
 
 POLL_S = 2.0
 RECHECK_S = 30.0
@@ -27,8 +27,6 @@ REST = 4
 """A check is followed by a pause of so many times what it took: at most a fifth of the wait is spent checking."""
 LEAST_DEADLINE_S = 5.0
 """A cluster is given so long to answer, however little time is left."""
-MOST_ASKED = 100
-"""Partitions whose newest record is looked at to say how far the mirror is behind."""
 
 Ends = Mapping[TopicPartition, int]
 
@@ -149,27 +147,13 @@ class _Wait:
 
     def _shortfall(self, rows: list[PartitionPlan]) -> tuple[int | None, TopicPartition | None]:
         """How far the mirror is behind, and where most."""
-        anchored = {_place(row): row.anchor.timestamp_ms for row in rows if row.anchor and row.anchor.timestamp_ms}
-        latest = sorted(anchored, key=lambda place: -anchored[place])[:MOST_ASKED]
-        last = {_place(row): row.record_offset for row in rows}
-        requests = [ReadRequest(place, offset, 1) for place in latest if (offset := last[place]) is not None]
         try:
-            chunks = self.outside.reader.read(requests) if requests else []
+            by = lags_ms(rows, self.job.identity, self.outside.reader)
         except Unreachable:
             return None, None
-        by: dict[TopicPartition, int] = {}
-        for request, chunk in zip(requests, chunks, strict=True):
-            time_ms = _time_of(self.job.identity, chunk.records[0]) if chunk.records else None
-            if time_ms is not None:
-                by[request.partition] = anchored[request.partition] - time_ms
         farthest = max(by, key=by.__getitem__, default=None)
-        return (None, None) if farthest is None else (max(0, by[farthest]), farthest)
+        return (None, None) if farthest is None else (by[farthest], farthest)
 
 
 def _place(row: PartitionPlan) -> TopicPartition:
     return TopicPartition(row.topic, row.partition)
-
-
-def _time_of(identity: Identity, record: Record) -> int | None:
-    """The record's time in the job's sense; none where a broker overwrote it."""
-    return None if identity.record_time and record.append_time else identity.timestamp_of(record)

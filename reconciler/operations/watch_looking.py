@@ -17,11 +17,14 @@ from functools import partial
 from typing import Protocol
 
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
+from reconciler.core.plan import JobPlan
+from reconciler.core.verdicts import Verdict
 from reconciler.operations.check import Checked, Outside
 from reconciler.operations.config import Config, Job
 from reconciler.operations.figures import Found, found_in
 from reconciler.operations.gather import job_topics
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, WriteResult
+from reconciler.operations.mirror_lag import lags_ms
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 
 LONGEST_REST_S = 15.0
 END_OF_WAITING_S = 1e9
@@ -185,7 +188,14 @@ class Looker:
         took = self._clock() - began
         plans = {plan.name: plan for plan in checked.plan.jobs}
         found = partial(found_in, policy=config.policy.start, single_cluster=config.watch.single_cluster)
-        return {each.job.name: Look(found(plans[each.job.name], each), took) for each in checked.jobs}
+        return {
+            each.job.name: Look(found(plans[each.job.name], each, lags_ms=self._lags_ms(each.job, plans)), took)
+            for each in checked.jobs
+        }
+
+    def _lags_ms(self, job: Job, plans: Mapping[str, JobPlan]) -> dict[TopicPartition, int]:
+        behind = [row for row in plans[job.name].partitions if row.verdict is Verdict.BEHIND]
+        return lags_ms(behind, job.identity, self._outside.reader)
 
     def _ask_cluster(self) -> ReconcilerError | None:
         """Why the cluster cannot be used by anybody, None if it can."""

@@ -157,7 +157,7 @@ def both(*acts: Callable[[World], None]) -> Callable[[World], None]:
 
 JOBS: Mapping[str, tuple[Callable[[World], None], Callable[[World], None], Callable[[World], None]]] = {
     "already": (both(lambda world: world.deliver(9), lives_here(5)), topic_is_made_anew, lives_here(5)),
-    "behind": (has_mirrored(6, 5), has_read(9), lambda world: world.append({0: range(6, 10)})),
+    "behind": (has_mirrored(6, 5), has_read(300), lambda world: world.append({0: range(6, 301)}, burst=100)),
     "budget": (has_mirrored(20, 12), anchor_stays_behind, has_read(12)),
     "idle": (has_mirrored(6, 5), has_read(5, age_ms=2 * HOUR_MS), has_read(5)),
     "lost": (has_mirrored(10, 2), retention_passes(5), has_read(8)),

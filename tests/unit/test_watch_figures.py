@@ -50,7 +50,7 @@ def scraped() -> Scraped:
 
 def found(*verdicts: Verdict, topic: str = "a.events", anchored_ms: int | None = NOW - 7_000) -> Found:
     counts = {verdict: verdicts.count(verdict) for verdict in verdicts}
-    figures = TopicFigures(counts, own=1, mismatched=2, blocked=3, over_budget=4, shortfall=5, replay=6)
+    figures = TopicFigures(counts, own=1, mismatched=2, blocked=3, over_budget=4, shortfall=5, replay=6, lag_s=7.5)
     return Found({topic: figures}, anchored_ms)
 
 
@@ -73,6 +73,7 @@ def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
     names = ["own", "mismatched", "blocked", "over_budget", "mirror_shortfall"]
     assert [scraped.value(f"{name}_partitions", **where) for name in names] == [1, 2, 3, 4, 5]
     assert scraped.value("replay_records", **where) == 6
+    assert scraped.value("mirror_lag_seconds", **where) == 7.5
     assert scraped.value("up", job="clicks") == 1
     assert scraped.value("last_success_timestamp_seconds", job="clicks") == NOW / 1000
     assert scraped.value("anchor_age_seconds", job="clicks") == 7

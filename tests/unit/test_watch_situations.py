@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,8 @@ from reconciler.core.verdicts import Verdict
 from reconciler.operations.check import check
 from reconciler.operations.config import Config, load_config
 from reconciler.operations.figures import Found, TopicFigures, found_in
+from reconciler.operations.mirror_lag import lags_ms
+from reconciler.ports import TopicPartition
 
 ALONE = '[topics]\npolicy = "identity"\n'
 
@@ -87,6 +90,26 @@ def test_a_mirror_that_is_behind_is_a_shortfall(memory: Memory) -> None:
     memory.save({0: stored(6)})
     found = on_the_source(memory)
     assert (found.verdicts, found.shortfall, found.mismatched) == ({Verdict.BEHIND: 1}, 1, 0)
+
+
+def test_how_far_a_mirror_is_behind_is_told_in_the_records_own_time(memory: Memory) -> None:
+    memory.deliver(range(3))
+    memory.save({0: stored(6)})
+    config = memory.config()
+    checked = check(config, config.jobs, memory.outside)
+    by = lags_ms(checked.plan.jobs[0].partitions, config.jobs[0].identity, memory.log)
+    assert by == {TopicPartition("a.events", 0): 4_000}  # record 6 was processed, 2 is the newest there; a second apart
+    found = found_in(checked.plan.jobs[0], checked.jobs[0], config.policy.start, by)
+    assert found.topics["a.events"].lag_s == 4
+    assert on_the_source(memory).lag_s == math.inf  # nobody looked
+
+
+def test_nothing_says_how_far_an_empty_partition_is_behind(memory: Memory) -> None:
+    memory.save({0: stored(6)})
+    config = memory.config()
+    (row,) = check(config, config.jobs, memory.outside).plan.jobs[0].partitions
+    assert row.verdict is Verdict.BEHIND
+    assert lags_ms([row], config.jobs[0].identity, memory.log) == {}
 
 
 def test_a_replay_over_budget_blocks_and_is_counted_as_that(memory: Memory) -> None:
