@@ -143,7 +143,7 @@ class LogMessageIds:
         if number is None:
             raise Refused(
                 f"The record at {key.topic}-{key.partition}, offset {record.offset}, has no message id that is a number"
-                f" of 8 bytes (the function gave {'nothing' if found is None else found[:40]!r}).",
+                f" of 8 bytes (the function gave {'nothing' if found is None else f'{len(found)} bytes'}).",
                 hint="Correct id_of in the store's address: it gives a record's id as a whole number.",
             )
         return number

@@ -38,9 +38,9 @@ def test_a_checkpoint_in_words(files: Files, capsys: pytest.CaptureFixture[str])
         f"planned    {stamp(PLANNED)}",
         "formats    offset log v1 · commit log v1",
         "state      dedupe (2 partitions) · provider not known",
-        "SOURCE  PARTITION      NEXT",
-        "0       o-0           1,234",
-        "0       o-1               5",
+        "SOURCE  PARTITION   NEXT",
+        "0       o-0        1,234",
+        "0       o-1            5",
         "source 1 is not Kafka's, or has no offset: 17",
     ]
 
@@ -94,7 +94,7 @@ def test_a_query_that_planned_nothing_yet(tmp_path: Path, capsys: pytest.Capture
     out = shown(files, capsys)
     assert "none was planned" in out
     files.began({"o": {0: 7}})
-    assert "o-0               7" in shown(files, capsys)
+    assert "o-0           7" in shown(files, capsys)
     assert describe(files.path).next_batch == 0
 
 

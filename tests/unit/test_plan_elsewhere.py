@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +115,16 @@ def test_a_plan_for_another_store_is_refused(planned: Memory) -> None:
     elsewhere = replace(plan, jobs=(replace(plan.jobs[0], store="sqlite:///elsewhere.db"),))
     with pytest.raises(Changed, match=r"and sqlite:///elsewhere\.db in the plan"):
         check_stores(elsewhere, planned.config(), planned.outside)
+
+
+def test_a_store_that_is_only_waited_for_longer_is_the_same_one(planned: Memory) -> None:
+    plan = planned.check().plan
+    at = plan.jobs[0].store
+    for address in (f"{at}?timeout=5", f"{at}?layout=anchored&timeout=5", f"{at}?timeout=5&layout=anchored"):
+        now = f"{at}?layout=anchored" if "layout" in address else at
+        opened = SimpleNamespace(address=now, close=lambda: None)
+        outside = replace(planned.outside, open_store=lambda _, opened=opened: opened)
+        check_stores(replace(plan, jobs=(replace(plan.jobs[0], store=address),)), planned.config(), outside)
 
 
 # ---------------------------------------------------------------- cluster, topics, records
