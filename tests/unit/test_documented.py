@@ -28,7 +28,6 @@ RUNBOOKS = (
     "trusted-plans",
     "hand-off",
     "watch",
-    "compose",
 )
 WHOLE = """
 [source]
