@@ -46,7 +46,7 @@ class KafkaCluster(ClusterInUse):
             raise ConfigError("Several brokers cannot share the ports of one list of listeners.")
         super().__init__(name)
         self.directory = directory.absolute()
-        self.cluster_id = _new_id()
+        self.cluster_id = new_cluster_id()
         self.jars = jars
         self.brokers = tuple(
             Broker(f"{name}-{number}", number, self.directory / f"broker-{number}", jars)
@@ -271,7 +271,7 @@ def _free_ports() -> tuple[int, int]:
     return clients, controllers
 
 
-def _new_id() -> str:
+def new_cluster_id() -> str:
     """A cluster id in Kafka's own form: 16 random bytes in URL-safe base64, no leading dash."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
