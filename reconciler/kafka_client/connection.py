@@ -1,8 +1,12 @@
 """Clients of one cluster, made alike, and what became of their connections.
 
 The client library reports a refused login or certificate only through a callback, goes on trying, and answers the call
-with a bare timeout. So the first call of a client, for the cluster's description, is waited for in small steps; what
-cannot get better by waiting ends it at once.
+with a bare timeout. So the first call of a client is waited for in small steps; what cannot get better by waiting ends
+it at once.
+
+That call, and the one for the cluster's id, name a topic. librdkafka (2.16) aborts the process (``rko_result``, in
+``rd_kafka_admin_response_parse``) when a description of the cluster alone has no broker in it, which is what a broker
+answers while it shuts down and no other is left.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
@@ -29,6 +33,8 @@ from reconciler.kafka_client.errors import (
 )
 
 STEP_S = 0.05
+ANY_TOPIC = "__consumer_offsets"
+"""What is asked about where no topic matters: there is one of that name on nearly every cluster. It is not created."""
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +56,7 @@ class Connection:
 
     def admin(self) -> AdminClient:
         """A new admin client. Raises ConfigError for settings that cannot be used."""
-        return self._made(AdminClient, {})
+        return self._made(AdminClient, {"allow.auto.create.topics": "false"})
 
     def consumer(self, properties: Mapping[str, Any]) -> Consumer:
         """A new consumer; ``properties`` come before the user's settings. Raises ConfigError as ``admin`` does."""
@@ -66,22 +72,30 @@ class Connection:
         log.debug("kafka client: %s", error)
         self._heard(error)
 
-    def describe_cluster(self, admin: AdminClient, doing: str) -> Any:
-        """The cluster's own description: the first call of a client, for it says whether one gets in at all.
+    def cluster_id(self, admin: AdminClient, doing: str) -> str:
+        """The id of the cluster, once it answers. Raises as ``await_answer`` does."""
+        self.await_answer(admin, doing)
+        return str(admin.list_topics(topic=ANY_TOPIC, timeout=self.timeout_s).cluster_id)
+
+    def await_answer(self, admin: AdminClient, doing: str) -> None:
+        """Wait for any answer of the cluster: the first call of a client, for it says whether one gets in at all.
 
         Raises KafkaException where no answer comes in time, and Refused, at once, where none can come: the login
         or a certificate is refused, or something else is spoken at the address.
         """
         self._heard.clear()  # what happened in earlier calls does not explain this one
-        described = admin.describe_cluster(request_timeout=self.timeout_s)
+        asked = admin.describe_topics(TopicCollection([ANY_TOPIC]), request_timeout=self.timeout_s)[ANY_TOPIC]
         looked = False
         while True:
             try:
-                return described.result(timeout=STEP_S)
+                asked.result(timeout=STEP_S)
+                return
             except TimeoutError:
                 admin.poll(0)  # lets the callback speak
-            except KafkaException:
+            except KafkaException as error:
                 admin.poll(0)
+                if error.args[0].code() > KafkaError.NO_ERROR:
+                    return  # a broker says that there is no such topic, or not for us: it has answered
                 raise
             if self._heard.all_down:
                 if not looked and (obstacle := self._obstacle(doing)) is not None:

@@ -2,8 +2,8 @@
 
 librdkafka (2.16) has a fault in requests that go to a group's coordinator: where one times out because no broker
 can be reached, the process is aborted when brokers come back (``eonce->refcnt > 0``, librdkafka issue 4605), or the
-client never recovers. So each call first asks any broker for the cluster's description, which has no such fault,
-gives the coordinator its own full time, and a client that once got no answer is not used again.
+client never recovers. So each call first asks any broker something that has no such fault (``await_answer``), gives the
+coordinator its own full time, and a client that once got no answer is not used again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Admin:
 
         def once() -> T:
             try:
-                self._connection.describe_cluster(client, doing)
+                self._connection.await_answer(client, doing)
             except KafkaException as error:
                 raise _NoBroker(*error.args) from error
             return ask(client, timeout_s)

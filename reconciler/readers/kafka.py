@@ -97,7 +97,7 @@ class KafkaLogReader:
             configs = {resource.name: future for resource, future in asked.items()}
         # All three are under way at once; this one is waited for first, for it says whether one gets in at all.
         try:
-            cluster_id = self._connection.describe_cluster(admin, DESCRIBE).cluster_id
+            cluster_id = self._connection.cluster_id(admin, DESCRIBE)
         except KafkaException as error:
             self._forget()
             raise self._connection.failure(error, DESCRIBE) from error

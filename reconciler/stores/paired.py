@@ -101,7 +101,7 @@ class _ClusterId:
 
             connection, doing = Connection(self._client, timeout_s=TIMEOUT_S), "ask for the cluster's id"
             try:
-                self._found = str(connection.describe_cluster(connection.admin(), doing).cluster_id)
+                self._found = connection.cluster_id(connection.admin(), doing)
             except KafkaException as error:
                 raise connection.failure(error, doing) from error
         return self._found

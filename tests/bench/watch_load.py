@@ -5,7 +5,7 @@
 Starts a broker, a topic a job, and one store; half of the jobs run on the source, the other half on the broker itself.
 Then it scrapes once a second, and prints every half minute: resident memory, open files and threads of the watch, the
 slowest scrape, scrapes that failed, rounds, and requests a second: as the limit counts them, and as they passed through
-a go-between in front of the broker. With ``--outage MINUTE …`` the broker is gone for 30 s at each.
+a go-between in front of the broker. With ``--outage MINUTE …`` the broker is gone at each, for ``--gone`` seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from reconciler.stores.registry import open_store
 
 BEGIN_MS = 1_780_000_000_000
 REPORT_S = 30
-OUTAGE_S = 30
 KINDS = {1: "Fetch", 2: "ListOffsets", 3: "Metadata", 18: "ApiVersions", 32: "DescribeConfigs", 60: "DescribeCluster"}
 
 
@@ -97,6 +96,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=50, help="requests a second")
     parser.add_argument("--store", help="the address of the jobs' store (default: one SQLite file)")
     parser.add_argument("--outage", type=float, metavar="MINUTE", nargs="*", default=[])
+    parser.add_argument("--gone", type=float, metavar="SECONDS", default=30)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -199,7 +199,7 @@ def observe(
         if outages and cluster.running and tick >= outages[0] * 60:
             cluster.stop()
             print(f"{tick / 60:6.1f}   the broker is gone")
-        elif outages and not cluster.running and tick >= outages[0] * 60 + OUTAGE_S:
+        elif outages and not cluster.running and tick >= outages[0] * 60 + options.gone:
             outages.pop(0)
             threading.Thread(target=cluster.restart).start()
             print(f"{tick / 60:6.1f}   the broker comes back")

@@ -378,7 +378,7 @@ def test_a_commit_that_was_not_sent_was_not_made(store, case, group, monkeypatch
 
     put(store, group, {case.key(): StoredOffset(1)})
     requests = store._requests
-    monkeypatch.setattr(requests._admin._client, "describe_cluster", unreachable, raising=False)
+    monkeypatch.setattr(requests._admin._client, "describe_topics", unreachable, raising=False)
     with pytest.raises(Unreachable, match="Could not commit offsets"):
         requests.commit(group, {case.key(): Committed(2, "")})
     assert [row.stored.offset for row in store.read(group)] == [1], "and the next call has a new client"

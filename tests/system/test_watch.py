@@ -10,13 +10,14 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from watching import Watching, runs_here, watching
-from world import Ended, World, a_world, free_port, outside
+from world import Ended, World, a_world, environment, free_port, outside
 
 from reconciler.core.errors import Unreachable
 from reconciler.lab.kafka import KafkaCluster
@@ -164,6 +165,46 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
         watch.next_rounds()
         assert watch.value("mismatched_partitions", **at[0]) == 1
         assert (names[0], "match") not in watch.verdicts(names[0])
+
+
+ASKS = """
+import sys, threading
+from reconciler.core.errors import Unreachable
+from reconciler.readers.kafka import KafkaLogReader
+ends = threading.Event()
+def ask():
+    while not ends.is_set():
+        reader = KafkaLogReader({"bootstrap.servers": sys.argv[1]}, timeout_s=2)
+        try:
+            while not ends.is_set():
+                reader.describe(())
+        except Unreachable:
+            pass
+        reader.close()
+threads = [threading.Thread(target=ask) for _ in range(4)]
+[thread.start() for thread in threads]
+print("asking", flush=True)
+sys.stdin.read()
+ends.set()
+[thread.join() for thread in threads]
+"""
+
+
+def test_a_last_broker_that_answers_while_it_shuts_down_does_not_end_who_asks(own_cluster: KafkaCluster) -> None:
+    """It then names no broker at all, itself included: librdkafka aborts over a description of the cluster alone."""
+    command = [sys.executable, "-c", ASKS, own_cluster.bootstrap]
+    asking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+    try:
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == b"asking\n"
+        for _ in range(2):
+            own_cluster.stop()
+            own_cluster.restart()
+        asking.communicate(timeout=120)
+        assert asking.returncode == 0
+    finally:
+        asking.kill()
+        asking.wait()
 
 
 def test_a_store_outage_shows_in_its_own_jobs_and_heals(world: World) -> None:
