@@ -29,7 +29,7 @@ TESTED_BY = {
 FILES = sorted(
     file.relative_to(DEPLOY).as_posix()
     for file in DEPLOY.rglob("*")
-    if file.is_file() and file.name != "README.md" and "__pycache__" not in file.parts
+    if file.is_file() and file.name != "README.md" and not {"__pycache__", "cache"} & {*file.parts}
 )
 
 
