@@ -186,8 +186,9 @@ class Watch:
         self.troubles, self._troubles = self._troubles, {}
         self._schedule.begin_round(self._step, now)
         took_s = now - self._round_began
-        is_overrun = took_s > self._setup.every_s
-        if CLUSTER not in self.troubles:  # that is said already, and no matter of speed
+        is_away = CLUSTER in self.troubles  # that is said already, and no matter of speed
+        is_overrun = took_s > self._setup.every_s and not is_away
+        if not is_away:
             self._report_overrun(is_overrun, took_s)
         self._ended_at = now
         self._allow(took_s)

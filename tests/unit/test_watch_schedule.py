@@ -159,6 +159,7 @@ def test_an_outage_is_not_said_to_be_a_matter_of_speed(caplog: pytest.LogCapture
     world.fails = {f"job-{number}": Unreachable("The cluster is away.") for number in range(5)}
     world.watch().run()
     assert [record.getMessage() for record in caplog.records] == ["The cluster is away. Trying again every 10 s."]
+    assert (world.figures.process.rounds, world.figures.process.overruns) == (6, 0)
 
 
 def test_one_long_wait_moves_the_rounds_and_is_not_made_up_for() -> None:
