@@ -23,7 +23,7 @@ from reconciler.operations.plan_checks import (
     AGAIN,
     check_configuration,
     check_destination,
-    check_nothing_between,
+    check_offsets,
     check_time,
 )
 from reconciler.operations.selection import Selected, by_key, is_own, is_unread, is_written, select
@@ -179,18 +179,9 @@ def _anchors_for(
     job: Job, writing: Sequence[tuple[PartitionPlan, Selected]], cluster: ClusterInfo, outside: Outside
 ) -> dict[PartitionPlan, Anchor]:
     """The anchors to write: the records right before the resume offsets, read again from the destination."""
-    partitions = [TopicPartition(row.topic, row.partition) for row, _ in writing]
-    if not partitions:
+    if not writing:
         return {}
-    starts, ends = outside.reader.log_starts(partitions), outside.reader.log_ends(partitions)
-    for (row, _), tp in zip(writing, partitions, strict=True):
-        if not starts[tp] <= _resume(row) <= ends[tp]:
-            raise Changed(
-                f"{row.topic}-{row.partition}: the log is now [{starts[tp]}, {ends[tp]}] and does not hold the planned "
-                f"offset {row.resume_offset}.",
-                hint=AGAIN,
-            )
-    check_nothing_between([row for row, _ in writing], starts, outside.reader)
+    check_offsets([row for row, _ in writing], outside.reader)
     checked = [(row, selected) for row, selected in writing if row.record_offset is not None]
     requests = [
         ReadRequest(TopicPartition(row.topic, row.partition), row.record_offset, 1)

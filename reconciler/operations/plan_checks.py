@@ -112,7 +112,24 @@ def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
                 raise Changed(f"The destination has no {row.topic}-{row.partition}.", hint=AGAIN)
 
 
-def check_nothing_between(
+def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
+    """Raise Changed if a log does not hold its row's offset, or a record where the plan says that there is none."""
+    partitions = list(dict.fromkeys(_place(row) for row in rows))
+    if not partitions:
+        return
+    starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
+    for row in rows:
+        start, end = starts[_place(row)], ends[_place(row)]
+        if row.resume_offset is None or not start <= row.resume_offset <= end:
+            raise Changed(
+                f"{row.topic}-{row.partition}: the log is now [{start}, {end}] and does not hold the planned offset "
+                f"{row.resume_offset}.",
+                hint=AGAIN,
+            )
+    _check_nothing_between(rows, starts, reader)
+
+
+def _check_nothing_between(
     rows: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], reader: LogReader
 ) -> None:
     """Raise Changed if a record lies between the one that a row names and its resume offset: it would be skipped.

@@ -19,7 +19,7 @@ from reconciler.layouts.spark_checkpoint import END, NEXT
 from reconciler.operations.apply import prepare
 from reconciler.operations.check import Outside, stamp
 from reconciler.operations.config import Config
-from reconciler.operations.plan_checks import AGAIN
+from reconciler.operations.plan_checks import AGAIN, check_destination, check_offsets
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.checkpoint_positions import ends_of
 
@@ -37,11 +37,11 @@ def verify(
         raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
     topics = {row.topic for row in job.partitions}
     cluster = reader.describe(topics)
-    _check_cluster(plan, job, cluster)
+    _check_topics(plan, job, cluster)
     rows = [row for row in job.partitions if row.resume_offset is not None]
-    _check_bounds(rows, reader)
+    check_offsets(rows, reader)
     records = _check_records(rows, reader, compares=compares)
-    _check_cluster(plan, job, reader.describe(topics))  # what was read of a topic made anew in between says nothing
+    _check_topics(plan, job, reader.describe(topics))  # what was read of a topic made anew in between says nothing
     return records
 
 
@@ -55,43 +55,15 @@ def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside
         prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside)
 
 
-def _check_cluster(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
-    if cluster.cluster_id != plan.cluster_id:
-        raise Changed(
-            f"The plan is for cluster {plan.cluster_id}, and this is {cluster.cluster_id}.",
-            hint="Use the configuration that the plan was made with.",
-        )
-    known: dict[str, set[int]] = {}
-    for row in job.partitions:
-        info = cluster.topics.get(row.topic)
-        now = info.topic_id if info else None
-        if now != row.topic_id:
-            raise Changed(
-                f'The topic "{row.topic}" was deleted or made anew since the plan (its id was {row.topic_id}, now '
-                f"{now}).",
-                hint=AGAIN,
-            )
-        known.setdefault(row.topic, set()).add(row.partition)
-    for topic, partitions in known.items():
+def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
+    """As ``apply`` does; and as a query reads whole topics, there must be no partition that the plan does not know."""
+    check_destination(replace(plan, jobs=(job,)), cluster)
+    known = {(row.topic, row.partition) for row in job.partitions}
+    for topic in sorted({row.topic for row in job.partitions}):
         info = cluster.topics.get(topic)
-        more = sorted(set(info.partitions) - partitions) if info else []
+        more = [number for number in sorted(info.partitions) if (topic, number) not in known] if info else []
         if more:
             raise Changed(f"The topic {topic} has partition {more[0]} now, which the plan does not know.", hint=AGAIN)
-
-
-def _check_bounds(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
-    partitions = list(dict.fromkeys(TopicPartition(row.topic, row.partition) for row in rows))
-    if not partitions:
-        return
-    starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
-    for row in rows:
-        tp = TopicPartition(row.topic, row.partition)
-        if row.resume_offset is None or not starts[tp] <= row.resume_offset <= ends[tp]:
-            raise Changed(
-                f"{row.topic}-{row.partition}: the log is now [{starts[tp]}, {ends[tp]}] and does not hold the planned "
-                f"offset {row.resume_offset}.",
-                hint=AGAIN,
-            )
 
 
 def _check_records(rows: Sequence[PartitionPlan], reader: LogReader, *, compares: bool) -> dict[PartitionPlan, Record]:

@@ -98,7 +98,7 @@ def row(
         replay_at_most=replay,
         replay_exact=replay,
         matched_by=by,
-        record_offset=record,
+        record_offset=resume - 1 if record is None and resume else record,  # what a plan rests on lies right in front
         probes=1,
         rounds=1,
         detail="",

@@ -148,7 +148,7 @@ def test_a_checkpoint_that_has_gone_on_since_the_plan_is_refused(files: Files) -
 def test_another_cluster_is_refused(files: Files) -> None:
     there = log(o=10)
     there.cluster_id = "c"
-    refused(files, Changed, "The plan is for cluster b, and this is c", there=there)
+    refused(files, Changed, r"The plan is for cluster b, but \[destination\] is c", there=there)
 
 
 def test_a_topic_made_anew_is_refused(files: Files) -> None:
