@@ -166,17 +166,12 @@ class ContainerCluster(ClusterInUse):
         return self._container.get_wrapped_container()
 
     def _new(self) -> Any:
-        from testcontainers.core.config import testcontainers_config
-        from testcontainers.core.container import DockerContainer
-
-        # Its helper that removes what a killed run left is an image to be pulled.
-        testcontainers_config.ryuk_disabled = True
-        container = DockerContainer(self._image).with_command("broker")
-        container.ports["9092/tcp"] = (HOST, self._port)  # with_bind_ports would open it to the network
+        container = _container(self._image, "broker")
+        container.ports["9094/tcp"] = (HOST, self._port)  # with_bind_ports would open it to the network
         # The published port is for this machine; within the container the broker finds itself at another.
         doors = {
-            "listeners": "PLAINTEXT://:9092,INSIDE://localhost:9094,CONTROLLER://localhost:9093",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap},INSIDE://localhost:9094",
+            "listeners": "INSIDE://localhost:9092,PLAINTEXT://:9094,CONTROLLER://localhost:9093",
+            "advertised.listeners": f"INSIDE://localhost:9092,PLAINTEXT://{self.bootstrap}",
             "inter.broker.listener.name": "INSIDE",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
         }
@@ -193,3 +188,26 @@ class ContainerCluster(ClusterInUse):
             return described.cluster_id == self.cluster_id and 1 in self.admin().list_topics(timeout=2).brokers
         except (KafkaException, TimeoutError):
             return False
+
+
+def container_mirror(source: ContainerCluster, target: ContainerCluster, image: str, directory: Path) -> Any:
+    """MirrorMaker 2 in a container, with docker-compose.yml's settings: a context that is left with it gone.
+
+    Only the addresses are others: it is in the machine's network, as nothing lets containers of a daemon that keeps
+    out of the packet filter reach each other.
+    """
+    settings = (REPOSITORY / "deploy/mirror/mm2.properties").read_text()
+    settings = settings.replace("a:9092", source.bootstrap).replace("b:9092", target.bootstrap)
+    (directory / "mm2.properties").write_text(settings)
+    directory.chmod(0o755)  # for the image's user
+    container = _container(image, "mirror /mirror/mm2.properties").with_kwargs(network_mode="host")
+    return container.with_volume_mapping(str(directory), "/mirror", "ro").with_env("HEAP", "384m")
+
+
+def _container(image: str, command: str) -> Any:
+    from testcontainers.core.config import testcontainers_config
+    from testcontainers.core.container import DockerContainer
+
+    # Its helper that removes what a killed run left is an image to be pulled.
+    testcontainers_config.ryuk_disabled = True
+    return DockerContainer(image).with_command(command)

@@ -95,6 +95,7 @@ def _session(home: Path) -> SparkSession:
     builder = SparkSession.builder.appName("clicks").master("local[2]")
     for key, value in {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from containers import ContainerCluster, kafka_image
+from containers import IMAGE, ContainerCluster, container_mirror, kafka_image
 from private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
 from real_clusters import Clusters, in_containers
 
 from reconciler.cli.main import main
 from reconciler.demo import proof, traffic
-from reconciler.lab.mirror import MirrorMaker
 
 pytestmark = pytest.mark.system
 GROUP, PARTITIONS, PRODUCED = "clicks", 2, 600
@@ -84,7 +84,7 @@ def written(configuration: Path, clusters: Clusters, topic: str) -> str:
 
 
 def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
-    clusters: Clusters, daemon: PrivateDaemon, topic_name: str, tmp_path: Path, kafka_jars: Path, capsys: Any
+    clusters: Clusters, daemon: PrivateDaemon, topic_name: str, tmp_path: Path, capsys: Any
 ) -> None:
     source, destination = clusters.source, clusters.destination
     assert len(daemon.client.containers.list()) == 2
@@ -102,9 +102,13 @@ def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
     assert 0 < len(unread) < PRODUCED
     config = written(tmp_path / "reconciler.toml", clusters, topic_name)
     assert main(["track", "-c", config, "--once"]) == 0
-    with MirrorMaker(source, destination, [topic_name], tmp_path / "mirror", kafka_jars) as mirror:
-        ends = {number: sum(event.partition == number for event in events) for number in range(PARTITIONS)}
-        mirror.wait_until_mirrored(topic_name, mirrored, ends)
+    wanted = Counter(event.partition for event in events)
+    (folder := tmp_path / "mirror").mkdir()
+    with container_mirror(source, destination, IMAGE, folder) as mirror:
+        deadline = time.monotonic() + 120
+        while Counter(destination.end_offsets(mirrored)) != wanted:
+            assert time.monotonic() < deadline, mirror.get_logs()
+            time.sleep(0.5)
     source.kill()
     assert not source.running
 

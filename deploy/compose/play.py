@@ -1,0 +1,149 @@
+"""What the containers of docker-compose.yml play: a PySpark job, the loss of the cluster that it reads, its failover.
+
+python play.py traffic   writes the records on a, before the mirror starts
+python play.py job       runs the job on a, has broker a killed, fails over to b, and counts every record
+python play.py on-b      the job on b; what `reconciler hook` starts, with the corrected offsets in its environment
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from reconciler.core.errors import ReconcilerError
+from reconciler.demo import proof, traffic
+from reconciler.demo.job import IDS, KILLED, Query, Work, run
+from reconciler.lab.in_use import ClusterAt
+from reconciler.spark.handoff import from_environment
+
+TOPIC, MIRRORED, GROUP, PARTITIONS = "events", "a.events", "clicks", 4
+DELETED, PRODUCED, PER_BATCH, DIES_AT_BATCH = 3_000, 24_000, 3_000, 5
+BEGIN_MS = 1_700_000_000_000
+"""When the records say they happened: the same at every run, so that each process can name them all."""
+CONFIG = Path(__file__).with_name("reconciler.toml")
+RECONCILER = [sys.executable, "-m", "reconciler"]
+FOLDER, DISASTER = Path("/data"), Path("/stage/disaster")
+METRICS = "http://watcher:9464/metrics"
+PATIENCE_S = 300
+ROUNDS = 5
+"""Of the watcher: how long each state of things stays, to be seen in Grafana."""
+A, B = ClusterAt("a", "a:9092"), ClusterAt("b", "b:9092")
+
+
+def main(part: str) -> None:
+    {"traffic": produce, "job": play, "on-b": on_destination}[part]()
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def clicks() -> list[traffic.Event]:
+    return list(traffic.events("click", PRODUCED, PARTITIONS, BEGIN_MS, seed=2))
+
+
+def produce() -> None:
+    """Records in transactions, after others that are deleted: the two clusters' offsets will differ."""
+    if A.partitions(TOPIC) or B.partitions(MIRRORED):
+        sys.exit("This was played already. First: docker compose down")
+    A.create_topic(TOPIC, PARTITIONS)
+    traffic.produce(A, TOPIC, traffic.events("old", DELETED, PARTITIONS, BEGIN_MS - 1_000_000, seed=1), "old")
+    traffic.delete_all(A, TOPIC)
+    traffic.produce(A, TOPIC, iter(clicks()), "new")
+    say(f"1  {PRODUCED:,} records are on a; {DELETED:,} older ones were deleted before the mirror saw them")
+
+
+def play() -> None:
+    _wait(_make_store, "the store")
+    say("2  the job reads a")
+    options = {"kafka.bootstrap.servers": A.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
+    options |= {"includeHeaders": "true", "maxOffsetsPerTrigger": str(PER_BATCH)}
+    told = FOLDER / "job-a.json"
+    told.write_text(_work(A, "ids-a", options, DIES_AT_BATCH).to_json())
+    _expect(KILLED, [sys.executable, "-m", "reconciler.demo.job", told], FOLDER / "job-a.log")
+    say(f"   and is lost in the middle of batch {DIES_AT_BATCH}, after {len(proof.ids_in(FOLDER / 'ids-a')):,} records")
+
+    say("3  the mirror has everything; the watcher says what a failover would find")
+    wanted = Counter(event.partition for event in clicks())  # at the destination: without the transactions' markers
+    _wait(lambda: wanted <= Counter(B.end_offsets(MIRRORED)), "the mirror")
+    _wait_for_checks(ROUNDS)
+
+    say("4  disaster: broker a is killed")
+    DISASTER.touch()
+    _wait_for_checks(ROUNDS)
+    _expect(3, [*RECONCILER, "check", "-c", CONFIG])
+
+    say("5  the hook corrects the offsets and starts the job, which reads b")
+    _expect(0, [*RECONCILER, "hook", "-c", CONFIG, "--job", "clicks", "--", sys.executable, __file__, "on-b"])
+    _expect(0, [*RECONCILER, "check", "-c", CONFIG])
+    _wait_for_checks(ROUNDS)
+
+    found = proof.prove((event.id for event in clicks()), [FOLDER / "ids-a", FOLDER / "ids-b"])
+    lost, doubled = len(found.lost), len(found.doubled)
+    say(f"6  produced {found.produced:,} · processed {found.seen:,} · lost {lost:,} · doubled {doubled:,}")
+    if not found.is_clean:
+        sys.exit("The failover lost or doubled records.")
+
+
+def on_destination() -> None:
+    options = from_environment().read_stream_options(extra={"includeHeaders": "true"})
+    run(_work(B, "ids-b", options))
+
+
+def _work(cluster: ClusterAt, folder: str, options: dict[str, str], die_at_batch: int = -1) -> Work:
+    queries = [Query(IDS, str(FOLDER / folder), options)]
+    return Work(cluster.bootstrap, os.environ["STORE"], GROUP, [queries], die_at_batch)
+
+
+def _expect(code: int, command: list[str | Path], log: Path | None = None) -> None:
+    words = [str(word) for word in command]
+    if command[: len(RECONCILER)] == RECONCILER:
+        say(f"\n   $ reconciler {' '.join(words[len(RECONCILER) :])}")
+    with log.open("w") if log else nullcontext() as output:
+        ended = subprocess.run(words, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
+    if ended != code:
+        said = "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log else ""
+        sys.exit(f"{' '.join(words)} ended with {ended} instead of {code}. {said}")
+
+
+def _make_store() -> bool:
+    """Its tables, or whatever it is that this store keeps rows in; True once it is there to make them."""
+    command = [*RECONCILER, "anchors", "import", "-c", str(CONFIG), "--job", "clicks", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _wait_for_checks(count: int) -> None:
+    """Until the watcher has checked the job so often again, so that Prometheus sees this part of the play, too."""
+    before = _checks()
+    _wait(lambda: _checks() >= before + count, "the watcher's next checks")
+
+
+def _checks() -> float:
+    with urllib.request.urlopen(METRICS, timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = (sample for family in families for sample in family.samples)
+    return sum(sample.value for sample in samples if sample.name == "reconciler_checks_total")
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(f"Waited for {what} for {PATIENCE_S} s.")
+        time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except ReconcilerError as error:
+        sys.exit(str(error))
