@@ -21,7 +21,7 @@ TESTED_BY = {
     "prometheus/": ["unit/test_alert_rules.py", "system/test_alerts.py"],
     "grafana/": ["unit/test_dashboard.py"],
     "compose/": ["system/*containers*.py"],
-    "images/": ["system/*containers*.py"],
+    "images/": ["containers.py", "system/private_daemon.py", "system/test_containers.py"],
     "mirror/": ["system/*containers*.py"],
 }
 """A file, or a folder with all that is in it, and the tests that run it, as patterns below ``tests``."""
