@@ -4,13 +4,16 @@
 #   deploy/images/base.sh reconciler-base:bookworm       as root, with debootstrap and a Docker daemon
 #   BASE=reconciler-base:bookworm docker compose build
 #
-# It takes packages from MIRROR (Debian's own if nothing is said) and trusts the certificate authorities that this
-# machine's administrator added (/usr/local/share/ca-certificates), as its builds go through the same network.
+# It takes packages from MIRROR, else from where this machine takes those of bookworm, else from Debian; and it trusts
+# the certificate authorities that were added to this machine (/usr/local/share/ca-certificates), as its builds go
+# through the same network.
 # With a file name instead of a tag (one that ends in .tar) it writes that archive, for `docker import`.
 set -euo pipefail
 
 target=${1:?the name of the image to make, or of the archive}
-mirror=${MIRROR:-http://deb.debian.org/debian}
+places=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 2>/dev/null || true)
+known=$(awk '$1 == "bookworm" && !found++ {print $2}' <<<"$places")
+mirror=${MIRROR:-${known:-http://deb.debian.org/debian}}
 packages=openjdk-17-jre-headless,python3,ca-certificates
 
 # In memory where there is room: debootstrap waits for the disk after every file.
