@@ -16,7 +16,7 @@ import pytest
 from world import environment
 
 pytestmark = pytest.mark.system
-PATIENCE_S = 400
+PATIENCE_S = 900
 
 
 @pytest.fixture(scope="module", autouse=True)
