@@ -8,10 +8,12 @@ import logging
 import os
 import tomllib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from real_clusters import Clusters, processes
 from world import World, a_world, made
 
 from reconciler.lab.mirror import MirrorMaker
@@ -21,6 +23,13 @@ pytestmark = pytest.mark.system
 
 RECORDS = 60
 SECRET = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def clusters(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """A pair of these tests' own: on the shared ones, other tests' topics look like those of other mirrors."""
+    with ExitStack() as until_the_end:
+        yield Clusters(processes(tmp_path_factory.mktemp("init-clusters"), kafka_jars), until_the_end)
 
 
 @pytest.fixture(scope="module")
