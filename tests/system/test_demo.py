@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from world import environment
@@ -54,7 +56,9 @@ def nothing_left(folder: Path) -> bool:
 def demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """The demo as a process of its own, in a process group of its own, playing below ``folder``."""
     command = [sys.executable, "-m", "reconciler", "demo"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    # Tests that a shell runs in the background ignore Ctrl-C, and so would their children.
+    pipes["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, env=environment(TMPDIR=str(folder)), start_new_session=True, **pipes) as running:
         try:
             yield running
