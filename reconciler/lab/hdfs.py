@@ -12,11 +12,10 @@ from typing import Self
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, QUICK_JVM
-from reconciler.lab.ports import free_ports
+from reconciler.lab.ports import launched_on_free_ports
 from reconciler.lab.processes import Child
 
 START_SECONDS = 180
-_PORT_ATTEMPTS = 3
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 _SETTINGS = {
     # What it has acknowledged outlives its process in the kernel's cache all the same.
@@ -43,16 +42,7 @@ class Hdfs:
         if self._ports is not None:
             self._launch(self._ports, new=False)
             return self
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            ports = free_ports(2)
-            try:
-                self._launch(ports, new=True)
-            except Unreachable:
-                if attempt == _PORT_ATTEMPTS or not self._port_was_taken():
-                    raise
-            else:
-                self._ports = ports
-                break
+        self._ports = launched_on_free_ports(2, lambda ports: self._launch(ports, new=True), self._port_was_taken)
         self._ask("PUT", "/?op=SETPERMISSION&permission=777")
         return self
 

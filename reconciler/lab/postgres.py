@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Self
 
 from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.lab.ports import HOST, free_ports
+from reconciler.lab.ports import HOST, launched_on_free_ports
 from reconciler.lab.processes import Child
 
 USER, PASSWORD = "reconciler", "a secret of the lab"
 START_SECONDS = 60
-_PORT_ATTEMPTS = 3
 _SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
@@ -70,17 +69,11 @@ class PostgresServer:
         if self._port is not None:
             self._launch(self._port)
             return self
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            (port,) = free_ports(1)
-            try:
-                self._launch(port)
-            except Unreachable:
-                if attempt == _PORT_ATTEMPTS or "could not bind" not in self.log.read_text(errors="replace"):
-                    raise
-            else:
-                self._port = port
-                break
+        (self._port,) = launched_on_free_ports(1, lambda ports: self._launch(*ports), self._port_was_taken)
         return self
+
+    def _port_was_taken(self) -> bool:
+        return "could not bind" in self.log.read_text(errors="replace")
 
     def stop(self) -> None:
         """Orderly: clients are sent away, everything is flushed."""

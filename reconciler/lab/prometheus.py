@@ -13,13 +13,12 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.lab.ports import HOST, free_ports
+from reconciler.core.errors import ConfigError
+from reconciler.lab.ports import HOST, launched_on_free_ports
 from reconciler.lab.processes import Child
 
 START_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
-_PORT_ATTEMPTS = 3
 
 
 def program(name: str = "prometheus") -> str:
@@ -54,16 +53,7 @@ class PrometheusServer:
         if self._port is not None:
             self._launch(self._port)
             return self
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            (port,) = free_ports(1)
-            try:
-                self._launch(port)
-            except Unreachable:
-                if attempt == _PORT_ATTEMPTS or not self._port_was_taken():
-                    raise
-            else:
-                self._port = port
-                break
+        (self._port,) = launched_on_free_ports(1, lambda ports: self._launch(*ports), self._port_was_taken)
         return self
 
     def stop(self) -> None:

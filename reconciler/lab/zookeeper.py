@@ -7,12 +7,10 @@ import socket
 from pathlib import Path
 from typing import Self
 
-from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.core.errors import ConfigError
 from reconciler.lab.broker import HOST, START_SECONDS, java_command
-from reconciler.lab.ports import free_ports
+from reconciler.lab.ports import launched_on_free_ports
 from reconciler.lab.processes import Child
-
-_PORT_ATTEMPTS = 3
 
 
 class ZooKeeperServer:
@@ -36,16 +34,7 @@ class ZooKeeperServer:
         if self._port is not None:
             self._launch(self._port)
             return self
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            (port,) = free_ports(1)
-            try:
-                self._launch(port)
-            except Unreachable:
-                if attempt == _PORT_ATTEMPTS or not self._port_was_taken():
-                    raise
-            else:
-                self._port = port
-                break
+        (self._port,) = launched_on_free_ports(1, lambda ports: self._launch(*ports), self._port_was_taken)
         return self
 
     def stop(self) -> None:
