@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from runbooks import Person, commands, settings
-from world import Ended, World, a_world, made
+from watching import runs_here
+from world import Ended, World, a_world
 
-from reconciler.core.anchors import StoredOffset
 from reconciler.lab.kafka import KafkaCluster
-from reconciler.readers.kafka import KafkaLogReader
 
 pytestmark = pytest.mark.system
 
@@ -37,19 +34,6 @@ class Estate:
         self.b.deliver(*RECORDS, topic=self.on_b, burst=3)
         self.person = Person(world.folder)
 
-    def processed(self, on: World, topic: str, numbers: tuple[int, ...]) -> None:
-        """The job has recorded a batch that ends with these records, on one of the clusters."""
-        reader = KafkaLogReader({"bootstrap.servers": on.cluster.bootstrap})
-        info = reader.describe([topic])
-        reader.close()
-        names = {"cluster_id": info.cluster_id, "topic_id": info.topics[topic].topic_id}
-        rows = {}
-        for partition, number in enumerate(numbers):
-            offset = on.offset_of(number, partition, topic)
-            anchor = replace(made(number, partition).anchor, offset=offset, **names)
-            rows[partition] = StoredOffset(offset + 1, anchor)
-        on.save(rows, topic=topic, now_ms=time.time_ns() // 1_000_000)
-
     def right(self, on: World, topic: str, numbers: tuple[int, ...]) -> dict[int, int]:
         return {partition: on.offset_of(number, partition, topic) + 1 for partition, number in enumerate(numbers)}
 
@@ -71,7 +55,7 @@ def estate(request, clusters, tmp_path: Path, topic_name: str, capsys) -> Iterat
 
 
 def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate) -> None:
-    estate.processed(estate.a, estate.a.topic, ON_A)
+    runs_here(estate.a, *ON_A, topic=estate.a.topic)
     estate.configure()
     assert [command.split()[1] for command in commands("failover.md")] == ["check", "plan", "apply", "apply", "check"]
     ended = [estate.person.runs(command) for command in commands("failover.md")]
@@ -79,7 +63,7 @@ def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate
     assert "0 records will be read again" in ended[0].out
     assert estate.b.offsets(estate.on_b) == estate.right(estate.b, estate.on_b, ON_A)
 
-    estate.processed(estate.b, estate.on_b, ON_B)  # the job has gone on, on the other cluster
+    runs_here(estate.b, *ON_B, topic=estate.on_b)  # the job has gone on, on the other cluster
     assert [command.split()[1] for command in commands("failback.md")] == ["check", "plan", "apply", "check"]
     ended = [estate.person.runs(command) for command in commands("failback.md")]
     assert [each.code for each in ended] == [3, 0, 0, 0], [each.said for each in ended]

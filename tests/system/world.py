@@ -152,14 +152,7 @@ class World:
 
     # ------------------------------------------------------------ the store
 
-    def save(
-        self,
-        rows: Mapping[int, StoredOffset],
-        *,
-        topic: str | None = None,
-        address: str | None = None,
-        now_ms: int = BEGIN,
-    ) -> None:
+    def save(self, rows: Mapping[int, StoredOffset], *, topic: str | None = None, address: str | None = None) -> None:
         """Put the job's rows into its store, replacing what is there."""
         store = self._open(address)
         try:
@@ -167,7 +160,7 @@ class World:
             names = {row.key: row.version for row in store.read(self.group)}
             keys = {TopicPartition(topic or self.topic, partition): stored for partition, stored in rows.items()}
             changes = [Change(key, names.get(key), stored) for key, stored in keys.items()]
-            assert not store.write(self.group, changes, reason="test", now_ms=now_ms).conflicts
+            assert not store.write(self.group, changes, reason="test", now_ms=BEGIN).conflicts
         finally:
             store.close()
 
