@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from configurations import Load
 from in_memory import Memory
 
+from reconciler.operations.config import Config, load_config
 from reconciler.readers.memory import MemoryLog
 from reconciler.stores.memory import MemoryStore
 
@@ -34,3 +36,15 @@ def wide(memory: Memory) -> Memory:
     """Three partitions."""
     memory.log.create("a.events", 3)
     return memory
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Writes a configuration, and loads it with the environment that is given."""
+
+    def write_and_load(text: str, **environment: str) -> Config:
+        path = tmp_path / "reconciler.toml"
+        path.write_text(text, encoding="utf-8")
+        return load_config(path, environment)
+
+    return write_and_load

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from configurations import Load
 
 from reconciler.core.anchors import IdOrder
 from reconciler.core.errors import ConfigError
 from reconciler.core.plan import StartPolicy
 from reconciler.core.question import StartAt
-from reconciler.operations.config import Config, SearchSettings, load_config
+from reconciler.operations.config import SearchSettings, load_config
 
 LEAST = """
 [source]
@@ -73,18 +74,6 @@ group = "readers"
 topics = ["views"]
 store = "kafka-group:"
 """
-
-Load = Callable[..., Config]
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    def write_and_load(text: str, **environment: str) -> Config:
-        path = tmp_path / "reconciler.toml"
-        path.write_text(text, encoding="utf-8")
-        return load_config(path, environment)
-
-    return write_and_load
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ import base64
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from configurations import Load
 
 from reconciler.cli.logs import set_up_logging
 from reconciler.core.errors import ConfigError
-from reconciler.operations.config import Config, load_config
 from reconciler.operations.redaction import KNOWN, Redactor
 
 LEAST = """
@@ -30,18 +30,6 @@ store = "STORE"
 """
 PLANTED = "correct/horse+battery=staple"
 KEY = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIGxvbmcgZW5vdWdo\n-----END PRIVATE KEY-----"
-
-Load = Callable[..., Config]
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    def write_and_load(text: str, **environment: str) -> Config:
-        path = tmp_path / "reconciler.toml"
-        path.write_text(text, encoding="utf-8")
-        return load_config(path, environment)
-
-    return write_and_load
 
 
 @pytest.fixture(autouse=True)
