@@ -7,10 +7,13 @@ skipped with the reason; with RECONCILER_REQUIRE_SYSTEM=1 in the environment the
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import sys
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -27,6 +30,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Collecting a file imports it: with ``-m "not system"`` the system tests are not even looked at."""
     left_out = config.option.markexpr.strip() == "not system" and collection_path == Path(__file__).parent / "system"
     return True if left_out else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A command that a test, or a fixture, runs inside this process sets its logging up: not for the tests after it."""
+    root, product = logging.getLogger(), logging.getLogger("reconciler")
+    handlers, levels = list(root.handlers), (root.level, product.level)
+    hooks = sys.excepthook, threading.excepthook
+    try:
+        return (yield)
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        product.setLevel(levels[1])
+        sys.excepthook, threading.excepthook = hooks
 
 
 def _cannot(reason: str) -> NoReturn:
