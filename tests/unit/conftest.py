@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +11,6 @@ from in_memory import Memory
 from reconciler.operations.config import Config, load_config
 from reconciler.readers.memory import MemoryLog
 from reconciler.stores.memory import MemoryStore
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """A command that a test runs in this process sends the log to its own stderr: not beyond the test."""
-    root, own = logging.getLogger(), logging.getLogger("reconciler")
-    handlers, levels = root.handlers[:], (root.level, own.level)
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
 
 
 @pytest.fixture
