@@ -64,17 +64,21 @@ class Ambush:
     """Strikes a broker in the middle of a call: an act for ``Acting``, used in a ``with`` block.
 
     The broker is frozen before the call begins; as soon as a request of the call lies at its door, unread, ``strike``
-    is called. What the broker does then, it does with the call under way.
+    is called. What the broker does then, it does with the call under way. It begins when the strike of ``after`` is
+    over, so that a broker which that one brings back is not struck while its start is waited for.
     """
 
-    def __init__(self, broker: Broker, strike: Act) -> None:
+    def __init__(self, broker: Broker, strike: Act, *, after: Ambush | None = None) -> None:
         self._broker = broker
         self._strike = strike
+        self._after = after
         self._thread = threading.Thread(target=self._lie_in_wait)
         self._error: BaseException | None = None
         self.struck = False
 
     def __call__(self) -> None:
+        if self._after is not None:
+            self._after.wait()
         self._broker.pause()
         self._thread.start()
 
@@ -93,11 +97,15 @@ class Ambush:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._thread.is_alive() or self._error is not None:
+    def wait(self) -> None:
+        """Until the strike, if it has begun, is over. Raises what it raised."""
+        if self._thread.is_alive():
             self._thread.join()
         if self._error is not None:
             raise self._error
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
 
 
 def request_waits(broker: Broker) -> bool:

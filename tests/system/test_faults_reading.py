@@ -86,8 +86,8 @@ def test_a_check_outlives_a_broker_that_dies_in_the_middle_of_every_kind_of_call
     with (
         closing(reader_of(mortal)) as reader,
         Ambush(broker, die_and_come_back) as first,
-        Ambush(broker, die_and_come_back) as second,
-        Ambush(broker, die_and_come_back) as third,
+        Ambush(broker, die_and_come_back, after=first) as second,
+        Ambush(broker, die_and_come_back, after=second) as third,
     ):
         acting = Acting(reader, {"log_ends": first, "offsets_for_times": second, "read": third})
         assert all_right(checked(jobs, acting))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
+import selectors
 import shutil
 import subprocess
 import sys
@@ -162,10 +162,11 @@ def typed(terminal: int, keys: str, until: str) -> str:
     os.write(terminal, keys.encode())
     shown = ""
     deadline = time.monotonic() + DEADLINE_S
-    while until not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown):
-        ready, _, _ = select.select([terminal], [], [], deadline - time.monotonic())
-        assert ready, f"{until!r} did not come: {shown!r}"
-        shown += os.read(terminal, 4096).decode(errors="replace")
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(terminal, selectors.EVENT_READ)
+        while until not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown):
+            assert waiting.select(deadline - time.monotonic()), f"{until!r} did not come: {shown!r}"
+            shown += os.read(terminal, 4096).decode(errors="replace")
     return shown
 
 

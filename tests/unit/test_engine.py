@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ class Flaky:
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Retries pause; a test does not. What they would have paused, in seconds."""
     paused: list[float] = []
-    monkeypatch.setattr("tenacity.nap.time.sleep", paused.append)
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=paused.append))
     return paused
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,9 +115,9 @@ def world(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> World:
         memory.save({0: stored(6)}, topic=f"e{number}")
 
     def sleep(seconds: float) -> None:
-        world.now += seconds
+        world.now += math.ceil(seconds)  # whole seconds, so that sums are exact
 
-    monkeypatch.setattr("tenacity.nap.time.sleep", sleep)
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))  # and no other thread's pauses
     return world
 
 
