@@ -25,6 +25,9 @@ from reconciler.core.errors import ConfigError, Unreachable
 if TYPE_CHECKING:
     from real_clusters import Clusters
 
+# Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start, too.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Collecting a file imports it: with ``-m "not system"`` the system tests are not even looked at."""

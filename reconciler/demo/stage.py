@@ -11,6 +11,7 @@ from pathlib import Path
 
 from reconciler.core.errors import ReconcilerError
 from reconciler.demo.job import KILLED, Work
+from reconciler.lab.broker import QUICK_JVM
 
 TOPIC, GROUP, PARTITIONS = "events", "clicks", 4
 MIRRORED = f"a.{TOPIC}"
@@ -83,8 +84,9 @@ class Stage:
         told.write_text(work.to_json())
         log = self.folder / f"{name}.log"
         command = [sys.executable, "-m", "reconciler.demo.job", str(told)]
+        quick = {"SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM), **os.environ}
         with log.open("wb") as file:
-            ended = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=dict(os.environ), check=False)
+            ended = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=quick, check=False)
         expected = KILLED if work.die_at_batch >= 0 else 0
         if ended.returncode != expected:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
