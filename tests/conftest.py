@@ -7,6 +7,7 @@ skipped with the reason; with RECONCILER_REQUIRE_SYSTEM=1 in the environment the
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -37,10 +38,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """A command that a test, or a fixture, runs inside this process sets its logging up: not for the tests after it."""
+    """What a command that runs inside this process does to its logging and its collector ends with the test."""
     root, product = logging.getLogger(), logging.getLogger("reconciler")
     handlers, levels = list(root.handlers), (root.level, product.level)
-    hooks = sys.excepthook, threading.excepthook
+    hooks, collector = (sys.excepthook, threading.excepthook), gc.get_threshold()
     try:
         return (yield)
     finally:
@@ -48,6 +49,7 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
         root.setLevel(levels[0])
         product.setLevel(levels[1])
         sys.excepthook, threading.excepthook = hooks
+        gc.set_threshold(*collector)  # a command's own is for seconds: of a whole run's clients none would be collected
 
 
 def _cannot(reason: str) -> NoReturn:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -176,15 +174,7 @@ def refused(files: Files, error: type[Exception], match: str, **more: Any) -> No
 
 
 def command(*arguments: object) -> int:
-    """``reconciler ARGUMENTS`` in this process; what it does to the process's logging is undone."""
+    """``reconciler ARGUMENTS`` in this process."""
     from reconciler.cli.main import main
 
-    root, own, collector = logging.getLogger(), logging.getLogger("reconciler"), gc.get_threshold()
-    handlers, levels = root.handlers[:], (root.level, own.level)
-    try:
-        return main([str(argument) for argument in arguments])
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])
-        gc.set_threshold(*collector)
+    return main([str(argument) for argument in arguments])

@@ -6,9 +6,7 @@ source; at the destination it lies where ``deliver`` puts it, with gaps where a 
 
 from __future__ import annotations
 
-import gc
 import json
-import logging
 import os
 import re
 import subprocess
@@ -242,9 +240,7 @@ def secrets_in_files(text: str, folder: Path) -> str:
 
 
 def a_world(clusters: Any, folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
-    """A world on the run's destination; what commands do to this process's logging is undone after the test."""
-    root, own = logging.getLogger(), logging.getLogger("reconciler")
-    handlers, levels, collector = root.handlers[:], (root.level, own.level), gc.get_threshold()
+    """A world on the run's destination."""
 
     def runner(arguments: list[str]) -> Ended:
         capsys.readouterr()
@@ -254,13 +250,7 @@ def a_world(clusters: Any, folder: Path, name: str, capsys: pytest.CaptureFixtur
             code = int(stop.code or 0)
         return Ended(code, *capsys.readouterr())
 
-    try:
-        yield World(clusters.destination, folder, name, runner)
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])
-        gc.set_threshold(*collector)
+    yield World(clusters.destination, folder, name, runner)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -124,7 +124,7 @@ def test_a_password_that_would_break_its_address_is_refused_before_a_part_of_it_
 @pytest.mark.parametrize("log_format", ["text", "json"])
 @pytest.mark.parametrize("secret", [PLANTED, "quote\"d\\and'quoted", "pässwörd", "short", KEY])
 def test_a_secret_is_taken_out_of_the_log_in_every_way_it_may_be_written(
-    load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str], log_format: str, secret: str, restored_logging: None
+    load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str], log_format: str, secret: str
 ) -> None:
     (tmp_path / "secret").write_text(secret)
     set_up_logging(log_format, debug=True)
@@ -168,32 +168,16 @@ def test_a_short_secret_does_not_disfigure_the_words_it_is_a_part_of() -> None:
     assert redactor.redacted("kafkas cluster, password kafka.") == "kafkas cluster, password ***."
 
 
-def test_a_name_cannot_forge_a_line_of_the_log_nor_steer_the_terminal(
-    capsys: pytest.CaptureFixture[str], restored_logging: None
-) -> None:
+def test_a_name_cannot_forge_a_line_of_the_log_nor_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging("text", debug=False)
     logging.getLogger("reconciler").warning("group %s", "x\n2026 all is well\r\x1b[2J\x9b2J\u202e")
     assert capsys.readouterr().err == "group x\\x0a2026 all is well\\x0d\\x1b[2J\\x9b2J\\u202e\n"
 
 
-def test_a_line_of_json_is_one_line_and_holds_no_control_character(
-    capsys: pytest.CaptureFixture[str], restored_logging: None
-) -> None:
+def test_a_line_of_json_is_one_line_and_holds_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging("json", debug=False)
     name = "x\ny\x1b[2J\x9b2J\u2028\u202e"
     logging.getLogger("reconciler").warning("group %s", name)
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"] == f"group {name}"
     assert line.isprintable()
-
-
-@pytest.fixture
-def restored_logging() -> Iterator[None]:
-    """What ``set_up_logging`` does to this process is undone."""
-    root, own, hook = logging.getLogger(), logging.getLogger("reconciler"), sys.excepthook
-    handlers, levels = root.handlers[:], (root.level, own.level)
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
-    sys.excepthook = hook
