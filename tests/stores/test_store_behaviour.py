@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from store_cases import NOW, Case, exists, kafka_case, kafka_topic_case, memory_case, put, sqlite_case
@@ -178,7 +179,8 @@ def test_a_row_written_again_has_another_version(store, case, group):
 
 def test_reading_alone_does_not_change_a_version(store, case, group):
     put(store, group, {case.key(): StoredOffset(1, FULL)})
-    assert store.read(group) == store.read(group) == case.open().read(group)
+    with closing(case.open()) as another:
+        assert store.read(group) == store.read(group) == another.read(group)
 
 
 def test_a_stale_version_changes_nothing(store, case, group):
@@ -261,9 +263,9 @@ def test_creating_what_is_there_changes_nothing(store, case, group):
     before = store.read(group)
     store.create()
     assert store.read(group) == before
-    fresh = case.open()
-    fresh.create()
-    assert fresh.read(group) == before
+    with closing(case.open()) as fresh:
+        fresh.create()
+        assert fresh.read(group) == before
 
 
 def test_rows_survive_closing_and_opening(store, case, group):
@@ -305,13 +307,13 @@ def test_of_concurrent_writers_exactly_one_wins_each_round(store, case, group):
     def write(number: int) -> list[bool]:
         won = []
         for turn in range(1, rounds + 1):
-            mine = case.open()
-            barrier.wait()
-            row = only_row(mine, group)
-            barrier.wait()
-            new = StoredOffset(turn, Anchor(offset=number))
-            result = mine.write(group, [Change(row.key, row.version, new)], reason="race", now_ms=turn)
-            won.append(bool(result.written))
+            with closing(case.open()) as mine:
+                barrier.wait()
+                row = only_row(mine, group)
+                barrier.wait()
+                new = StoredOffset(turn, Anchor(offset=number))
+                result = mine.write(group, [Change(row.key, row.version, new)], reason="race", now_ms=turn)
+                won.append(bool(result.written))
         return won
 
     with ThreadPoolExecutor(writers) as pool:
