@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from real_clusters import Clusters
 
 # Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start, too.
+# As ``reconciler.lab.broker.QUICK_JVM``, which is not imported for fast tests.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 

@@ -122,11 +122,9 @@ class ContainerCluster(ClusterInUse):
         self._wrapped.stop(timeout=15)
 
     def kill(self) -> None:
-        """The disaster: gone between two instructions. Killing it twice is fine."""
-        self._wrapped.reload()
-        if self._wrapped.status in ("running", "paused"):
-            self._wrapped.kill()
-            self._wrapped.wait()
+        """The disaster: gone between two instructions."""
+        self._wrapped.kill()
+        self._wrapped.wait()
 
     def restart(self) -> Self:
         """Up again after ``stop`` or ``kill`` (or stopped first): the same address, the same data."""

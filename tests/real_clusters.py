@@ -41,7 +41,6 @@ class Clusters:
     def _get(self, name: str) -> Any:
         if name not in self._started:
             self._started[name] = self._until_the_end.enter_context(self._begin(name))
-            self._until_the_end.callback(self._started[name].kill)  # nobody waits for an orderly end of its logs
             _await_coordinator(self._started[name])
         return self._started[name]
 

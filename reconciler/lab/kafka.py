@@ -129,9 +129,7 @@ class KafkaCluster(ClusterInUse):
     def __exit__(self, *_: object) -> None:
         if self._detached:
             return
-        if len(self.brokers) > 1:
-            self.kill()  # the last of them would look for the others, who hold its metadata, until patience ends
-        self.stop()
+        self.kill()  # nothing here is worth an orderly end, which takes long where there are many logs or brokers
 
     # ------------------------------------------------------------ waiting
 

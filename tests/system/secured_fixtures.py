@@ -18,7 +18,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Itera
     with found.tokens, found.cluster:
         found.add_user()
         yield found
-        found.cluster.kill()  # nobody waits for an orderly end of its logs
 
 
 @pytest.fixture
