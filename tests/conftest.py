@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-goldens", action="store_true", help="write the golden files of tests/golden again")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Collecting a file imports it: with ``-m "not system"`` the system tests are not even looked at."""
     left_out = config.option.markexpr.strip() == "not system" and collection_path == Path(__file__).parent / "system"

@@ -1,0 +1,49 @@
+"""Golden files: the option that records them, the world that makes them, and the check for orphans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.golden.compare import RECORD, ROOT, Goldens
+from tests.golden.corpus import Estate
+from tests.golden.world import World
+
+_deselected: list[str] = []
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    _deselected.extend(item.nodeid for item in items if ROOT in item.path.parents)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The check for orphans comes last: it needs to know what all others have asked for."""
+    items.sort(key=lambda item: item.name == "test_every_golden_file_has_its_test")
+
+
+@pytest.fixture(scope="session")
+def goldens(request: pytest.FixtureRequest) -> Goldens:
+    return Goldens(request.config.getoption(RECORD))
+
+
+@pytest.fixture
+def all_ran(request: pytest.FixtureRequest) -> bool:
+    """True if every golden test was to run in this process, and none has failed."""
+    here = [item for item in request.session.items if ROOT in item.path.parents]
+    whole = {item.path for item in here} == set(ROOT.glob("test_*.py"))
+    parts = any("::" in argument for argument in request.config.invocation_params.args)
+    spread = hasattr(request.config, "workerinput")
+    return whole and not parts and not _deselected and not spread and not request.session.testsfailed
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def estate(world: World) -> Estate:
+    """A configuration of several jobs whose partitions have every verdict."""
+    return Estate(world)

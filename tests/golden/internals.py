@@ -1,0 +1,189 @@
+"""Everything of the product's inside that golden tests use. A module that moves changes its path here only.
+
+``patched`` puts clusters in memory in the place of Kafka's and fixes the clock, the version and the user.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli import init, main, trail
+from reconciler.cli.main import COMMANDS
+from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.errors import ReconcilerError, Unreachable
+from reconciler.core.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
+from reconciler.core.verdicts import Verdict
+from reconciler.layouts import (
+    anchor_json,
+    cdap,
+    cloudera,
+    cloudera_beside,
+    hbase_anchored,
+    hbase_companion,
+    topic_rows,
+    zookeeper_anchor,
+    zookeeper_paths,
+    zookeeper_single,
+)
+from reconciler.layouts.hbase_cells import Cell
+from reconciler.operations import check, figures
+from reconciler.ports import Change, TopicPartition
+from reconciler.readers import kafka
+from reconciler.readers.memory import MemoryLog
+from reconciler.spark import checkpoint_clone
+from reconciler.stores import postgresql_own
+from reconciler.stores.registry import open_store
+from reconciler.stores.sqlite_schema import to_columns
+
+__all__ = [
+    "COMMANDS",
+    "NOW_MS",
+    "Anchor",
+    "Cell",
+    "Change",
+    "MemoryLog",
+    "Names",
+    "ReconcilerError",
+    "StoredOffset",
+    "TopicPartition",
+    "Verdict",
+    "anchor_json",
+    "cdap",
+    "cloudera",
+    "cloudera_beside",
+    "exact_plan",
+    "fingerprint",
+    "hbase_anchored",
+    "hbase_companion",
+    "open_store",
+    "patched",
+    "postgresql_own",
+    "run_main",
+    "to_columns",
+    "topic_rows",
+    "zookeeper_anchor",
+    "zookeeper_paths",
+    "zookeeper_single",
+]
+
+NOW_MS = 1_800_000_000_000
+PID = 4242
+_VERSIONED = (main, trail, init, check, figures, checkpoint_clone)
+_WHO = {"user": "ada", "uid": 1000, "sudo_user": None, "host": "ops-1", "pid": PID}
+
+run_main = main.main
+
+
+class _Cluster:
+    """The log of the cluster at ``bootstrap.servers``, in the place of ``KafkaLogReader``."""
+
+    def __init__(self, logs: Mapping[str, MemoryLog], client: Mapping[str, str], **_: object) -> None:
+        self._address = client["bootstrap.servers"]
+        self._log = logs.get(self._address)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "close":
+            return lambda: None
+        if self._log is None:
+            raise Unreachable(f"The cluster at {self._address} cannot be reached.", hint="See that it runs.")
+        return getattr(self._log, name)
+
+
+class _Surveyor:
+    """The topics of the cluster at ``bootstrap.servers``, in the place of ``init``'s survey."""
+
+    def __init__(self, logs: Mapping[str, MemoryLog], client: Mapping[str, str], **_: object) -> None:
+        self._log = logs[client["bootstrap.servers"]]
+
+    def topics(self) -> dict[str, Any]:
+        return {name: self._log.describe([name]).topics[name] for name in sorted(self._log.topic_ids)}
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_ms: Any) -> None:
+    """Let every command read ``logs`` (by bootstrap servers), as one user, at the time that ``now_ms()`` gives."""
+    reader = partial(_Cluster, logs)
+    monkeypatch.setattr(kafka, "KafkaLogReader", reader)
+    monkeypatch.setattr(init, "KafkaLogReader", reader)
+    monkeypatch.setattr(init, "Surveyor", partial(_Surveyor, logs))
+    for module in _VERSIONED:
+        monkeypatch.setattr(module, "__version__", "0.0.0")
+    who = trail._who
+    monkeypatch.setattr(trail, "_who", lambda: {**who(), **_WHO})
+    monkeypatch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
+    monkeypatch.setattr(os, "getpid", lambda: PID)
+
+
+def sqlite_columns() -> tuple[str, ...]:
+    """The columns of a row that SQLite and PostgreSQL share, in the order of ``to_columns``."""
+    return tuple(postgresql_own._TYPES)
+
+
+def postgresql_types() -> Mapping[str, str]:
+    return postgresql_own._TYPES
+
+
+def write_rows(address: str, group: str, rows: Mapping[TopicPartition, StoredOffset], folder: Path) -> None:
+    """Store rows as a job does, in the store at ``address`` relative to ``folder``."""
+    del folder
+    store = open_store(address)
+    try:
+        store.create()
+        versions = {row.key: row.version for row in store.read(group)}
+        changes = [Change(key, versions.get(key), row) for key, row in rows.items()]
+        assert not store.write(group, changes, reason="record", now_ms=NOW_MS - 60_000).conflicts
+    finally:
+        store.close()
+
+
+def exact_plan() -> str:
+    """A plan's text, all of whose fields are fixed here, its prose too."""
+    known = PlanAnchor(4_513, 1_767_225_600_123, "4046d7935d63ce7bedd1898040e076c3", "00ffa7c24bd01a5e")
+    moved = PartitionPlan(
+        source_topic="events",
+        topic="a.events",
+        topic_id="6Wk2yVnJQ2mYc0o3m2T4RA",
+        partition=0,
+        stored_offset=4_514,
+        anchor=known,
+        verdict=Verdict.MOVED,
+        resume_offset=3_679,
+        replay_at_most=0,
+        replay_exact=0,
+        matched_by="id",
+        record_offset=3_678,
+        probes=7,
+        rounds=2,
+        detail='fixed prose: Ärger, 计划, \\ and "quotes"',
+    )
+    stopped = replace(
+        moved,
+        partition=1,
+        anchor=None,
+        verdict=Verdict.UNRESOLVED,
+        resume_offset=None,
+        replay_at_most=None,
+        replay_exact=None,
+        matched_by=None,
+        record_offset=None,
+        detail="fixed prose",
+    )
+    by_hand = replace(stopped, partition=2, verdict=Verdict.LOST, resume_offset=9, replay_at_most=0, set_by_hand=True)
+    halves = (replace(moved, position="start"), replace(moved, position="end", resume_offset=3_700, replay_exact=None))
+    jobs = (
+        JobPlan("clicks", "readers", "sqlite:////srv/clicks/offsets.db", (moved, stopped, by_hand)),
+        JobPlan("counts", "counts", "checkpoint:/srv/counts", halves),
+        JobPlan("empty", "empty", "kafka-group:", ()),
+    )
+    times = "2027-01-15T07:00:00Z", "2027-01-16T07:00:00Z"
+    return Plan("0.0.0", *times, "a", "cluster-a", "kafka-b:9092", "cluster-b", jobs).to_text()
