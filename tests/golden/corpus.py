@@ -118,3 +118,43 @@ class Estate:
             ("gone", 0): stored(5, topic="gone"),
         }
         self.world.store(OFFSETS, "stuck", rows)
+
+
+QUERY = "86b8d69f-40e2-47bc-acd1-662df118fed0"
+
+
+class Checkpoint:
+    """A Structured Streaming checkpoint of two partitions at ``checkpoint``, file by file as Spark writes it."""
+
+    def __init__(self, world: World, *, committed: bool) -> None:
+        self._world = world
+        self._put("metadata", f'{{"id":"{QUERY}"}}')
+        self._put("sources/0/0", '\0v1\n{"events":{"0":0,"1":0}}')
+        self._offsets(0, '{"events":{"0":6,"1":7}}')
+        self._offsets(1, '{"events":{"0":8,"1":9}}')
+        self._put("commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
+        if committed:
+            self._put("commits/1", 'v1\n{"nextBatchWatermarkMs":0}')
+        self._put("state/0/_metadata/metadata", 'v1\n{"operatorInfo":{"operatorId":0,"operatorName":"dedupe"}}')
+        for batch in (1, 2):
+            self._put(f"state/0/0/{batch}.delta", f"state {batch}")
+
+    def _offsets(self, batch: int, line: str) -> None:
+        metadata = f'{{"batchWatermarkMs":0,"batchTimestampMs":{WRITTEN},"conf":{{}}}}'
+        self._put(f"offsets/{batch}", f"v1\n{metadata}\n{line}")
+
+    def _put(self, name: str, text: str) -> None:
+        path = self._world.file(f"checkpoint/{name}", text)
+        (path.parent / f".{path.name}.crc").write_bytes(b"crc\0")
+
+
+def tracked(world: World, *, committed: bool) -> None:
+    """A query with a checkpoint and an anchor store, whose records are four offsets earlier at the destination."""
+    Checkpoint(world, committed=committed)
+    for log in (world.source, world.destination):
+        log.create("events" if log is world.source else "a.events", 2)
+    for partition in range(2):
+        deliver(world, "events", range(14), partition, log="source")
+        deliver(world, "a.events", range(4, 14), partition)
+    anchors = '[anchors]\nstore = "sqlite:///anchors.db"\n'
+    world.file("reconciler.toml", HEAD + anchors + job("counts", ["events"], "checkpoint:checkpoint", id="none"))

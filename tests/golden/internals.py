@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,10 +64,12 @@ __all__ = [
     "hbase_companion",
     "open_store",
     "patched",
-    "postgresql_own",
+    "postgresql_tables",
+    "postgresql_types",
     "run_main",
     "to_columns",
     "topic_rows",
+    "write_rows",
     "zookeeper_anchor",
     "zookeeper_paths",
     "zookeeper_single",
@@ -124,18 +125,19 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
     monkeypatch.setattr(os, "getpid", lambda: PID)
 
 
-def sqlite_columns() -> tuple[str, ...]:
-    """The columns of a row that SQLite and PostgreSQL share, in the order of ``to_columns``."""
-    return tuple(postgresql_own._TYPES)
-
-
 def postgresql_types() -> Mapping[str, str]:
+    """The columns of a row in PostgreSQL, with their types, in the order of ``to_columns``."""
     return postgresql_own._TYPES
 
 
-def write_rows(address: str, group: str, rows: Mapping[TopicPartition, StoredOffset], folder: Path) -> None:
-    """Store rows as a job does, in the store at ``address`` relative to ``folder``."""
-    del folder
+def postgresql_tables() -> list[str]:
+    """The statements that make the product's tables in PostgreSQL."""
+    store = postgresql_own.OwnStore(None, None, "postgresql://db.example/offsets")  # type: ignore[arg-type]
+    return [statement.as_string(None) for statement in store._definitions()]
+
+
+def write_rows(address: str, group: str, rows: Mapping[TopicPartition, StoredOffset]) -> None:
+    """Store rows as a job does, in the store at ``address``."""
     store = open_store(address)
     try:
         store.create()

@@ -86,7 +86,7 @@ class World:
     def store(self, address: str, group: str, rows: Mapping[tuple[str, int], StoredOffset]) -> None:
         """Store rows as a job does."""
         keys = {TopicPartition(topic, partition): row for (topic, partition), row in rows.items()}
-        internals.write_rows(address, group, keys, self.folder)
+        internals.write_rows(address, group, keys)
 
     # ------------------------------------------------------------ commands
 
@@ -156,6 +156,8 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def _readable(text: str) -> str:
+    """``text`` with its control characters spelled out and the lack of a last line break marked."""
+    text = re.sub(r"[\x00-\x08\x0b-\x1f]", lambda found: f"\\x{ord(found.group()):02x}", text)
     return text if text.endswith("\n") else f"{text}\\\n"
 
 

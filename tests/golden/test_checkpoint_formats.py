@@ -1,0 +1,64 @@
+"""A query's checkpoint: what is tracked of it, its plan, and its copy, file by file."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.compare import Goldens
+from tests.golden.corpus import tracked
+from tests.golden.masks import details, without_words
+from tests.golden.world import World
+
+CONFIG = ("-c", "reconciler.toml")
+
+
+@pytest.fixture
+def committed(world: World) -> World:
+    tracked(world, committed=True)
+    assert world.run("track", *CONFIG, "--once").code == 0
+    return world
+
+
+@pytest.fixture
+def stopped(world: World) -> World:
+    """The query was stopped within its last batch."""
+    tracked(world, committed=False)
+    assert world.run("track", *CONFIG, "--once").code == 0
+    return world
+
+
+def test_what_is_tracked_is_kept_in_the_anchor_store(stopped: World, goldens: Goldens) -> None:
+    goldens.check("formats/stores/tracked-anchors.txt", stopped.tables("anchors.db"))
+
+
+@pytest.mark.parametrize("of", ["committed", "stopped"])
+def test_a_checkpoint_as_json(of: str, request: pytest.FixtureRequest, goldens: Goldens) -> None:
+    world: World = request.getfixturevalue(of)
+    found = world.run("checkpoint", "show", "checkpoint", "--format", "json")
+    assert found.code == 0
+    goldens.check(f"formats/checkpoint/show-{of}.json", found.out)
+
+
+@pytest.mark.parametrize(("of", "rows"), [("committed", 2), ("stopped", 4)])
+def test_a_checkpoints_plan_and_copy(of: str, rows: int, request: pytest.FixtureRequest, goldens: Goldens) -> None:
+    """Where the query was stopped within a batch, the plan has a start and an end of each partition."""
+    world: World = request.getfixturevalue(of)
+    assert world.run("plan", *CONFIG, "-o", "p.json").code == 0
+    plan = world.read("p.json")
+    assert plan.count('"position"') == rows
+    assert world.run("checkpoint", "clone", "checkpoint", "copy", "--plan", "p.json", *CONFIG).code == 0
+    goldens.check(f"formats/plan/checkpoint-{of}.json", without_words(plan))
+    goldens.check(f"words/details-checkpoint-{of}.txt", details(plan))
+    goldens.check(f"formats/checkpoint/clone-{of}.txt", without_words(world.files("copy")))
+
+
+def test_the_anchors_of_a_copy_are_kept_beside_those_of_the_original(committed: World, goldens: Goldens) -> None:
+    assert committed.run("plan", *CONFIG, "-o", "p.json").code == 0
+    assert committed.run("checkpoint", "clone", "checkpoint", "copy", "--plan", "p.json", *CONFIG).code == 0
+    goldens.check("formats/stores/paired-anchors.txt", committed.tables("anchors.db"))
+
+
+def test_a_hook_hands_over_the_copy(committed: World, goldens: Goldens) -> None:
+    found = committed.run("hook", *CONFIG, "--plans", "plans", "--clone-to", "copy")
+    assert found.code == 0
+    goldens.check("formats/hook/checkpoint.env", found.out)

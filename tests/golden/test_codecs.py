@@ -1,0 +1,133 @@
+"""What stores that need a server hold, by their codecs: keys and values to the byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tests.golden import internals as of
+from tests.golden.compare import Goldens
+from tests.golden.internals import NOW_MS, Anchor, Names, StoredOffset, fingerprint
+
+WHOLE = Anchor(41, 1_700_000_000_123, b"id-\xff", fingerprint(b"k", b"v"), "cluster-a", "topic-a")
+ROWS: Mapping[str, StoredOffset] = {
+    "whole": StoredOffset(42, WHOLE, NOW_MS),
+    "time only": StoredOffset(42, Anchor(timestamp_ms=1_700_000_000_123), NOW_MS),
+    "next": StoredOffset(42, Anchor(42, id=b"17", names=Names.NEXT), NOW_MS),
+    "largest time": StoredOffset(42, Anchor(timestamp_ms=1_700_000_000_123, names=Names.MAX_TIME), None),
+    "numbered": StoredOffset(0, Anchor(cluster_id="cluster-b", topic_id="topic-b"), NOW_MS),
+    "without anchor": StoredOffset(42, None, NOW_MS),
+    "sentinel": StoredOffset(-1, None, None),
+}
+GROUP, TOPIC = "clicks/é", "a.events"
+
+
+def spelled(value: bytes | str) -> str:
+    """Printable ASCII as it is; other bytes in hex."""
+    data = value.encode() if isinstance(value, str) else value
+    return data.decode() if data.isascii() and data.decode().isprintable() else f"hex:{data.hex()}"
+
+
+def lines(values: Mapping[str, bytes | str]) -> str:
+    return "".join(f"{name}: {spelled(value)}\n" for name, value in values.items())
+
+
+def cells(values: Mapping[bytes, bytes]) -> str:
+    return " ".join(f"{spelled(name)}={spelled(value)}" for name, value in values.items())
+
+
+def test_commit_metadata_of_a_kafka_group(goldens: Goldens) -> None:
+    long = StoredOffset(42, Anchor(41, 7, b"x" * 2_000, fingerprint(None, b""), "cluster-a", "topic-a"), NOW_MS)
+    rows = {**ROWS, "an id too long to fit": long}
+    goldens.check(
+        "formats/stores/kafka-group.txt", lines({name: of.anchor_json.encode(row) for name, row in rows.items()})
+    )
+
+
+def test_records_of_a_kafka_topic(goldens: Goldens) -> None:
+    codec = of.topic_rows
+    values: dict[str, bytes | str] = {"key": codec.encode_key(codec.RowName(GROUP, TOPIC, 3))}
+    values |= {f"value, {name}": codec.encode_value(row) for name, row in ROWS.items()}
+    goldens.check("formats/stores/kafka-topic.txt", lines({**values, "value, deleted": codec.encode_deleted(NOW_MS)}))
+
+
+def test_cells_of_hbase_in_layout_anchored(goldens: Goldens) -> None:
+    codec = of.hbase_anchored
+    values: dict[str, bytes | str] = {"row": codec.row_key(GROUP, TOPIC, 3), "column": codec.COLUMN}
+    entries = {name: codec.Entry(7, row, "apply", NOW_MS) for name, row in ROWS.items()}
+    entries["deleted"] = codec.Entry(8, None, "rollback", NOW_MS)
+    values |= {name: codec.encode(entry, "nonce") for name, entry in entries.items()}
+    goldens.check("formats/stores/hbase-anchored.txt", lines(values))
+
+
+def test_cells_of_hbase_in_layout_cloudera(goldens: Goldens) -> None:
+    row = of.cloudera.row_key(TOPIC, GROUP, NOW_MS)
+    written = of.cloudera.dense({0: of.cloudera.text(42), 2: of.cloudera.text(7)})
+    beside = of.cloudera_beside
+    claims = {
+        "claim": beside.Claim("nonce", NOW_MS, None, settled=False),
+        "claim, settled": beside.Claim("nonce", NOW_MS, NOW_MS - 1, settled=True),
+    }
+    values: dict[str, bytes | str] = {
+        "row": row,
+        "cells": cells(written),
+        "cells, nothing": cells(of.cloudera.nothing_for([0, 1])),
+        "row beside": beside.row_of(row),
+        **{name: beside.encode_claim(claim) for name, claim in claims.items()},
+        **{f"beside, {name}": beside.encode(stored) for name, stored in ROWS.items()},
+    }
+    goldens.check("formats/stores/hbase-cloudera.txt", lines(values))
+
+
+def test_cells_of_hbase_in_cdaps_layouts(goldens: Goldens) -> None:
+    codec = of.cdap
+    values: dict[str, bytes | str] = {
+        "log saver, row": codec.log_saver_key(200, TOPIC, 3),
+        "metrics, row": codec.metrics_key(TOPIC, 3),
+        "flowlet, row": codec.flowlet_key(TOPIC, 3),
+        "flowlet, with id": cells(codec.write_flowlet(42, 17)),
+        "flowlet, without id": cells(codec.write_flowlet(42, None)),
+    }
+    for name, stored in ROWS.items():
+        values[f"log saver, {name}"] = cells(codec.write_log_saver(stored, 1_600_000_000_000))
+        values[f"metrics, {name}"] = cells(codec.write_metrics(stored))
+    goldens.check("formats/stores/hbase-cdap.txt", lines(values))
+
+
+def test_companions_of_hbases_legacy_rows(goldens: Goldens) -> None:
+    codec = of.hbase_companion
+    before = codec.State({b"d:o": of.Cell(b"\0\1", 5)}, ROWS["time only"])
+    after = codec.State({b"d:o": of.Cell(b"\0\2", 6)}, ROWS["whole"])
+    settled = codec.Companion("nonce", 6, 6, True, (after, before))
+    values: dict[str, bytes | str] = {
+        "row": codec.row_of(b"a.events.03"),
+        "column": codec.column(b"d"),
+        "about to be written": codec.encode(after, floor=6, nonce="nonce", others=[before]),
+        "a row to be deleted": codec.encode(codec.State({}, None), floor=6, nonce="nonce", others=[]),
+        "settled": codec.encode_settled(settled),
+    }
+    goldens.check("formats/stores/hbase-companion.txt", lines(values))
+
+
+def test_znodes_of_zookeeper(goldens: Goldens) -> None:
+    consumers, single = of.zookeeper_paths.Consumers("/kafka", "clicks"), of.zookeeper_paths.Single("/kafka")
+    listing = of.zookeeper_single.parse("0:7, 1 : 8").with_offset(1, 42).with_offset(2, 9)
+    values: dict[str, bytes | str] = {
+        "consumers, offset": consumers.offset(TOPIC, 3),
+        "consumers, anchor": consumers.anchor(TOPIC, 3),
+        "consumers, members": consumers.members,
+        "single, offset": single.offset(TOPIC, 3),
+        "single, anchor": single.anchor(TOPIC, 3),
+        "single, text": listing.text,
+        "single, text of a new znode": of.zookeeper_single.parse("").with_offset(1, 42).text,
+        "single, text without partition 0": listing.without(0).text,
+        **{f"anchor, {name}": of.zookeeper_anchor.encode(stored) for name, stored in ROWS.items()},
+        "anchor, of a change that was seen": of.zookeeper_anchor.encode(ROWS["whole"], seen_zxid=99),
+    }
+    goldens.check("formats/stores/zookeeper.txt", lines(values))
+
+
+def test_tables_and_rows_of_postgresql(goldens: Goldens) -> None:
+    rows = {name: dict(zip(of.postgresql_types(), of.to_columns(stored), strict=True)) for name, stored in ROWS.items()}
+    values = {name: json.dumps(row, default=lambda value: f"hex:{value.hex()}") for name, row in rows.items()}
+    goldens.check("formats/stores/postgresql.txt", "\n".join([*of.postgresql_tables(), lines(values)]))
