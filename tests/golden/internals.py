@@ -17,7 +17,7 @@ import pytest
 from reconciler.cli import init, main, trail
 from reconciler.cli.main import COMMANDS
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
-from reconciler.core.errors import ReconcilerError, Unreachable
+from reconciler.core.errors import OutcomeUnknown
 from reconciler.core.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.core.verdicts import Verdict
 from reconciler.layouts import (
@@ -40,6 +40,7 @@ from reconciler.readers.memory import MemoryLog
 from reconciler.spark import checkpoint_clone
 from reconciler.stores import postgresql_own
 from reconciler.stores.registry import open_store
+from reconciler.stores.sqlite import SqliteStore
 from reconciler.stores.sqlite_schema import to_columns
 
 __all__ = [
@@ -50,11 +51,11 @@ __all__ = [
     "Change",
     "MemoryLog",
     "Names",
-    "ReconcilerError",
     "StoredOffset",
     "TopicPartition",
     "Verdict",
     "anchor_json",
+    "break_reads",
     "cdap",
     "cloudera",
     "cloudera_beside",
@@ -62,6 +63,7 @@ __all__ = [
     "fingerprint",
     "hbase_anchored",
     "hbase_companion",
+    "lose_answers_of_writes",
     "open_store",
     "patched",
     "postgresql_tables",
@@ -83,19 +85,12 @@ _WHO = {"user": "ada", "uid": 1000, "sudo_user": None, "host": "ops-1", "pid": P
 run_main = main.main
 
 
-class _Cluster:
-    """The log of the cluster at ``bootstrap.servers``, in the place of ``KafkaLogReader``."""
+_KAFKA_LOG_READER = kafka.KafkaLogReader
 
-    def __init__(self, logs: Mapping[str, MemoryLog], client: Mapping[str, str], **_: object) -> None:
-        self._address = client["bootstrap.servers"]
-        self._log = logs.get(self._address)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "close":
-            return lambda: None
-        if self._log is None:
-            raise Unreachable(f"The cluster at {self._address} cannot be reached.", hint="See that it runs.")
-        return getattr(self._log, name)
+def _reader(logs: Mapping[str, MemoryLog], client: Mapping[str, str], **more: Any) -> Any:
+    """The log of the cluster at ``bootstrap.servers``; a Kafka client where that is none of the clusters in memory."""
+    return logs.get(client["bootstrap.servers"]) or _KAFKA_LOG_READER(client, **more)
 
 
 class _Surveyor:
@@ -113,7 +108,7 @@ class _Surveyor:
 
 def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_ms: Any) -> None:
     """Let every command read ``logs`` (by bootstrap servers), as one user, at the time that ``now_ms()`` gives."""
-    reader = partial(_Cluster, logs)
+    reader = partial(_reader, logs)
     monkeypatch.setattr(kafka, "KafkaLogReader", reader)
     monkeypatch.setattr(init, "KafkaLogReader", reader)
     monkeypatch.setattr(init, "Surveyor", partial(_Surveyor, logs))
@@ -123,6 +118,24 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
     monkeypatch.setattr(trail, "_who", lambda: {**who(), **_WHO})
     monkeypatch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
     monkeypatch.setattr(os, "getpid", lambda: PID)
+
+
+def lose_answers_of_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every write to a SQLite store end without an answer."""
+
+    def write(*_: object, **__: object) -> None:
+        raise OutcomeUnknown("The answer to the write was lost.", hint="Run it again.")
+
+    monkeypatch.setattr(SqliteStore, "write", write)
+
+
+def break_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every read of a SQLite store run into a bug."""
+
+    def read(*_: object, **__: object) -> None:
+        raise RuntimeError("the golden test's own bug")
+
+    monkeypatch.setattr(SqliteStore, "read", read)
 
 
 def postgresql_types() -> Mapping[str, str]:

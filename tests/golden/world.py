@@ -20,8 +20,8 @@ import pytest
 from tests.golden import internals
 from tests.golden.internals import NOW_MS, MemoryLog, StoredOffset, TopicPartition
 
-SOURCE, DESTINATION, GONE = "kafka-a:9092", "kafka-b:9092", "kafka-c:9092"
-"""Addresses: of the source, of the destination, and of a cluster that does not answer."""
+SOURCE, DESTINATION, GONE = "kafka-a:9092", "kafka-b:9092", "127.0.0.1:1"
+"""Addresses: of the source, of the destination, and where nothing listens."""
 _DURATION = re.compile(r"^(reconciler_\w*duration_seconds\w*(?:\{[^}]*\})?) \S+$", re.M)
 _ENDED = re.compile(r"^(reconciler_hook_timestamp_seconds\{[^}]*\}) \S+$", re.M)
 _LOGGED = re.compile(r'"time": "[\d-]{10}T[\d:]{8}"(?=, "level")')

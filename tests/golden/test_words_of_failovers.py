@@ -1,0 +1,219 @@
+"""Words people read in a failover: what check, plan, apply, rollback, show and hook say, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.golden import internals
+from tests.golden.compare import Goldens
+from tests.golden.corpus import OFFSETS, Estate, deliver, stored
+from tests.golden.world import World
+
+PLAN = "plan -c reconciler.toml --job clicks -o p.json"
+APPLY = "apply p.json -c reconciler.toml"
+
+
+pytestmark = pytest.mark.usefixtures("estate")
+
+
+def test_check(world: World, goldens: Goldens) -> None:
+    said = world.session(
+        "check -c reconciler.toml --job ready",
+        "check -c reconciler.toml --job clicks",
+        "check -c reconciler.toml",
+        "check -c reconciler.toml --accept behind --accept lost --set a.bare:0=3 --set a.events:1=9",
+        "check -c reconciler.toml --job clicks --job ready",
+    )
+    goldens.check("words/check.txt", said)
+
+
+def test_check_on_a_narrow_and_on_a_wide_terminal(world: World, goldens: Goldens) -> None:
+    world.columns(60)
+    narrow = world.session("check -c reconciler.toml")
+    world.columns(200)
+    goldens.check("words/check-widths.txt", narrow + "\n" + world.session("check -c reconciler.toml"))
+
+
+def test_check_of_what_is_not_there(world: World, goldens: Goldens) -> None:
+    said = world.session(
+        "check -c nowhere.toml",
+        "check -c reconciler.toml --job nobody",
+        "check -c reconciler.toml --set a.events:1",
+        "check -c reconciler.toml --set a.events:1=3 --set a.events:1=4",
+        "check -c reconciler.toml --set a.events:77=3",
+        "check -c reconciler.toml --set a.events:1=9999",
+    )
+    goldens.check("words/check-refused.txt", said)
+
+
+def test_policies_change_what_may_start(estate: Estate, goldens: Goldens) -> None:
+    sections = {
+        "row-time": '[policy]\nno_anchor = "row-time"',
+        "behind-stop": '[policy]\nbehind = "stop"\nmax_replay = 1\nnew = "latest"',
+        "disorder": '[search]\nmax_disorder = "1h"\nscan_records = 2',
+    }
+    said = []
+    for name, section in sections.items():
+        estate.with_section(section, f"{name}.toml")
+        said.append(f"# {section!r}\n{estate.world.session(f'check -c {name}.toml')}")
+    goldens.check("words/check-policies.txt", "\n".join(said))
+
+
+# ---------------------------------------------------------------- plan, apply, rollback
+
+
+def test_plan_apply_and_rollback(world: World, goldens: Goldens) -> None:
+    said = world.session(
+        PLAN,
+        f"{APPLY} --dry-run",
+        APPLY,
+        f"{APPLY} --yes",
+        f"{APPLY} --yes",
+        "check -c reconciler.toml --job clicks",
+        PLAN,
+        "rollback p.json -c reconciler.toml",
+        "rollback p.json -c reconciler.toml --yes",
+        "rollback p.json -c reconciler.toml --yes",
+    )
+    goldens.check("words/plan-apply-rollback.txt", said)
+
+
+def test_apply_refuses_a_job_that_needs_a_decision_and_writes_the_others(world: World, goldens: Goldens) -> None:
+    said = world.session("plan -c reconciler.toml -o p.json", f"{APPLY} --dry-run", f"{APPLY} --yes")
+    goldens.check("words/apply-refused.txt", said)
+
+
+def test_a_plan_of_offsets_that_are_right(world: World, goldens: Goldens) -> None:
+    goldens.check("words/plan-ready.txt", world.session(PLAN.replace("clicks", "ready"), f"{APPLY} --yes"))
+
+
+def test_a_plan_that_is_no_longer_true(world: World, goldens: Goldens) -> None:
+    """It expired, it was altered, the job went on, the destination was cut, or the topic was recreated."""
+    assert world.run(*PLAN.split()).code == 0
+    text = world.read("p.json")
+    said = []
+
+    def after(what: str) -> None:
+        said.append(f"# {what}\n{world.session(f'{APPLY} --yes')}")
+
+    world.file("p.json", text.replace('"resume_offset": 4', '"resume_offset": 5'))
+    after("altered")
+    world.file("p.json", text)
+    world.now_ms += 2 * 86_400_000
+    after("expired")
+    world.now_ms -= 2 * 86_400_000
+    world.destination.partition("a.events", 0).delete_before(6)
+    after("records deleted at the destination")
+    world.store(OFFSETS, "clicks", {("events", 0): stored(8)})
+    after("the job went on")
+    world.destination.topic_ids["a.events"] = "another id"
+    after("topic recreated")
+    goldens.check("words/apply-changed.txt", "\n".join(said))
+
+
+def test_a_plan_that_is_none(world: World, goldens: Goldens) -> None:
+    world.file("text.json", "no plan\n")
+    world.file("empty.json", "{}\n")
+    world.file("newer.json", json.dumps({"format": "reconciler.plan/9"}))
+    names = ("nowhere.json", "text.json", "empty.json", "newer.json")
+    lines = [f"{command} {name}" for name in names for command in ("show", "verify")]
+    goldens.check("words/no-plan.txt", world.session(*lines, "apply text.json -c reconciler.toml"))
+
+
+def test_a_rollback_without_its_snapshot(world: World, goldens: Goldens) -> None:
+    said = [world.session(PLAN, "rollback p.json -c reconciler.toml --yes")]
+    assert world.run(*f"{APPLY} --yes".split()).code == 0
+    world.store(OFFSETS, "clicks", {("a.events", 0): stored(7)})
+    said.append(f"# the job went on\n{world.session('rollback p.json -c reconciler.toml --yes')}")
+    world.file("p.json.applied.json", "{}")
+    said.append(f"# the snapshot is damaged\n{world.session('rollback p.json -c reconciler.toml --yes')}")
+    goldens.check("words/rollback-refused.txt", "\n".join(said))
+
+
+def test_a_write_whose_outcome_is_unknown_and_a_bug(
+    world: World, goldens: Goldens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert world.run(*PLAN.split()).code == 0
+    with monkeypatch.context() as patch:
+        internals.lose_answers_of_writes(patch)
+        unknown = world.run(*f"{APPLY} --yes".split())
+    assert unknown.code == 7
+    internals.break_reads(monkeypatch)
+    bug = world.run("check", "-c", "reconciler.toml")
+    assert bug.code == 1
+    goldens.check("words/unknown-outcome-and-bug.txt", f"{unknown.transcript}\n{bug.transcript}")
+
+
+# ---------------------------------------------------------------- show
+
+
+def test_show(world: World, goldens: Goldens) -> None:
+    assert world.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 4
+    said = world.session(
+        "show p.json",
+        "show p.json --job clicks",
+        "show p.json --job nobody",
+        "show p.json --starting-offsets",
+        "show p.json --starting-offsets --job clicks",
+        "show p.json --starting-offsets --job stuck",
+        "show p.json --html page.html",
+    )
+    goldens.check("words/show.txt", said)
+    goldens.check("words/page.html", _without_assets(world.read("page.html")))
+
+
+def _without_assets(html: str) -> str:
+    """The page without the text of its style and script, and without their hashes."""
+    html = re.sub(r"<(style|script)>.*?</\1>", r"<\1>…</\1>", html, flags=re.S)
+    html = re.sub(r"'sha256-[^']+'", "'sha256-…'", html)
+    return re.sub(r"\b[0-9a-f]{64}\b", "<HASH>", html)
+
+
+# ---------------------------------------------------------------- hook
+
+
+def test_hook(world: World, goldens: Goldens) -> None:
+    said = world.session(
+        "hook -c reconciler.toml --job ready --plans plans",
+        "hook -c reconciler.toml --job clicks --plans plans",
+        "hook -c reconciler.toml --job clicks --plans plans",
+        "hook -c reconciler.toml --job stuck --plans plans",
+        "hook -c reconciler.toml --job stuck --plans plans --log-format json",
+        "hook -c reconciler.toml --plans plans",
+        "hook -c reconciler.toml --job clicks --wait -1",
+        "hook -c reconciler.toml --job clicks --plans plans -- no-such-command --flag",
+        "hook -c reconciler.toml --job clicks --plans plans --clone-to copy",
+        "hook -c reconciler.toml --job clicks --plans reconciler.toml/plans",
+    )
+    goldens.check("words/hook.txt", said)
+
+
+def test_a_hook_waits_for_a_mirror_that_is_behind(estate: Estate, goldens: Goldens) -> None:
+    estate.with_section('[policy]\nbehind = "wait"')
+    words = ("hook", "-c", "reconciler.toml", "--job", "stuck", "--plans", "plans")
+    words += ("--accept", "lost", "--accept", "missing", "--set", "a.bare:0=3")
+    goldens.check("words/hook-behind.txt", estate.world.run(*words).transcript)
+
+
+def test_anchors_out_and_in(world: World, goldens: Goldens) -> None:
+    exported = world.run("anchors", "export", "-c", "reconciler.toml", "--job", "ready")
+    line = exported.out
+    changed = line.replace('"stored_offset": 6', '"stored_offset": 5')
+    foreign = line.replace('"ready"', '"nobody"')
+    said = [exported.transcript, world.run("anchors", "export", "-c", "reconciler.toml", "out.jsonl").transcript]
+    for what, text in (("the same", line), ("changed", changed), ("foreign", foreign), ("broken", "{nonsense")):
+        found = world.run("anchors", "import", "-c", "reconciler.toml", stdin=text)
+        said.append(f"# {what}\n{found.transcript}")
+    said.append(world.run("anchors", "import", "-c", "reconciler.toml", "--replace", stdin=changed).transcript)
+    said.append(world.run("anchors", "import", "-c", "reconciler.toml", "nowhere.jsonl").transcript)
+    goldens.check("words/anchors.txt", "\n".join(said))
+
+
+def test_the_source_in_the_place_of_the_destination(world: World, goldens: Goldens) -> None:
+    """The configuration names the source as the destination by mistake."""
+    deliver(world, "a.same", range(10))
+    world.destination.cluster_id = "cluster-a"
+    goldens.check("words/own-cluster.txt", world.session("check -c reconciler.toml --job clicks"))
