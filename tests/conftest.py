@@ -24,7 +24,19 @@ import pytest
 from reconciler.core.errors import ConfigError, Unreachable
 
 if TYPE_CHECKING:
-    from real_clusters import Clusters
+    from tests.lab.real_clusters import Clusters
+
+pytest_plugins = (
+    "tests.config.configurations",
+    "tests.in_memory",
+    "tests.kafka.security.fixtures",
+    "tests.spark.fixtures",
+    "tests.stores.files.fixtures",
+    "tests.stores.hbase.fixtures",
+    "tests.stores.postgresql.fixtures",
+    "tests.stores.zookeeper.fixtures",
+)
+"""Fixtures that tests of several rooms use. Importing these modules starts nothing and loads no client."""
 
 # Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start, too.
 # As ``reconciler.lab.broker.QUICK_JVM``, which is not imported for fast tests.
@@ -33,12 +45,6 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-goldens", action="store_true", help="write the golden files of tests/golden again")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Collecting a file imports it: with ``-m "not system"`` the system tests are not even looked at."""
-    left_out = config.option.markexpr.strip() == "not system" and collection_path == Path(__file__).parent / "system"
-    return True if left_out else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,7 +84,7 @@ def kafka_jars() -> Path:
 @pytest.fixture(scope="session")
 def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     """The run's pair of clusters. Tests share them: use topics and groups of ``topic_name``'s making."""
-    from real_clusters import Clusters, chosen
+    from tests.lab.real_clusters import Clusters, chosen
 
     with ExitStack() as until_the_end:
         try:

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from reconciler.cli.usage import CONFIG_VARIABLE
+from reconciler.cli.terminal.usage import CONFIG_VARIABLE
+from reconciler.config.file import Config, load_config
+from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError
-from reconciler.core.plan import Plan, parse_plan
 from reconciler.core.verdicts import Verdict
 from reconciler.engine import Progress
-from reconciler.operations.check import ByHand, Outside
-from reconciler.operations.config import Config, load_config
-from reconciler.operations.config_secrets import filled, remember
+from reconciler.failover.check import ByHand, Outside
+from reconciler.formats.plan import Plan, parse_plan
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def request_timeout_s(config: Config) -> float:
 @contextmanager
 def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks; progress goes to stderr if that is a terminal."""
-    from reconciler.readers.kafka import KafkaLogReader
+    from reconciler.kafka.reader import KafkaLogReader
     from reconciler.stores.registry import open_store
 
     reader = KafkaLogReader(config.destination.client, timeout_s=request_timeout_s(config))

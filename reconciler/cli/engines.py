@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.cli import context
+from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError
-from reconciler.operations.check import Outside
-from reconciler.operations.config import Config
+from reconciler.failover.check import Outside
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def _spark_engine(
         raise ConfigError(
             "--engine spark needs pyspark, which is not installed.", hint="Install it: pip install pyspark"
         ) from error
-    from reconciler.spark.distributed import PER_TASK, SparkEngine
+    from reconciler.spark.distributed.run import PER_TASK, SparkEngine
     from reconciler.spark.session import own_session
 
     per_task = PER_TASK if options.per_task is None else options.per_task

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
-from reconciler.operations import signing
-from reconciler.operations.redaction import KNOWN
+from reconciler.trust import signing
 
 if TYPE_CHECKING:
-    from reconciler.operations.ed25519 import PrivateKey
+    from reconciler.trust.ed25519 import PrivateKey
 
 PASSPHRASE = "RECONCILER_KEY_PASSPHRASE"
 

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Collection, Sequence
 
 from reconciler import __version__
-from reconciler.cli import help
-from reconciler.cli.logs import set_up_logging
-from reconciler.cli.usage import Parser, UsageError, told
+from reconciler.cli.terminal import help
+from reconciler.cli.terminal.logs import set_up_logging
+from reconciler.cli.terminal.usage import Parser, UsageError, told
 from reconciler.core.errors import ExitCode, ReconcilerError
 
 COMMANDS = {
@@ -40,6 +40,20 @@ COMMANDS = {
     "demo": "a whole failover on this machine, with real clusters",
     "completion": "print a script that completes commands, options and job names in a shell",
 }
+
+ROOMS = {
+    "prepare": ("init", "config", "track", "anchors", "watch", "drill"),
+    "failover": ("check", "plan", "show", "sign", "verify", "apply", "hook", "checkpoint", "rollback"),
+    "afterwards": ("audit", "audit-log", "compact"),
+    "learn": ("demo", "completion"),
+}
+"""The folder of ``commands`` that holds each command's module: by the time when the command is needed, as in help."""
+
+
+def module_of(command: str) -> str:
+    """The module that runs ``command``, by its full name."""
+    room = next(room for room, commands in ROOMS.items() if command in commands)
+    return f"reconciler.cli.commands.{room}.{command.replace('-', '_')}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -131,7 +145,7 @@ def _parsers(wanted: Collection[str]) -> tuple[Parser, Parser | None]:
         subparser = subparsers.add_parser(name, help=summary, description=summary, formatter_class=help.Formatter)
         if name in wanted:
             loaded = subparser
-            module = importlib.import_module(f"reconciler.cli.{name.replace('-', '_')}")
+            module = importlib.import_module(module_of(name))
             module.add_arguments(subparser)
             help.describe(subparser, getattr(module, "HELP", None) or _least(summary, module.EXAMPLE))
             subparser.set_defaults(run=module.run)

@@ -123,7 +123,7 @@ def _start(spark: SparkSession, query: Query, work: Work, die: Callable[[int], N
 
 
 def _recorded(write: Callable[[DataFrame, int], None], work: Work) -> Callable[[DataFrame, int], None]:
-    from reconciler.spark.recording import recording
+    from reconciler.spark.recording.foreach_batch import recording
 
     return recording(
         write,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.core.plan import JobPlan
+from reconciler.formats.plan import JobPlan
 from reconciler.lab.in_use import ClusterInUse
 
 

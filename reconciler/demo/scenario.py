@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
-from reconciler.core.plan import parse_plan
 from reconciler.demo import proof, stateful, traffic
 from reconciler.demo.counts import WINDOW_MS
 from reconciler.demo.job import IDS, Query, Work
 from reconciler.demo.stage import GROUP, MIRRORED, PARTITIONS, TOPIC, Stage
+from reconciler.formats.plan import parse_plan
 from reconciler.lab.kafka import KafkaCluster, start_all
 from reconciler.lab.mirror import MirrorMaker
-from reconciler.spark.handoff import read_stream_options
+from reconciler.spark.handoff.options import read_stream_options
 
 DELETED, PRODUCED = 3_000, 24_000
 PER_BATCH, BATCHES = 3_000, 5

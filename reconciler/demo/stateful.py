@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reconciler.core.plan import parse_plan
 from reconciler.demo.counts import Compared, compare, counts_in, plain_counts
 from reconciler.demo.job import COUNTS, Query
 from reconciler.demo.stage import COUNTS_JOB, MIRRORED, TOPIC, Stage
 from reconciler.demo.traffic import Event
-from reconciler.layouts.spark_checkpoint import END, NEXT
-from reconciler.spark.handoff import read_stream_options
+from reconciler.formats.plan import parse_plan
+from reconciler.formats.spark_checkpoint import END, NEXT
+from reconciler.spark.handoff.options import read_stream_options
 
 
 @dataclass(frozen=True, slots=True)

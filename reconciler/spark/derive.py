@@ -4,7 +4,7 @@
 
     output = spark.read.parquet("/srv/clicks/out")
     for line in derive(output, group="clicks", columns=Columns(timestamp="kafka_time", id="message_id")):
-        print(dump_line(line))                              # reconciler.layouts.lines
+        print(dump_line(line))                              # reconciler.formats.anchor_lines
 
 A sink that keeps topic, partition and offset of the records it was made from says how far the job has come: the last
 record of each partition is what the anchor names. One aggregation over the output, ``max_by`` by topic and partition.
@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
+from reconciler.formats.anchor_lines import AnchorLine
 from reconciler.identity import UNITS_PER_MS
-from reconciler.layouts.lines import AnchorLine
 from reconciler.ports import TopicPartition
 from reconciler.spark.columns import refuse_unknown
 from reconciler.spark.identity_columns import OWN_ID, LastRecord, epoch_ms, last_record

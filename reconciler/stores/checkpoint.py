@@ -18,12 +18,12 @@ from typing import TypeVar
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
-from reconciler.layouts import spark_checkpoint as layout
-from reconciler.layouts._fields import FieldError
-from reconciler.layouts.spark_checkpoint import Checkpoint, SourceOffset
+from reconciler.folder import Folder, open_folder
+from reconciler.formats import spark_checkpoint as layout
+from reconciler.formats.json_fields import FieldError
+from reconciler.formats.spark_checkpoint import Checkpoint, SourceOffset
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.files_folder import Folder, open_folder
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reconciler.config.addresses import scheme_of
 from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore
-from reconciler.stores.addresses import scheme_of
 
 DISTRIBUTION = "failover-offset-reconciler"
 
@@ -29,18 +29,21 @@ class Scheme:
 
 
 SCHEMES: Mapping[str, Scheme] = {
-    "sqlite": Scheme("reconciler.stores.sqlite", "sqlite:///offsets.db"),
-    "kafka-group": Scheme("reconciler.stores.kafka_group", "kafka-group:", client="confluent_kafka"),
-    "kafka-topic": Scheme("reconciler.stores.kafka_topic", "kafka-topic:NAME", client="confluent_kafka"),
-    "hbase": Scheme("reconciler.stores.hbase", "hbase://HOST:PORT/TABLE?layout=anchored", client="happybase"),
+    "sqlite": Scheme("reconciler.stores.sqlite.store", "sqlite:///offsets.db"),
+    "kafka-group": Scheme("reconciler.stores.kafka.group", "kafka-group:", client="confluent_kafka"),
+    "kafka-topic": Scheme("reconciler.stores.kafka.topic", "kafka-topic:NAME", client="confluent_kafka"),
+    "hbase": Scheme("reconciler.stores.hbase.address", "hbase://HOST:PORT/TABLE?layout=anchored", client="happybase"),
     "zookeeper": Scheme(
-        "reconciler.stores.zookeeper", "zookeeper://HOSTS/CHROOT?layout=consumers", client="kazoo", extra="zookeeper"
+        "reconciler.stores.zookeeper.store",
+        "zookeeper://HOSTS/CHROOT?layout=consumers",
+        client="kazoo",
+        extra="zookeeper",
     ),
     "postgresql": Scheme(
-        "reconciler.stores.postgresql", "postgresql://HOST/DATABASE", client="psycopg", extra="postgresql"
+        "reconciler.stores.postgresql.opening", "postgresql://HOST/DATABASE", client="psycopg", extra="postgresql"
     ),
     "checkpoint": Scheme("reconciler.stores.checkpoint", "checkpoint:PATH", client="fsspec", extra="files"),
-    "files": Scheme("reconciler.stores.files", "files:PATH", client="fsspec", extra="files"),
+    "files": Scheme("reconciler.stores.files.store", "files:PATH", client="fsspec", extra="files"),
     "memory": Scheme("reconciler.stores.memory", "memory:NAME"),
 }
 
@@ -71,7 +74,7 @@ def open_store(
     able = store.capabilities
     if anchors is None or (able.keeps_anchors and not able.translated_by_mirror):
         return store
-    from reconciler.stores.paired import paired
+    from reconciler.stores.paired.store import paired
 
     return paired(store, open_store(anchors, kafka_client=kafka_client), kafka_client)
 

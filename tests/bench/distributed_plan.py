@@ -1,6 +1,6 @@
 """What a plan of many partitions costs on Spark's executors, beside the local engine.
 
-    python tests/bench/distributed_plan.py [--partitions 10000] [--records 20] [--brokers 1] [--per-task 2000]
+    python -m tests.bench.distributed_plan [--partitions 10000] [--records 20] [--brokers 1] [--per-task 2000]
 
 Starts brokers, makes topics of 2,500 partitions each, writes the records, stores moved offsets, and plans with
 --engine local and with --engine spark on a small cluster of Spark's (local-cluster: two executors in processes of their
@@ -27,19 +27,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from plan_speed import BEGIN_MS, fill, value
-
 from reconciler.artifacts import kafka_jars
+from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import Found, Inquiry, Outcome
+from reconciler.failover.check import Outside, check
+from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
-from reconciler.operations.check import Outside, check
-from reconciler.operations.config import load_config
 from reconciler.ports import Change, TopicPartition
-from reconciler.readers.kafka import KafkaLogReader
-from reconciler.spark.distributed_tasks import Orders, answered, tasks_of
+from reconciler.spark.distributed.tasks import Orders, answered, tasks_of
 from reconciler.stores.registry import open_store
+from tests.bench.plan_speed import BEGIN_MS, fill, value
 
 PER_TOPIC = 2_500
 STATISTICS_MS = 1_000

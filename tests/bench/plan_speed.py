@@ -1,6 +1,6 @@
 """How long a plan takes, beside Kafka's own tool, which resets by time and verifies nothing.
 
-    python tests/bench/plan_speed.py [--partitions 2000] [--records 200] [--runs 7]
+    python -m tests.bench.plan_speed [--partitions 2000] [--records 200] [--runs 7]
 
 Starts a broker, writes the records, stores moved offsets, then runs both programs in turn, start included, and prints
 every run's wall seconds with the medians; likewise the hook on a job that is already right.

@@ -1,6 +1,6 @@
 """How ``reconciler watch`` bears many jobs for a long time: its memory, its scrapes, what the broker is asked.
 
-    python tests/bench/watch_load.py [--jobs 200] [--partitions 3] [--minutes 10] [--every 10]
+    python -m tests.bench.watch_load [--jobs 200] [--partitions 3] [--minutes 10] [--every 10]
 
 Starts a broker, a topic a job, and one store; half of the jobs run on the source, the other half on the broker itself.
 Then it scrapes once a second, and prints every half minute: resident memory, open files and threads of the watch, the

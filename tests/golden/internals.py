@@ -14,34 +14,33 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli import init, main, trail
+from reconciler.checkpoints import clone as checkpoint_clone
+from reconciler.cli import main
+from reconciler.cli.commands.prepare import init
 from reconciler.cli.main import COMMANDS
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown
-from reconciler.core.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.core.verdicts import Verdict
-from reconciler.layouts import (
-    anchor_json,
-    cdap,
-    cloudera,
-    cloudera_beside,
-    hbase_anchored,
-    hbase_companion,
-    topic_rows,
-    zookeeper_anchor,
-    zookeeper_paths,
-    zookeeper_single,
-)
-from reconciler.layouts.hbase_cells import Cell
-from reconciler.operations import check, figures
+from reconciler.failover import check
+from reconciler.formats import anchor_text as anchor_json
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
+from reconciler.kafka import reader as kafka
+from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
-from reconciler.readers import kafka
-from reconciler.readers.memory import MemoryLog
-from reconciler.spark import checkpoint_clone
-from reconciler.stores import postgresql_own
+from reconciler.stores.hbase.layouts import anchored as hbase_anchored
+from reconciler.stores.hbase.layouts import cdap, cloudera, cloudera_beside
+from reconciler.stores.hbase.layouts import companion as hbase_companion
+from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.kafka import topic_rows
+from reconciler.stores.postgresql import own as postgresql_own
 from reconciler.stores.registry import open_store
-from reconciler.stores.sqlite import SqliteStore
-from reconciler.stores.sqlite_schema import to_columns
+from reconciler.stores.sqlite.schema import to_columns
+from reconciler.stores.sqlite.store import SqliteStore
+from reconciler.stores.zookeeper import anchor_node as zookeeper_anchor
+from reconciler.stores.zookeeper import paths as zookeeper_paths
+from reconciler.stores.zookeeper import single_text as zookeeper_single
+from reconciler.trust import command_trail as trail
+from reconciler.watch import figures
 
 __all__ = [
     "COMMANDS",

@@ -1,8 +1,8 @@
 """Attacks the search with simulated failovers: by the million at random, and with every one of a few records.
 
-python tests/simulation/campaign.py random [--cases N] [--first-seed S] [--jobs J]
-python tests/simulation/campaign.py small [--records R] [--resends K] [--jobs J]
-python tests/simulation/campaign.py seed SEED
+python -m tests.simulation.campaign random [--cases N] [--first-seed S] [--jobs J]
+python -m tests.simulation.campaign small [--records R] [--resends K] [--jobs J]
+python -m tests.simulation.campaign seed SEED
 
 Ends with 1 if a promise was broken. A failure at random names its seed; ``seed SEED`` shows that one alone, in full.
 """
@@ -18,12 +18,9 @@ from multiprocessing import Pool
 from types import ModuleType
 from typing import Protocol, Self, TypeVar
 
-import mirrored
-import own
-import small
-import spreads
-from small import SmallTally, Task
-from tally import Tally
+from tests.simulation import mirrored, own, small, spreads
+from tests.simulation.small import SmallTally, Task
+from tests.simulation.tally import Tally
 
 BLOCK = 500
 BAR = 40

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
-from cases import AMONG, FAR_AHEAD, LOCAL, PLACE, Case, Made, World
-from trial import Meter
-
 from reconciler.core import candidates, scan, search, timebound
 from reconciler.core.probes import Chunk
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.engine import Inquiry, run
+from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import ReadRequest
-from reconciler.readers.memory import MemoryLog, MemoryPartition
+from tests.simulation.cases import AMONG, FAR_AHEAD, LOCAL, PLACE, Case, Made, World
+from tests.simulation.trial import Meter
 
 SMALL = {"FIRST_READ": 2, "LARGEST_READ": 4, "PEEK": 2, "PEEK_BACK": 1}
 

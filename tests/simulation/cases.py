@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, StoredOffset, record_timestamp
 from reconciler.core.question import Limits, Question
+from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from reconciler.readers.memory import MemoryLog
 
 LOCAL = -1
 """In place of a source index: a record that a local writer made after the failover. Never processed."""

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from histories import Hidden, Origin, Pattern
-
 from reconciler.core.anchors import (
     Anchor,
     Identity,
@@ -27,7 +25,8 @@ from reconciler.core.probes import Answer, Cleaning, Edges, Probe, Range, TimeLo
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.readers.memory import MemoryPartition
+from reconciler.kafka.memory import MemoryPartition
+from tests.simulation.histories import Hidden, Origin, Pattern
 
 TIMES = (10, 20, 30)
 DELETED = 4

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from carrying import answer, carry_out
-from cases import PLACE, Case
-from making import make_case
-from oracle import broken_promises
-from trial import Meter, Trial
-
 from reconciler.core.anchors import Names
 from reconciler.core.question import Limits
+from tests.simulation.carrying import answer, carry_out
+from tests.simulation.cases import PLACE, Case
+from tests.simulation.making import make_case
+from tests.simulation.oracle import broken_promises
+from tests.simulation.trial import Meter, Trial
 
 
 def kinds_of(case: Case) -> tuple[str, ...]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from cases import AMONG, LOCAL, PLACE, Case, Made, World
-
 from reconciler.core.anchors import Names
 from reconciler.core.verdicts import Finding
+from tests.simulation.cases import AMONG, LOCAL, PLACE, Case, Made, World
 
 
 def skipped(case: Case, world: World, finding: Finding) -> list[int]:

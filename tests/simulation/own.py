@@ -6,15 +6,14 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cases import PLACE, Made, header_id, true_disorder
-from trial import Meter, Trial
-
 from reconciler.core.anchors import Identity, IdOrder, StoredOffset, record_timestamp
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.engine import Inquiry, run
-from reconciler.readers.memory import MemoryLog
+from reconciler.kafka.memory import MemoryLog
+from tests.simulation.cases import PLACE, Made, header_id, true_disorder
+from tests.simulation.trial import Meter, Trial
 
 HERE, HERE_TOPIC = "destination", "destination/events"
 

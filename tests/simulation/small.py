@@ -6,10 +6,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from exhaustive import KINDS, Asked, Done, Kind, Space, answer, best_resume, broken_promises, questions, replayed
-from histories import Origin, Pattern, patterns
-
 from reconciler.core.verdicts import Finding
+from tests.simulation.exhaustive import (
+    KINDS,
+    Asked,
+    Done,
+    Kind,
+    Space,
+    answer,
+    best_resume,
+    broken_promises,
+    questions,
+    replayed,
+)
+from tests.simulation.histories import Origin, Pattern, patterns
 
 MOST_FAILURES = 20
 SPACES = (Space(0, 0), Space(10, 10), Space(20, 20), Space(20, 0), Space(0, 10))

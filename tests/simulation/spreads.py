@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from cases import Made, payload_time, true_disorder
-from trial import Meter, Trial
-
 from reconciler.core.anchors import Identity, record_timestamp
 from reconciler.core.probes import Search
 from reconciler.core.question import Limits, Question
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding
 from reconciler.engine import Inquiry, run
+from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from reconciler.readers.memory import MemoryLog
+from tests.simulation.cases import Made, payload_time, true_disorder
+from tests.simulation.trial import Meter, Trial
 
 Name = tuple[int, int]
 """A record's source partition and its index there."""

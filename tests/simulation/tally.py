@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil, log2
 
-from trial import Trial
-
 from reconciler.core.verdicts import Verdict
+from tests.simulation.trial import Trial
 
 MOST_FAILURES = 50
 COLUMNS = [verdict.value for verdict in Verdict if verdict is not Verdict.MISSING]  # a partition's, not a log's

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cases import PLACE
-from own import HERE_TOPIC, answer, carry_out, make_own
-
 from reconciler.core.verdicts import Verdict
+from tests.simulation.cases import PLACE
+from tests.simulation.own import HERE_TOPIC, answer, carry_out, make_own
 
 
 def test_a_log_that_nobody_cut_is_a_match_or_a_loss() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from spreads import answers, carry_out, make_spread
-
 from reconciler.core.verdicts import Verdict
+from tests.simulation.spreads import answers, carry_out, make_spread
 
 
 def test_only_an_expired_prefix_is_called_a_loss() -> None:

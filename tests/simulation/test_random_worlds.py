@@ -1,6 +1,6 @@
 """The quick campaign: tens of thousands of random failovers, and not one promise broken.
 
-The long one is a command: python tests/simulation/campaign.py random --cases 1000000 --first-seed 12345
+The long one is a command: python -m tests.simulation.campaign random --cases 1000000 --first-seed 12345
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
-import mirrored
-import own
 import pytest
-import spreads
-from campaign import add_up, blocks, main, try_seeds
-from carrying import answer, carry_out
-from cases import Case
-from making import make_case
-from oracle import replayed, skipped
-from tally import Tally, at_share
 
 from reconciler.core import search
 from reconciler.core.verdicts import Verdict
+from tests.simulation import mirrored, own, spreads
+from tests.simulation.campaign import add_up, blocks, main, try_seeds
+from tests.simulation.carrying import answer, carry_out
+from tests.simulation.cases import Case
+from tests.simulation.making import make_case
+from tests.simulation.oracle import replayed, skipped
+from tests.simulation.tally import Tally, at_share
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Every world of a few records: on these the promise is not sampled, it is proven.
 
-Larger ones are a command: python tests/simulation/campaign.py small --records 4 --resends 2
+Larger ones are a command: python -m tests.simulation.campaign small --records 4 --resends 2
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-import small
-from campaign import add_up, dealt, judge_many
-from exhaustive import KINDS, Space
-from histories import deliveries, patterns
-from small import SmallTally, Task
 
 from reconciler.core import search
+from tests.simulation import small
+from tests.simulation.campaign import add_up, dealt, judge_many
+from tests.simulation.exhaustive import KINDS, Space
+from tests.simulation.histories import deliveries, patterns
+from tests.simulation.small import SmallTally, Task
 
 
 def proven(tasks: Sequence[Task]) -> SmallTally:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from cases import SOURCE_BASE, Case, Made, Run, true_disorder
-from mirrored import describe_case, try_case
 
 from reconciler.core.anchors import Anchor, Names, fingerprint
 from reconciler.core.question import Limits
+from tests.simulation.cases import SOURCE_BASE, Case, Made, Run, true_disorder
+from tests.simulation.mirrored import describe_case, try_case
 
 Runs = tuple[range, ...]
 KINDS = ("increasing", "opaque", "content", "time")

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import python_with
-from sent import BASE_MS, Kafka, Sent
 
 from reconciler import artifacts
+from tests import ROOT
+from tests.spark.environments import python_with
+from tests.spark.sent import BASE_MS, Kafka, Sent
 
 pytestmark = pytest.mark.system
 
@@ -107,7 +108,7 @@ def test_a_stateful_job_fails_over_with_another_pyspark(
     addresses = (source.bootstrap, destination.bootstrap, topic_name)
     done = subprocess.run(
         [str(python), "-c", JOB, str(tmp_path), *addresses, ",".join(map(str, jars)), ANCHORED_BY[version]],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYSPARK_PYTHON": str(python)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(python)},
         capture_output=True,
         text=True,
         timeout=600,

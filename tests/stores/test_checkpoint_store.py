@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
-from store_cases import NOW
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.folder import LocalFolder
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores import checkpoint
 from reconciler.stores.checkpoint import read_checkpoint
-from reconciler.stores.files_folder import LocalFolder
 from reconciler.stores.registry import open_store
+from tests.stores.store_cases import NOW
 
 PLANNED = 1_795_301_759_566
 

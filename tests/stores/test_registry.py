@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError
 from reconciler.stores import registry
-from reconciler.stores.addresses import without_secrets
 from reconciler.stores.registry import Scheme, open_store
 
 
@@ -59,10 +59,9 @@ def test_a_missing_client_names_what_to_install(monkeypatch):
 
 def test_stores_of_one_name_share_their_rows():
     one, two, other = open_store("memory:shared"), open_store("MEMORY:shared"), open_store("memory:")
-    from store_cases import put
-
     from reconciler.core.anchors import StoredOffset
     from reconciler.ports import TopicPartition
+    from tests.stores.store_cases import put
 
     put(one, "g", {TopicPartition("t", 0): StoredOffset(1)})
     assert two.read("g") == one.read("g") != []

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from store_cases import NOW, Case, exists, kafka_case, kafka_topic_case, memory_case, put, sqlite_case
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Change, TopicPartition
+from tests.stores.store_cases import NOW, Case, exists, kafka_case, kafka_topic_case, memory_case, put, sqlite_case
 
 FULL = Anchor(
     offset=41,

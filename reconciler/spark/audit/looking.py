@@ -117,7 +117,7 @@ def look_at_source(planned: Planned, client: Client, *, since_ms: int | None) ->
 
 
 def _reader(client: Client, who: str) -> LogReader:
-    from reconciler.readers.kafka import KafkaLogReader
+    from reconciler.kafka.reader import KafkaLogReader
 
     return KafkaLogReader(client, timeout_s=TIMEOUT_S, who=who)
 

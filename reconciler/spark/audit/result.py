@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.core.errors import ExitCode
-from reconciler.core.plan import canonical, digest
+from reconciler.formats.plan import canonical, digest
 
 FORMAT = "reconciler.audit/1"
 CLEAN, UNCLEAN, UNKNOWN = "clean", "unclean", "unknown"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler import __version__
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
-from reconciler.core.plan import Plan, parse_plan
+from reconciler.formats.plan import Plan, parse_plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import words
 from reconciler.spark.audit.findings import KINDS, examples, findings, write_parquet

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reconciler.core.errors import ConfigError
-from reconciler.core.plan import PartitionPlan, Plan
 from reconciler.core.verdicts import Verdict
+from reconciler.formats.plan import PartitionPlan, Plan
 
 ALL_PARTITIONS = -1
 """Stands for the partition where a topic's partitions do not correspond, and only the topic as a whole is compared."""

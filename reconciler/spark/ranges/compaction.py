@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.core.errors import Changed
+from reconciler.folder import open_folder
 from reconciler.spark.ranges.hadoop import Directory
 from reconciler.spark.ranges.output import CATALOGUE, Catalogue, Entry, snapshot_name
-from reconciler.stores.files_folder import open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

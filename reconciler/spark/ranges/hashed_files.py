@@ -32,6 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
+from reconciler.folder import open_folder
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.hadoop import Directory
@@ -39,7 +40,6 @@ from reconciler.spark.ranges.offsets import refuse_nothing_atomic
 from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, Catalogue, Entry
 from reconciler.spark.ranges.planning import Log, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import Batch
-from reconciler.stores.files_folder import open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -38,8 +38,8 @@ class PostgresUpsert:
     def __init__(
         self, address: str, table: str, *, key: Sequence[str], there: Literal["update", "keep"] = "update"
     ) -> None:
-        from reconciler.stores import postgresql_address
-        from reconciler.stores.postgresql_connection import quoted
+        from reconciler.stores.postgresql import address as postgresql_address
+        from reconciler.stores.postgresql.connection import quoted
 
         parsed = postgresql_address.parse(address)
         if parsed.columns is not None or parsed.schema is not None:
@@ -65,7 +65,7 @@ class PostgresUpsert:
         """Raise Refused unless the table has a unique index on the key. Any store will do for the offsets."""
         import psycopg
 
-        from reconciler.stores.postgresql_errors import explain_connecting
+        from reconciler.stores.postgresql.errors import explain_connecting
 
         try:
             with postgresql_rows.connect(self._libpq) as connection:
@@ -101,7 +101,7 @@ class PostgresUpsert:
         save()
 
     def _statement(self, names: Sequence[str]) -> str:
-        from reconciler.stores.postgresql_connection import quoted
+        from reconciler.stores.postgresql.connection import quoted
 
         columns = ", ".join(map(quoted, names))
         key = ", ".join(map(quoted, self._key))
@@ -126,7 +126,7 @@ def _upserter(libpq: str, table: str, fields: postgresql_rows.Fields, statement:
     names, kinds = (*fields.names, _ORDER), fields.kinds
 
     def upsert(rows: Iterator[Any]) -> list[tuple[int, int]]:
-        from reconciler.stores.postgresql_connection import quoted
+        from reconciler.stores.postgresql.connection import quoted
 
         columns = ", ".join(map(quoted, fields.names))
         ordered = ([*values, place] for place, values in enumerate(postgresql_rows.converted(rows, kinds)))

@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused, Unreachable
-from reconciler.layouts import ranges as range_lines
-from reconciler.layouts._fields import FieldError
+from reconciler.folder import Folder, open_folder
+from reconciler.formats import range_manifests as range_lines
+from reconciler.formats.json_fields import FieldError
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges.planning import OffsetRange
-from reconciler.stores.files_folder import Folder, open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

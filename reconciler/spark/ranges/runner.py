@@ -346,7 +346,7 @@ class RangeBatches:
 
     def _log(self) -> LogReader:
         if self._reader is None:
-            from reconciler.readers.kafka import KafkaLogReader
+            from reconciler.kafka.reader import KafkaLogReader
 
             self._reader = KafkaLogReader(self._client, who="job's")
         return self._reader

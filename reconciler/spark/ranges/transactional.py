@@ -42,7 +42,7 @@ from reconciler.spark.ranges.sinks import Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from reconciler.stores.postgresql_connection import Database, Session
+    from reconciler.stores.postgresql.connection import Database, Session
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ class PostgresTransaction:
     """
 
     def __init__(self, address: str, table: str, *, merge: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        from reconciler.stores import postgresql_address
-        from reconciler.stores.addresses import without_secrets
-        from reconciler.stores.postgresql_connection import Database, quoted
+        from reconciler.config.addresses import without_secrets
+        from reconciler.stores.postgresql import address as postgresql_address
+        from reconciler.stores.postgresql.connection import Database, quoted
 
         parsed = postgresql_address.parse(address)
         if merge is not None and "{staged}" not in merge:
@@ -147,7 +147,7 @@ class PostgresTransaction:
 
     def _bring(self, db: Session, staged: _Staged) -> None:
         """Merge the rows of the attempts that count (T1, T3)."""
-        from reconciler.stores.postgresql_connection import quoted
+        from reconciler.stores.postgresql.connection import quoted
 
         columns = ", ".join(quoted(name) for name in staged.columns)
         numbers = ",".join(str(number) for number in sorted(staged.attempts))
@@ -165,7 +165,7 @@ class PostgresTransaction:
     # ------------------------------------------------------------ staging tables
 
     def _make(self, group: str, fields: postgresql_rows.Fields) -> str:
-        from reconciler.stores.postgresql_connection import quoted
+        from reconciler.stores.postgresql.connection import quoted
 
         number = secrets.randbits(31)
         table = quoted(self._schema or None, f"{self._prefix(group)}{number:08x}")
@@ -203,7 +203,7 @@ class PostgresTransaction:
         return f"reconciler_staged_{blake2b(f'{group}:{self._table}'.encode(), digest_size=8).hexdigest()}_"
 
     def _sweep(self, group: str) -> None:
-        from reconciler.stores.postgresql_connection import quoted
+        from reconciler.stores.postgresql.connection import quoted
 
         prefix = self._prefix(group)
         found = self._database.transaction(
@@ -256,9 +256,9 @@ class _Joined:
 
 
 def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetStore:
-    from reconciler.stores.paired import paired
-    from reconciler.stores.postgresql_mapped import MappedStore
-    from reconciler.stores.postgresql_own import OwnStore
+    from reconciler.stores.paired.store import paired
+    from reconciler.stores.postgresql.mapped import MappedStore
+    from reconciler.stores.postgresql.own import OwnStore
 
     anything: Any = database
     own = OwnStore(anything, parsed.schema, shown)

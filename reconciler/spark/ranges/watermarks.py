@@ -54,7 +54,7 @@ def _stable_ends(partitions: list[TopicPartition], client: Mapping[str, Any]) ->
     from confluent_kafka import TopicPartition as KafkaPartition
     from confluent_kafka.admin import OffsetSpec
 
-    from reconciler.kafka_client.connection import Connection
+    from reconciler.kafka.connection import Connection
 
     connection, doing = Connection(client, timeout_s=TIMEOUT_S, whose="job's"), "look up the last stable offsets"
     wanted = {KafkaPartition(at.topic, at.partition): OffsetSpec.latest() for at in partitions}

@@ -1,0 +1,65 @@
+"""Anchors for the offsets of a copied checkpoint, so that later checks know whose numbers they are.
+
+What ``apply`` writes beside the offsets of a store. They are kept under the destination's topic names: nothing that was
+kept for the original is replaced, and it can be planned again. Where both clusters have one name for a topic, nothing
+is kept for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from reconciler.config.file import Config
+from reconciler.core.anchors import Anchor, Record, StoredOffset
+from reconciler.core.errors import ReconcilerError
+from reconciler.failover.check import Outside
+from reconciler.failover.selection import by_key
+from reconciler.formats.plan import JobPlan, PartitionPlan
+from reconciler.formats.spark_checkpoint import END
+from reconciler.ports import Change, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+def keep_anchors(
+    config: Config, job: JobPlan, cluster_id: str, records: Mapping[PartitionPlan, Record], outside: Outside
+) -> int:
+    """Keep an anchor for every offset of the copy; how many. The copy is good without them: trouble is only logged.
+
+    ``records``: by row, the record in front of its offset; a row without one begins at the log's first record.
+    """
+    (configured,) = config.chosen(job.name)
+    new: dict[TopicPartition, StoredOffset] = {}
+    now_ms = outside.now_ms()
+    for row in job.partitions:
+        if row.position == END or row.resume_offset is None or row.topic == row.source_topic:
+            continue
+        record = records.get(row)
+        anchor = Anchor(cluster_id=cluster_id, topic_id=row.topic_id)
+        if record is not None:
+            anchor = configured.identity.anchor_of(record, cluster_id=cluster_id, topic_id=row.topic_id)
+        new[TopicPartition(row.topic, row.partition)] = StoredOffset(row.resume_offset, anchor, now_ms)
+    if config.anchor_store is None or not new:
+        return 0
+    try:
+        return _write(config.anchor_store, configured.group, new, outside)
+    except ReconcilerError as error:
+        _log.warning("the copy is ready, and its anchors were not kept: %s", error)
+        return 0
+
+
+def _write(address: str, group: str, new: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:
+    store = outside.open_store(address)
+    try:
+        there = by_key(store.read(group, sorted({key.topic for key in new})))
+        changes = [
+            Change(key, there[key].version if key in there else None, stored) for key, stored in sorted(new.items())
+        ]
+        result = store.write(group, changes, reason="checkpoint clone", now_ms=outside.now_ms())
+    finally:
+        store.close()
+    if result.conflicts:
+        key = result.conflicts[0]
+        _log.warning("somebody else wrote the anchor of %s-%d at the same moment: not kept", key.topic, key.partition)
+    return len(result.written)

@@ -1,0 +1,308 @@
+"""A copy of a Structured Streaming checkpoint that goes on at another cluster, with its state.
+
+    from reconciler.spark.checkpoint_clone import clone
+
+    done = clone("/data/checkpoints/clicks", "/data/checkpoints/clicks-b", "clicks.plan.json")
+    print(done.batch, done.replay_at_most)
+
+Then start the query on the new path, with the destination's ``kafka.bootstrap.servers`` and topics. Its next batch
+begins at the plan's offsets. What a restart reads is rewritten, line by line; the query's id, the commits and the state
+are the same bytes; the original is only read. Plain Python: needs no pyspark.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from reconciler import __version__
+from reconciler.checkpoints.anchors import keep_anchors
+from reconciler.checkpoints.files import Listed, Tree, changed, copy_tree
+from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
+from reconciler.checkpoints.verify import verify, verify_configured
+from reconciler.config.file import Config, load_config
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import Outside, stamp
+from reconciler.failover.positions import find_ends, with_ends
+from reconciler.formats.json_fields import FieldError
+from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
+from reconciler.formats.spark_checkpoint import END, START, Checkpoint, batch_of, readings
+from reconciler.formats.spark_checkpoint_edit import entry_with, initial_with
+from reconciler.stores.checkpoint import read_checkpoint
+
+FORMAT = "reconciler.checkpoint-clone/1"
+MANIFEST = "_reconciler-clone.json"
+"""In the checkpoint's own folder, of which Spark opens only the files and folders that it knows by name."""
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One rewritten file."""
+
+    file: str
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """What was made. ``batch``: the number of the batch that a restart runs.
+
+    ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records. Where its end is not known at the
+    destination, what it had put out already, up to ``repeated_at_most`` records, comes again in the batches after it.
+    ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
+    ``sources`` were moved, ``kept`` were not.
+    """
+
+    path: str
+    new_path: str
+    query_id: str | None
+    batch: int
+    repeats: bool
+    repeats_empty: bool
+    repeated_at_most: int
+    replay_at_most: int
+    sources: tuple[str, ...]
+    kept: tuple[str, ...]
+    edits: tuple[Edit, ...]
+    left_out: tuple[str, ...]
+    anchors: int = 0
+    """Anchors that were kept for the copy's offsets, in the configuration's [anchors] store."""
+
+
+def clone(
+    path: str,
+    new_path: str,
+    plan: PlanSource,
+    *,
+    job: str | None = None,
+    config: Config | str | PathLike[str] | None = None,
+    outside: Outside | None = None,
+) -> Clone:
+    """Copy the checkpoint at ``path`` to ``new_path``, to go on at the plan's offsets.
+
+    Paths are local, or URLs that fsspec opens. ``config``, the file that the plan was made with, is needed where the
+    destination wants a login, where ids decide and the records' content was changed on the way, and for a policy other
+    than the default. With it, anchors of the copy's offsets are kept in its [anchors] store, as ``apply`` does.
+    ``outside`` is the destination and the clocks, where they are made already.
+
+    Raises NeedsPerson where a partition must not start, Changed where the plan has expired or was altered, or the
+    checkpoint or the destination are not what it saw, ConfigError where the new path is taken or the job's topics do
+    not fit, Refused for what is not understood, Unreachable, and OutcomeUnknown where the last step's answer was lost.
+    """
+    known = _parsed(plan)
+    settings = load_config(Path(config)) if isinstance(config, str | PathLike) else config
+    policy = settings.policy.start if settings else StartPolicy()
+    chosen = known.job(job)
+    refuse_undecided(chosen, policy)
+    source, target = Tree(fspath(path)), Tree(fspath(new_path))
+    _refuse_taken(source, target)
+    listed = source.listing()
+    found = read_checkpoint(fspath(path))
+    with _the_outside(known, settings, outside) as world:
+        if found.repeats_a_batch:
+            translate(found, chosen)  # what is wrong with the plan is said first
+            chosen = with_ends(known, chosen)
+            chosen = find_ends(settings, chosen, world) if settings is not None else chosen
+            refuse_undecided(chosen, policy)
+        moved = translate(found, chosen)
+        now_ms = world.now_ms()
+        reader = world.patient(settings.search) if settings else world.reader
+        records = verify(known, chosen, reader, now_ms, compares=settings is None)
+        if settings is not None:
+            verify_configured(known, chosen, settings, world)
+        edits = tuple(_edits(source, moved))
+        left_out = tuple(sorted(name for name in _side_files(edits) if name in listed.files))
+        made = _made(source, target, found, chosen, moved, edits, left_out)
+        manifest = _manifest(made, known, chosen, stamp(now_ms), _earlier_manifest(source, listed))
+        _copy(source, target, listed, made, manifest)
+        kept = keep_anchors(settings, chosen, known.cluster_id, records, world) if settings is not None else 0
+    return replace(made, anchors=kept)
+
+
+def _copy(source: Tree, target: Tree, listed: Listed, made: Clone, manifest: bytes) -> None:
+    instead = {edit.file: edit.after for edit in made.edits} | {MANIFEST: manifest}
+
+    def still() -> None:
+        _refuse_changed(source, listed, made.edits)
+
+    barrier = f"offsets/{_newest(listed) + 1}"
+    copy_tree(source, target, listed, leave_out=made.left_out, instead=instead, barrier=barrier, still=still)
+
+
+def _parsed(plan: PlanSource) -> Plan:
+    if isinstance(plan, Plan):
+        return plan
+    if isinstance(plan, Mapping):
+        return parse_plan(json.dumps(plan))
+    try:
+        return parse_plan(Path(plan).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The plan {fspath(plan)} cannot be read: {error}.", hint="Make one with: reconciler plan -c FILE -o PLAN"
+        ) from error
+
+
+@contextmanager
+def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> Iterator[Outside]:
+    if given is not None:
+        yield given
+        return
+    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.stores.registry import open_store
+
+    client: Mapping[str, str] = {"bootstrap.servers": plan.bootstrap_servers}
+    if config is not None:
+        client = config.destination.client
+    reader = KafkaLogReader(client, timeout_s=TIMEOUT_S)
+    anchors = config.anchor_store if config else None
+    try:
+        yield Outside(
+            reader=reader,
+            open_store=partial(open_store, kafka_client=client, anchors=anchors),
+            monotonic=time.monotonic,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+    finally:
+        reader.close()
+
+
+def _refuse_taken(source: Tree, target: Tree) -> None:
+    (_, here), (_, there) = source.open(), target.open()
+    same_system = type(source.open()[0]) is type(target.open()[0])
+    if same_system and (f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/")):
+        raise ConfigError(
+            f"{target.shown} and {source.shown} are one folder, or one is in the other.",
+            hint="Give NEW_PATH a place of its own: the original stays as it is.",
+        )
+    if not target.is_empty():
+        raise ConfigError(f"{target.shown} is there already.", hint="Choose a NEW_PATH that is not.")
+
+
+def _edits(source: Tree, moved: Translation) -> Iterator[Edit]:
+    for file, texts in moved.edits.items():
+        before = source.read(file)
+        try:
+            if file.startswith("offsets/"):
+                after = entry_with(int(posixpath.basename(file)), before, texts)
+            else:
+                ((name, text),) = texts.items()
+                after = initial_with(name, before, text)
+        except FieldError as err:
+            raise Refused(
+                f"The checkpoint file {source.shown}/{file} cannot be rewritten: {err}.", hint="Restore the checkpoint."
+            ) from err
+        yield Edit(file, before, after)
+
+
+def _side_files(edits: tuple[Edit, ...]) -> Iterator[str]:
+    """Checksums of what is rewritten: Hadoop's on local file systems, and Spark's own."""
+    for edit in edits:
+        folder, name = posixpath.split(edit.file)
+        yield posixpath.join(folder, f".{name}.crc")
+        yield posixpath.join(folder, f"{name}.crc")
+    yield MANIFEST
+    yield f".{MANIFEST}.crc"
+
+
+def _newest(listed: Listed) -> int:
+    numbers = [batch_of(name.removeprefix("offsets/")) for name in listed.files if name.startswith("offsets/")]
+    return max((number for number in numbers if number is not None), default=-1)
+
+
+def _refuse_changed(source: Tree, listed: Listed, edits: tuple[Edit, ...]) -> None:
+    now = source.listing()
+    for name in sorted({*listed.files, *now.files}):
+        if listed.files.get(name) != now.files.get(name):
+            what = "came" if name not in listed.files else "is gone" if name not in now.files else "was written"
+            raise changed(source, f"{name} {what}")
+    for edit in edits:
+        if source.read(edit.file) != edit.before:
+            raise changed(source, f"{edit.file} was written")
+
+
+# ---------------------------------------------------------------- what was made
+
+
+def _made(
+    source: Tree,
+    target: Tree,
+    found: Checkpoint,
+    job: JobPlan,
+    moved: Translation,
+    edits: tuple[Edit, ...],
+    left_out: tuple[str, ...],
+) -> Clone:
+    last = found.last.batch if found.last is not None else -1
+    return Clone(
+        path=source.shown,
+        new_path=target.shown,
+        query_id=found.query_id,
+        batch=last if found.repeats_a_batch else last + 1,
+        repeats=found.repeats_a_batch,
+        repeats_empty=moved.repeats_empty,
+        repeated_at_most=_repeated(found, moved, job),
+        replay_at_most=sum(row.replay_at_most or 0 for row in job.partitions if row.position != END),
+        sources=moved.sources,
+        kept=moved.kept,
+        edits=edits,
+        left_out=left_out,
+    )
+
+
+def _repeated(found: Checkpoint, moved: Translation, job: JobPlan) -> int:
+    """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records."""
+    ends = [row for row in job.partitions if row.position == END and row.verdict in (Verdict.MATCH, Verdict.MOVED)]
+    proven = {(name, row.partition) for row in ends for name in (row.source_topic, row.topic)}
+    starts: dict[tuple[str, tuple[str, int]], int] = {}
+    count = 0
+    for each in readings(found):  # of each source, the start first
+        for place, offset in (each.kafka or {}).items() if each.source in moved.sources else ():
+            if each.position == START:
+                starts[each.source, place] = offset
+            elif each.position == END and place not in proven:
+                count += max(0, offset - starts.get((each.source, place), 0))
+    return count
+
+
+def _earlier_manifest(source: Tree, listed: Listed) -> Any:
+    if MANIFEST not in listed.files:
+        return None
+    try:
+        return json.loads(source.read(MANIFEST))
+    except ValueError:
+        return None
+
+
+def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, earlier: Any) -> bytes:
+    content = {
+        "format": FORMAT,
+        "tool_version": __version__,
+        "created_at": at,
+        "from": made.path,
+        "query_id": made.query_id,
+        "batch": made.batch,
+        "repeats": made.repeats,
+        "repeats_empty": made.repeats_empty,
+        "plan": {"sha256": plan.to_json()["sha256"], "created_at": plan.created_at, "job": job.name},
+        "destination": {"bootstrap_servers": plan.bootstrap_servers, "cluster_id": plan.cluster_id},
+        "replay_at_most": made.replay_at_most,
+        "sources": list(made.sources),
+        "kept": list(made.kept),
+        "changed": [
+            {"file": edit.file, "before": edit.before.decode(), "after": edit.after.decode()} for edit in made.edits
+        ],
+        "left_out": list(made.left_out),
+        "cloned_before": earlier,
+    }
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,195 @@
+"""What a Structured Streaming checkpoint holds, for a person or a program to look at.
+
+    from reconciler.spark.checkpoint_show import describe
+
+    found = describe("/data/checkpoints/clicks")
+    print(found.last_batch, found.committed, [source.name for source in found.sources])
+
+Plain Python: needs no pyspark. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from reconciler.checkpoints.clone import MANIFEST
+from reconciler.folder import Folder, open_folder
+from reconciler.formats import json_fields
+from reconciler.formats.json_fields import FieldError
+from reconciler.formats.spark_checkpoint import Checkpoint, Position, batch_of
+from reconciler.stores.checkpoint import read_checkpoint
+
+FORMAT = "reconciler.checkpoint/1"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source. ``text`` is its offset as the log has it; ``start`` and ``end`` are Kafka's, as in ``Position``."""
+
+    name: str
+    text: str | None
+    start: Mapping[tuple[str, int], int] | None
+    end: Mapping[tuple[str, int], int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A stateful operator. ``name`` and ``partitions`` None where Spark wrote none down (before 3.5)."""
+
+    number: int
+    name: str | None
+    partitions: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """All that is known of a checkpoint.
+
+    ``last_batch`` None: no batch was planned. ``next_batch``: what a restart runs; ``repeats``: it was begun before.
+    ``numbers_missing``: the logs have gaps, as asynchronous progress tracking leaves them. Real-time mode leaves no
+    trace. ``watermark_ms`` and ``planned_at_ms`` are the last batch's.
+    """
+
+    path: str
+    query_id: str | None
+    last_batch: int | None
+    committed: bool
+    next_batch: int
+    repeats: bool
+    numbers_missing: bool
+    offset_version: int | None
+    commit_version: int | None
+    planned_at_ms: int | None
+    watermark_ms: int | None
+    sources: tuple[Source, ...]
+    operators: tuple[Operator, ...]
+    state_provider: str | None
+    cloned_from: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values, format ``reconciler.checkpoint/1``."""
+        return {
+            "format": FORMAT,
+            "path": self.path,
+            "query_id": self.query_id,
+            "last_batch": self.last_batch,
+            "committed": self.committed,
+            "next_batch": self.next_batch,
+            "repeats": self.repeats,
+            "numbers_missing": self.numbers_missing,
+            "offset_version": self.offset_version,
+            "commit_version": self.commit_version,
+            "planned_at_ms": self.planned_at_ms,
+            "watermark_ms": self.watermark_ms,
+            "sources": [
+                {
+                    "name": each.name,
+                    "kafka": each.start is not None or each.end is not None,
+                    "text": each.text,
+                    "start": _by_topic(each.start),
+                    "end": _by_topic(each.end),
+                }
+                for each in self.sources
+            ],
+            "state": {
+                "provider": self.state_provider,
+                "operators": [
+                    {"number": each.number, "name": each.name, "partitions": each.partitions} for each in self.operators
+                ],
+            },
+            "cloned_from": self.cloned_from,
+        }
+
+
+def describe(path: str | PathLike[str]) -> Description:
+    """The checkpoint at a local path or a URL. Raises what ``read_checkpoint`` raises."""
+    found = read_checkpoint(fspath(path))
+    folder = open_folder(fspath(path))
+    last = found.last
+    numbers = sorted(number for name in folder.names("offsets") if (number := batch_of(name)) is not None)
+    metadata = _metadata(last.metadata) if last is not None else {}
+    settings = metadata.get("conf")
+    provider = settings.get(PROVIDER) if isinstance(settings, dict) else None
+    return Description(
+        path=folder.shown,
+        query_id=found.query_id,
+        last_batch=last.batch if last else None,
+        committed=found.committed,
+        next_batch=0 if last is None else last.batch + (0 if found.repeats_a_batch else 1),
+        repeats=found.repeats_a_batch,
+        numbers_missing=bool(numbers) and numbers[-1] - numbers[0] != len(numbers) - 1,
+        offset_version=last.version if last else None,
+        commit_version=_commit_version(folder),
+        planned_at_ms=last.planned_at_ms if last else None,
+        watermark_ms=_integer(metadata, "batchWatermarkMs"),
+        sources=tuple(_source(found, position) for position in found.positions),
+        operators=tuple(_operators(folder)),
+        state_provider=provider.rpartition(".")[2] if isinstance(provider, str) else None,
+        cloned_from=_cloned_from(folder),
+    )
+
+
+def _source(found: Checkpoint, position: Position) -> Source:
+    line = found.last.source(position.name) if found.last is not None else None
+    return Source(position.name, line.text if line is not None else None, position.start, position.end)
+
+
+def _by_topic(offsets: Mapping[tuple[str, int], int] | None) -> dict[str, dict[str, int]] | None:
+    if offsets is None:
+        return None
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def _metadata(line: str) -> dict[str, object]:
+    try:
+        return json_fields.json_object(line)
+    except FieldError:
+        return {}
+
+
+def _integer(fields: Mapping[str, object], key: str) -> int | None:
+    value = fields.get(key)
+    return value if isinstance(value, int) else None
+
+
+def _commit_version(folder: Folder) -> int | None:
+    numbers = [number for name in folder.names("commits") if (number := batch_of(name)) is not None]
+    if not numbers:
+        return None
+    found = re.match(rb"v(\d+)", folder.read(f"commits/{max(numbers)}"))
+    return int(found.group(1)) if found else None
+
+
+def _operators(folder: Folder) -> Iterator[Operator]:
+    for number in sorted(n for name in folder.names("state") if (n := batch_of(name)) is not None):
+        partitions = [name for name in folder.names(f"state/{number}") if batch_of(name) is not None]
+        yield Operator(number, _operator_name(folder, f"state/{number}/_metadata"), len(partitions))
+
+
+def _operator_name(folder: Folder, below: str) -> str | None:
+    """The operator's name from its metadata: ``metadata`` (version 1), or the newest of ``v2``."""
+    newest = max((n for name in folder.names(f"{below}/v2") if (n := batch_of(name)) is not None), default=None)
+    try:
+        text = folder.read(f"{below}/metadata" if newest is None else f"{below}/v2/{newest}").decode()
+        about = json.loads(text.partition("\n")[2])["operatorInfo"]["operatorName"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return about if isinstance(about, str) else None
+
+
+def _cloned_from(folder: Folder) -> str | None:
+    try:
+        content = json.loads(folder.read(MANIFEST))
+    except (FileNotFoundError, ValueError):
+        return None
+    came_from = content.get("from") if isinstance(content, dict) else None
+    return came_from if isinstance(came_from, str) else None

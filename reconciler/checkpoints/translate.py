@@ -1,0 +1,298 @@
+"""From a plan's rows to the new offsets of a checkpoint's sources. Pure: nothing is opened here.
+
+What a restart reads (``spark_checkpoint.readings``) is laid beside the rows of one job, source by source:
+
+- Every offset that is replaced must be the stored offset of the row that replaces it. So a checkpoint that has gone on
+  since the plan was made is found out, and so is a plan that was made for another one.
+- A source moves whole, or not at all: one Kafka source reads one cluster.
+- A partition that only the plan knows (it is new at the destination) is added. One that only the checkpoint knows is
+  dropped where the plan spreads its records over others (``remapped``), or a person accepted that it is missing.
+- A batch that a restart repeats has a start and an end. A plan without rows for the end (``position`` ``end``), or with
+  an end in front of its start, repeats it empty: the batch after it begins at the proven start, so nothing is skipped,
+  and what the batch may have put out already is read again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
+from reconciler.core.verdicts import Verdict
+from reconciler.formats.json_fields import FieldError
+from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
+from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, Offsets, Reading, readings
+from reconciler.formats.spark_checkpoint_edit import offsets_text
+
+AGAIN = "See that the query is stopped, then make a new plan."
+
+Place = tuple[str, int]
+Rows = Mapping[int, PartitionPlan]
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What a copy needs to go on elsewhere.
+
+    ``edits``: by file, by the source's name there, the new text. ``sources``: the sources that move, ``kept`` those
+    that stay as they are. ``repeats_empty``: the repeated batch gets no records from them.
+    """
+
+    edits: Mapping[str, Mapping[str, str]]
+    sources: tuple[str, ...]
+    kept: tuple[str, ...]
+    repeats_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """One topic of a job, with its rows for each position."""
+
+    source: str
+    name: str
+    rows: Mapping[str, Rows]
+
+    @property
+    def starts(self) -> Rows:
+        return self.rows.get(START) or self.rows.get(NEXT) or {}
+
+    @property
+    def ends(self) -> Rows:
+        return self.rows.get(END) or {}
+
+    def rows_at(self, position: str) -> Rows:
+        return self.ends if position == END else self.starts
+
+
+@dataclass(slots=True)
+class _Work:
+    """One translation under way. ``names``: each topic by the name that the checkpoint has for it.
+
+    ``read``: by source, the topics that it reads, those of its start first. ``starts``: by source, its new start.
+    """
+
+    topics: Sequence[_Topic]
+    read: Mapping[str, Sequence[str]]
+    names: dict[str, _Topic] = field(default_factory=dict)
+    starts: dict[str, Offsets] = field(default_factory=dict)
+    added_to: str | None = None
+    has_records: bool = False
+    """True if the repeated batch gets any."""
+
+
+def refuse_undecided(job: JobPlan, policy: StartPolicy) -> None:
+    """Raise NeedsPerson where a partition must not start, or nobody decided where."""
+    for row in job.partitions:
+        why = why_stopped(row, policy)
+        if why is None and row.resume_offset is None and row.verdict is not Verdict.MISSING:
+            why = "it has no offset: choose one with --set TOPIC:PARTITION=OFFSET"
+        if why is not None:
+            raise NeedsPerson(
+                f"{row.topic}-{row.partition} of job {job.name} must not start ({row.verdict.value}): {why}.",
+                hint="Nothing was copied. Make a new plan once it is decided.",
+            )
+
+
+def translate(found: Checkpoint, job: JobPlan) -> Translation:
+    """The new offsets for every place that a restart reads.
+
+    Raises Changed where the plan was not made from what the checkpoint holds now, ConfigError where the job's topics
+    are not whole sources of it, NeedsPerson where two sources differ, Refused for a source that is not understood.
+    """
+    topics = _topics(job)
+    if found.last is not None and found.committed and any(topic.ends for topic in topics):
+        raise Changed(f"Batch {found.last.batch} is committed, and was not when the plan was made.", hint=AGAIN)
+    places = readings(found)
+    _refuse_unknown(found, places, topics)
+    moving = [each for each in places if each.kafka is not None and _moves(each, places, topics)]
+    if not moving:
+        raise Changed(
+            f"The checkpoint reads none of the topics of job {job.name}: {_listed(topic.source for topic in topics)}.",
+            hint="Name the checkpoint that the plan was made for.",
+        )
+    read: dict[str, list[str]] = {}
+    for each in moving:
+        read.setdefault(each.source, []).extend(topic for topic, _ in each.kafka or ())
+    work = _Work(topics, {source: list(dict.fromkeys(names)) for source, names in read.items()})
+    _name_topics(work, moving, job)
+    edits: dict[str, dict[str, str]] = {}
+    for each in sorted(moving, key=lambda reading: reading.position == END):
+        edits.setdefault(each.file, {})[each.name] = _text(work, each)
+    sources = tuple(dict.fromkeys(each.source for each in moving))
+    everyone = [each.name for each in found.last.sources] if found.last else list(found.initial)
+    empty = found.repeats_a_batch and not work.has_records
+    return Translation(edits, sources, tuple(name for name in everyone if name not in sources), empty)
+
+
+def _topics(job: JobPlan) -> list[_Topic]:
+    rows: dict[tuple[str, str], dict[str, dict[int, PartitionPlan]]] = {}
+    for row in job.partitions:
+        at = rows.setdefault((row.source_topic, row.topic), {}).setdefault(row.position, {})
+        if row.position not in (NEXT, START, END) or row.partition in at:
+            raise Changed(f"The plan's rows for {row.topic}-{row.partition} make no sense.", hint="Make a new plan.")
+        at[row.partition] = row
+    return [_Topic(source, name, positions) for (source, name), positions in rows.items()]
+
+
+# ---------------------------------------------------------------- which sources move
+
+
+def _moves(reading: Reading, places: Sequence[Reading], topics: Sequence[_Topic]) -> bool:
+    """True if the source reads a topic of the job; it must then read nothing else."""
+    whole = {topic for each in places if each.source == reading.source for topic, _ in each.kafka or ()}
+    known = {name for topic in topics for name in (topic.source, topic.name)}
+    others = sorted(whole - known)
+    if others and whole & known:
+        raise ConfigError(
+            f"Source {reading.source} of the checkpoint reads {_listed(sorted(whole))}, and the plan's job has not "
+            f"{_listed(others)} among its topics.",
+            hint="A source moves with all of its topics: add them to the job, then make a new plan.",
+        )
+    return bool(whole & known)
+
+
+def _refuse_unknown(found: Checkpoint, places: Sequence[Reading], topics: Sequence[_Topic]) -> None:
+    """A source whose offsets are not Kafka's, and that names a topic of the job, would stay where it was, unseen."""
+    texts = {(each.file, each.source): each.text for each in places if each.kafka is None}
+    if found.last is not None:
+        at = f"offsets/{found.last.batch}"
+        texts.update({(at, each.name): each.text for each in found.last.sources if each.kafka is None})
+    for (file, source), text in texts.items():
+        for topic in topics:
+            if any(json.dumps(name) in text for name in (topic.source, topic.name)):
+                raise Refused(
+                    f"Source {source} in {file} names the topic {topic.source}, and its offsets are not those of "
+                    f"Spark's Kafka source: {text[:80]}",
+                    hint="Only Spark's own Kafka source can be moved.",
+                )
+
+
+def _name_topics(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:
+    """Find the name that the checkpoint has for each topic: the source's, or the destination's after a failover."""
+    read = [each for each in moving if each.position != END]
+    names = {topic for each in moving for topic, _ in each.kafka or ()}
+    for topic in work.topics:
+        there = [name for name in dict.fromkeys((topic.source, topic.name)) if name in names]
+        fitting = [name for name in there if all(_misfit(topic, name, each) is None for each in read)]
+        if there and not fitting:
+            _refuse_misfit(topic, there[0], read, job)
+        if there and not any(key[0] in there for each in read for key in each.kafka or ()):
+            _refuse_begun(topic, job)  # it came with the very batch that is repeated
+        for name in fitting[:1]:
+            if name in work.names:
+                raise ConfigError(
+                    f"The topics {work.names[name].source} and {topic.source} of job {job.name} are both {name} in the "
+                    "checkpoint.",
+                    hint="Give the job the topics by the names that the query read them under.",
+                )
+            work.names[name] = topic
+    unnamed = sorted(names - set(work.names))
+    if unnamed:
+        raise ConfigError(
+            f"Which topic of job {job.name} the checkpoint calls {_listed(unnamed)} is not clear.",
+            hint="Give the job the topics by the names that the query read them under.",
+        )
+    _choose_for_new(work, moving, job)
+
+
+def _choose_for_new(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:
+    """A topic that no source has read from yet goes to the only source there is."""
+    new = [topic for topic in work.topics if topic not in work.names.values()]
+    if not new:
+        return
+    sources = {each.source for each in moving}
+    if len(sources) > 1 or any(row.stored_offset is not None for topic in new for row in topic.starts.values()):
+        raise Changed(
+            f"The checkpoint does not read the topics {_listed(topic.source for topic in new)} of job {job.name}.",
+            hint="Leave them out of the job's topics, or name the checkpoint that the plan was made for.",
+        )
+    (work.added_to,) = sources
+
+
+# ---------------------------------------------------------------- does the plan fit
+
+
+def _misfit(topic: _Topic, name: str, reading: Reading) -> str | None:
+    """How the rows differ from what the checkpoint has of a topic under a name; None if they do not."""
+    assert reading.kafka is not None
+    now = {partition: offset for (each, partition), offset in reading.kafka.items() if each == name}
+    if not now:
+        return None
+    rows = topic.rows_at(reading.position)
+    for partition, row in sorted(rows.items()):
+        if row.stored_offset != now.get(partition):
+            return _difference(f"{name}-{partition}", row.stored_offset, now.get(partition), reading.file)
+    beyond = sorted(set(now) - set(rows))
+    if beyond and not any(row.verdict is Verdict.REMAPPED for row in rows.values()):
+        return f"{name}-{beyond[0]} is in {reading.file}, and the plan does not know it"
+    return None
+
+
+def _difference(place: str, was: int | None, now: int | None, file: str) -> str:
+    words = ["no offset" if number is None else f"offset {number}" for number in (was, now)]
+    return f"{place} had {words[0]} when the plan was made, and has {words[1]} in {file} now"
+
+
+def _refuse_misfit(topic: _Topic, name: str, read: Sequence[Reading], job: JobPlan) -> None:
+    found = {
+        each.source: _misfit(topic, name, each) for each in read if any(key[0] == name for key in each.kafka or ())
+    }
+    if None in found.values():
+        astray = sorted(source for source, why in found.items() if why is not None)
+        raise NeedsPerson(
+            f"The query reads {name} with several sources that are not equally far (source {_listed(astray)}: "
+            f"{found[astray[0]]}), and a plan has one offset for a partition.",
+            hint="Let the query catch up on its own cluster, or start a new one.",
+        )
+    why = next(why for why in found.values() if why is not None)
+    raise Changed(f"The checkpoint is not what the plan of job {job.name} was made from: {why}.", hint=AGAIN)
+
+
+def _refuse_begun(topic: _Topic, job: JobPlan) -> None:
+    for row in topic.starts.values():
+        if row.stored_offset is not None:
+            why = _difference(f"{topic.source}-{row.partition}", row.stored_offset, None, "the batch's start")
+            raise Changed(f"The checkpoint is not what the plan of job {job.name} was made from: {why}.", hint=AGAIN)
+
+
+# ---------------------------------------------------------------- new offsets
+
+
+def _text(work: _Work, reading: Reading) -> str:
+    """The new text of one source in one file. Starts come before ends."""
+    topics = [work.names[name] for name in work.read[reading.source]]
+    if reading.source == work.added_to:
+        topics += [topic for topic in work.topics if topic not in topics and topic not in work.names.values()]
+    if reading.position == END:
+        offsets = _ends(work, reading, topics)
+        work.has_records |= offsets != work.starts.get(reading.source)
+    else:
+        offsets = work.starts[reading.source] = _offsets(topics, reading.position)
+    try:
+        return offsets_text(offsets, [topic.name for topic in topics])
+    except FieldError as err:
+        raise ConfigError(f"The plan's offset for {err}.", hint="Make a new plan.") from err
+
+
+def _offsets(topics: Iterable[_Topic], position: str) -> dict[Place, int]:
+    return {
+        (row.topic, row.partition): row.resume_offset
+        for topic in topics
+        for row in topic.rows_at(position).values()
+        if row.resume_offset is not None
+    }
+
+
+def _ends(work: _Work, reading: Reading, topics: Sequence[_Topic]) -> Offsets:
+    """Where a repeated batch ends: nowhere in front of its start, and at its start where the end is not known."""
+    for name in work.read[reading.source]:
+        why = _misfit(work.names[name], name, reading) if work.names[name].ends else None
+        if why is not None:
+            raise Changed(f"The checkpoint is not what the plan was made from: {why}.", hint=AGAIN)
+    starts, ends = work.starts.get(reading.source, {}), _offsets(topics, END)
+    return {place: max(start, ends.get(place, start)) for place, start in starts.items()}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

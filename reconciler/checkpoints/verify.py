@@ -1,0 +1,96 @@
+"""A plan held against the destination once more, before a checkpoint's copy begins there.
+
+What ``apply`` does for a store. With the job's configuration its own ``prepare`` is run: the store (the checkpoint, and
+the anchors kept for it) is read again, and the record in front of every offset is compared with the anchor. Without it
+the plan must do, which has no ids: where an id decided and the content is another than the source's, a configuration is
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reconciler.config.file import Config
+from reconciler.core.anchors import Record, fingerprint
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.apply import prepare
+from reconciler.failover.check import Outside, stamp
+from reconciler.failover.plan_checks import AGAIN, check_destination, check_offsets
+from reconciler.failover.positions import ends_of
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
+from reconciler.formats.spark_checkpoint import END, NEXT
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+
+
+def verify(
+    plan: Plan, job: JobPlan, reader: LogReader, now_ms: int, *, compares: bool = True
+) -> dict[PartitionPlan, Record]:
+    """Raise Changed if the plan has expired or the destination is not what it saw. Reads only.
+
+    Returns the record right before each row's offset, where the plan knows one.
+    ``compares`` False leaves the records' content to ``verify_configured``. ConfigError where a configuration is needed
+    to compare it.
+    """
+    if stamp(now_ms) >= plan.expires_at:
+        raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
+    topics = {row.topic for row in job.partitions}
+    cluster = reader.describe(topics)
+    _check_topics(plan, job, cluster)
+    rows = [row for row in job.partitions if row.resume_offset is not None]
+    check_offsets(rows, reader)
+    records = _check_records(rows, reader, compares=compares)
+    _check_topics(plan, job, reader.describe(topics))  # what was read of a topic made anew in between says nothing
+    return records
+
+
+def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
+    """``apply``'s own checks, for both positions of a repeated batch. Raises what ``prepare`` does."""
+    (configured,) = config.chosen(job.name)
+    for position in sorted({row.position for row in job.partitions}):
+        asked = ends_of(config, configured) if position == END else configured
+        rows = tuple(replace(row, position=NEXT) for row in job.partitions if row.position == position)
+        one = replace(job, name=asked.name, group=asked.group, partitions=rows)
+        prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside)
+
+
+def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
+    """As ``apply`` does; and as a query reads whole topics, there must be no partition that the plan does not know."""
+    check_destination(replace(plan, jobs=(job,)), cluster)
+    known = {(row.topic, row.partition) for row in job.partitions}
+    for topic in sorted({row.topic for row in job.partitions}):
+        info = cluster.topics.get(topic)
+        more = [number for number in sorted(info.partitions) if (topic, number) not in known] if info else []
+        if more:
+            raise Changed(f"The topic {topic} has partition {more[0]} now, which the plan does not know.", hint=AGAIN)
+
+
+def _check_records(rows: Sequence[PartitionPlan], reader: LogReader, *, compares: bool) -> dict[PartitionPlan, Record]:
+    """The record right before each resume offset must still be there, and still be what the plan saw."""
+    asked = [(row, row.record_offset) for row in rows if row.record_offset is not None]
+    found: dict[PartitionPlan, Record] = {}
+    requests = [ReadRequest(TopicPartition(row.topic, row.partition), offset, 1) for row, offset in asked]
+    for (row, offset), chunk in zip(asked, reader.read(requests) if requests else (), strict=True):
+        record = chunk.records[0] if chunk.records else None
+        if record is None or record.offset != offset:
+            raise Changed(f"{row.topic}-{row.partition}: the record at {offset} is gone.", hint=AGAIN)
+        if compares:
+            _compare(row, record)
+        found[row] = record
+    return found
+
+
+def _compare(row: PartitionPlan, record: Record) -> None:
+    anchor = row.anchor
+    if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
+        return
+    if row.resume_offset != record.offset + 1 or anchor.fingerprint == fingerprint(record.key, record.value):
+        return
+    if row.matched_by == "fingerprint":
+        raise Changed(f"{row.topic}-{row.partition}: another record is at {record.offset} now.", hint=AGAIN)
+    raise ConfigError(
+        f"{row.topic}-{row.partition}: whether the record at {record.offset} is still the one that the plan found by "
+        f"its {row.matched_by or 'time'} cannot be told from the plan alone.",
+        hint="Give the configuration that the plan was made with: -c FILE.",
+    )

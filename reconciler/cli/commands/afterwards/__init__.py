@@ -1,0 +1,1 @@
+"""Commands for the time after a failover: audit, audit-log, compact."""

@@ -1,0 +1,1 @@
+"""Commands for a failover: check, plan, show, sign, verify, apply, hook, checkpoint, rollback."""

@@ -1,0 +1,136 @@
+"""``reconciler apply``: write a plan's offsets into the jobs' stores."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.config.file import Config
+from reconciler.config.trust import TrustSettings
+from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.failover.apply import JobChanges, prepare, write
+from reconciler.failover.plan_checks import check_stores
+from reconciler.formats.plan import Plan
+from reconciler.trust import command_trail, signing
+from reconciler.trust.audit_trail import Attempt
+
+EXAMPLE = "reconciler apply failover.plan.json -c reconciler.toml"
+HELP = Help(
+    """
+    Writes a plan's offsets into the jobs' stores. It looks at the destination and the stores again first, shows each
+    stored offset beside the new one, and asks. Then it keeps a snapshot of what it is about to replace, writes every
+    row only if it is still as it was read, and reads all of them back. It may be run again: what is in place is left
+    alone.
+    """,
+    [
+        ("look, answer y, and it is written", EXAMPLE),
+        ("only look", f"{EXAMPLE} --dry-run"),
+        ("in a script, where nobody can be asked", f"{EXAMPLE} --yes"),
+    ],
+    {
+        ExitCode.OK: "written and read back, or there was nothing to write",
+        ExitCode.USAGE: "usage or configuration, or it was not confirmed: nothing was written",
+        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a person; the other jobs were written",
+        ExitCode.CHANGED: "",
+        ExitCode.UNREACHABLE: "",
+        ExitCode.UNKNOWN_OUTCOME: "",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    files={"PLAN.applied.json": "the snapshot: what rollback puts back"},
+    see_also=("reconciler rollback", "docs/how-to/failover.md"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
+    context.add_config(parser)
+    context.add_yes(parser)
+    parser.add_argument("--dry-run", action="store_true", help="look again and show what would be written, then stop")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    logged = TrustSettings() if options.dry_run else config.trust
+    with command_trail.attempt(logged, "apply", options) as attempt:
+        plan = trusted_plan(config, options.plan, attempt)
+        changes, count = _apply(plan, config, options, attempt)
+        _say_result(changes, count, options)
+        refused = [change.job.name for change in changes if change.is_refused]
+        if refused:
+            raise NeedsPerson(
+                f"Not written for {', '.join(refused)}: a partition needs a person.",
+                hint="Make a new plan with --set or --accept once it is decided.",
+            )
+        if not count and not options.dry_run:
+            attempt.had_nothing_to_do()
+    return ExitCode.OK
+
+
+def trusted_plan(config: Config, path: Path, attempt: Attempt) -> Plan:
+    """The plan, if it is signed as the configuration asks. Raises Changed if it is not, or was altered."""
+    plan, content = context.read_plan_file(path)
+    attempt.concerns(plan, path, {})
+    signers = signing.check(path, content, plan.sha256, config.trust)
+    attempt.concerns(plan, path, signing.summary(signers))
+    for signer in signers:
+        print(f"Signed by {signer}.")
+    return plan
+
+
+def _apply(
+    plan: Plan, config: Config, options: argparse.Namespace, attempt: Attempt
+) -> tuple[Sequence[JobChanges], int]:
+    """What was written (or would be, in a dry run), and how many offsets."""
+    with context.outside(config) as outside:
+        check_stores(plan, config, outside)
+        changes = prepare(plan, config, outside)
+        print(changes_text(changes))
+        count = sum(len(change.intended) for change in changes)
+        if count and not options.dry_run:
+            context.confirm(f"Write {count:,} offsets?", yes=options.yes)
+            attempt.intends_changes(changes)
+            write(changes, plan, options.plan, outside)
+            attempt.wrote()
+    return changes, count
+
+
+def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Namespace) -> None:
+    already = sum(len(change.already) for change in changes)
+    if options.dry_run:
+        print(f"Dry run: {count:,} offsets would be written, nothing was.")
+    elif count:
+        print(
+            f"{count:,} offsets written and read back.\n"
+            f"To undo: reconciler rollback {options.plan} -c {options.config}"  # one line, to be copied
+        )
+    elif already:
+        print(f"This plan was applied before: all {already:,} offsets are in place.")
+    elif not any(change.is_refused for change in changes):
+        print("Nothing to write: every offset is right where the job will look.")
+
+
+def changes_text(changes: Sequence[JobChanges]) -> str:
+    """What was stored, the row that is replaced, and the new offset side by side; or why a job is refused."""
+    lines = []
+    for change in changes:
+        for row, why in change.refused:
+            name = f"{row.topic}-{row.partition}"
+            lines.append(told(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
+        rows = [
+            (
+                Cell(f"{item.key.topic}-{item.key.partition}"),
+                Cell("-" if item.row.stored_offset is None else f"{item.row.stored_offset:,}"),
+                Cell(f"{item.now.stored.offset:,}" if item.now else "(no row)", "dim"),
+                Cell(f"{item.new.offset:,}", "good"),
+                Cell(change.job.name),
+            )
+            for item in change.intended
+        ]
+        if rows:
+            heads = ("PARTITION", "STORED", "PRIOR", "NEW", "JOB")
+            lines.append(render(heads, rows, right=frozenset({1, 2, 3}), columns=width(), colour=wants_colour()))
+    return "\n".join(lines)

@@ -1,0 +1,113 @@
+"""``reconciler check``: what would happen, read-only."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from reconciler.cli import context, engines
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.report import plan_text, replay_total
+from reconciler.cli.terminal.table import told, wants_colour, width
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ExitCode
+from reconciler.failover.check import ByHand, Checked, Outside, check
+from reconciler.formats.plan import JobPlan, Plan, StartPolicy, why_stopped
+
+CHECKPOINT = "checkpoint:"
+
+EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
+HELP = Help(
+    """
+    Says what would happen if the jobs started on the destination now: for every partition the verdict, the offset
+    stored, the offset to resume at, how many records would be read again, and what proves it. It reads only, and only
+    the destination and the jobs' stores. Run it while all is well, as often as you like.
+    """,
+    [
+        ("every job of the configuration", "reconciler check -c reconciler.toml"),
+        ("one job, for a program", "reconciler check -c reconciler.toml --job clicks --format json"),
+        ("what would be if the mirror's shortfall were accepted", f"{EXAMPLE} --accept behind"),
+        ("what would be if one partition began at an offset of your choice", f"{EXAMPLE} --set a.events:3=1200"),
+    ],
+    {
+        ExitCode.OK: "every partition may start as it is",
+        ExitCode.USAGE: "",
+        ExitCode.CORRECTABLE: "",
+        ExitCode.NEEDS_PERSON: "",
+        ExitCode.CHANGED: "a topic was made anew while it was checked",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("reconciler plan", "docs/reference/verdicts.md", "docs/how-to/decide-by-hand.md"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    context.add_by_hand(parser)
+    engines.add_engine(parser)
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="json prints the plan (default: text)"
+    )
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    by_hand = context.by_hand(options)
+    with engines.outside(config, options) as outside:
+        checked = check_all(config, options.job, outside, by_hand)
+    code = verdict_code(checked, config.policy.start)
+    if options.format == "json":
+        print(json.dumps(checked.plan.to_json(), indent=1, ensure_ascii=False))
+    else:
+        print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
+        print(told(f"\n{summary(checked, code)}"))
+    return code
+
+
+def check_all(config: Config, name: str | None, outside: Outside, by_hand: ByHand) -> Checked:
+    """Check the job of that name, or all."""
+    return check_jobs(config, config.chosen(name), outside, by_hand)
+
+
+def check_jobs(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
+    """Check these jobs; a checkpoint that stopped within a batch has two positions a partition."""
+    if not any(job.store.startswith(CHECKPOINT) for job in jobs):
+        return check(config, jobs, outside, by_hand)
+    from reconciler.failover.positions import check_positions
+
+    return check_positions(config, jobs, outside, by_hand)
+
+
+def copied(plan: Plan) -> JobPlan | None:
+    """The first job whose correction is a copy of its checkpoint, None if each is a write to its store."""
+    return next((job for job in plan.jobs if job.store.startswith(CHECKPOINT)), None)
+
+
+def stops(plan: Plan, policy: StartPolicy) -> int:
+    """How many partitions need a person."""
+    return sum(why_stopped(row, policy) is not None for job in plan.jobs for row in job.partitions)
+
+
+def verdict_code(checked: Checked, policy: StartPolicy) -> ExitCode:
+    """4 if a partition needs a person, 3 if something is to be written, else 0."""
+    if stops(checked.plan, policy):
+        return ExitCode.NEEDS_PERSON
+    return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
+
+
+def summary(checked: Checked, code: ExitCode) -> str:
+    """The last line: what it means and what to do next."""
+    replay = replay_total(checked.plan)
+    if code is ExitCode.NEEDS_PERSON:
+        return "Do not start: a partition needs a person. Nothing was written."
+    if code is ExitCode.CORRECTABLE:
+        count = len(checked.to_write)
+        noun = "offset needs" if count == 1 else "offsets need"
+        then = "apply" if copied(checked.plan) is None else "checkpoint clone"
+        return (
+            f"{count:,} {noun} correcting, and can be; {replay} will be read again. Next: reconciler plan, then {then}."
+        )
+    return f"Every partition may start as it is; {replay} will be read again."

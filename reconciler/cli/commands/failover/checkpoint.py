@@ -1,0 +1,174 @@
+"""``reconciler checkpoint``: what a Structured Streaming checkpoint holds, and a copy that goes on elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from reconciler.checkpoints.clone import MANIFEST, Clone, clone
+from reconciler.checkpoints.show import Description, describe
+from reconciler.cli import context
+from reconciler.cli.commands.failover.apply import trusted_plan
+from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.config.file import Config
+from reconciler.core.errors import ExitCode
+from reconciler.failover.check import stamp
+from reconciler.trust import command_trail
+
+EXAMPLE = (
+    "reconciler checkpoint show /data/checkpoints/clicks\n"
+    "  reconciler checkpoint clone /data/checkpoints/clicks /data/checkpoints/clicks-b --plan clicks.plan.json"
+)
+HELP = Help(
+    """
+    Shows what the checkpoint of a Structured Streaming query holds, or copies it, with its state, so that the copy's
+    next batch starts at a plan's offsets under the destination's topic names. The original is only read.
+    """,
+    [
+        ("sources, last batch, offsets, state", "reconciler checkpoint show /data/checkpoints/clicks"),
+        (
+            "a copy that goes on at the plan's offsets",
+            "reconciler checkpoint clone /data/checkpoints/clicks /data/checkpoints/clicks-b --plan clicks.plan.json",
+        ),
+    ],
+    {
+        ExitCode.OK: "",
+        ExitCode.USAGE: "something is at NEW_PATH, or the job's topics do not fit",
+        ExitCode.NEEDS_PERSON: "a partition needs a person, or it is not clear which job is meant",
+        ExitCode.CHANGED: "the plan expired or was altered, or the checkpoint or the destination changed",
+        ExitCode.UNREACHABLE: "not reachable, no checkpoint, or something in it is not understood",
+        ExitCode.UNKNOWN_OUTCOME: "whether the finished copy has its name is not known",
+    },
+    see_also=("reconciler plan", "docs/reference/checkpoint.md", "docs/how-to/stateful-failover.md"),
+)
+
+log = logging.getLogger("reconciler.checkpoint")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="show|clone", required=True)
+    show = actions.add_parser("show", help="sources, last batch, offsets, formats, state")
+    show.add_argument("path", metavar="PATH", help="the query's checkpointLocation: a local path, or a URL")
+    show.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    copy = actions.add_parser("clone", help="a copy whose next batch starts at the plan's offsets, topics renamed")
+    copy.add_argument("path", metavar="PATH", help="the stopped query's checkpointLocation; it is only read")
+    copy.add_argument("new_path", metavar="NEW_PATH", help="where the copy goes; nothing may be there")
+    copy.add_argument("--plan", metavar="PLAN", type=Path, required=True, help="a file made by reconciler plan")
+    context.add_job(copy)
+    copy.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="the plan's configuration: where the destination wants a login, for ids, and for [policy]",
+    )
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    if options.action == "show":
+        _show(describe(options.path), options.format)
+        return ExitCode.OK
+    if options.config:
+        made = _clone_trusted(context.read_config(options), options)
+    else:
+        made = clone(options.path, options.new_path, context.read_plan(options.plan), job=options.job)
+    print(told(_made_text(made)))
+    _warn(made)
+    return ExitCode.OK
+
+
+def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
+    """A copy that goes into the audit log, of a plan that is signed as the configuration asks."""
+    with command_trail.attempt(config.trust, "clone", options) as attempt:
+        plan = trusted_plan(config, options.plan, attempt)
+        name = plan.job(options.job).name
+        attempt.intends_copy(plan, config.chosen(name)[0])
+        made = clone(options.path, options.new_path, plan, job=name, config=config)
+        attempt.wrote()
+    return made
+
+
+# ---------------------------------------------------------------- show
+
+
+def _show(found: Description, how: str) -> None:
+    if how == "json":
+        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        return
+    for line in _lines(found):
+        print(told(line, indent=" " * 11))
+    rows = list(_rows(found))
+    if rows:
+        heads = ("SOURCE", "PARTITION", "START", "END") if found.repeats else ("SOURCE", "PARTITION", "NEXT")
+        print(render(heads, rows, right=frozenset({2, 3}), columns=width(), colour=wants_colour()))
+    for source in found.sources:
+        if source.start is None and source.end is None:
+            print(told(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}"))
+
+
+def _lines(found: Description) -> Iterator[str]:
+    yield f"checkpoint {found.path}"
+    yield f"query      {found.query_id or 'has no metadata file: a new id is given when it starts'}"
+    if found.last_batch is None:
+        yield "batches    none was planned"
+    elif found.repeats:
+        yield f"batches    {found.last_batch} is not committed: a restart repeats it"
+    else:
+        yield f"batches    {found.last_batch} is committed: a restart runs {found.next_batch}"
+    if found.planned_at_ms is not None:
+        mark = f" · watermark {stamp(found.watermark_ms)}" if found.watermark_ms else ""
+        yield f"planned    {stamp(found.planned_at_ms)}{mark}"
+    commits = f" · commit log v{found.commit_version}" if found.commit_version is not None else ""
+    gaps = " · numbers are missing: asynchronous progress tracking" if found.numbers_missing else ""
+    if found.offset_version is not None:
+        yield f"formats    offset log v{found.offset_version}{commits}{gaps}"
+    if found.operators:
+        names = ", ".join(f"{each.name or 'operator'} ({each.partitions} partitions)" for each in found.operators)
+        yield f"state      {names} · {found.state_provider or 'provider not known'}"
+    if found.cloned_from:
+        yield f"cloned     from {found.cloned_from} ({MANIFEST})"
+
+
+def _rows(found: Description) -> Iterator[tuple[Cell, ...]]:
+    for source in found.sources:
+        starts, ends = source.start or {}, source.end or {}
+        for topic, partition in sorted({*starts, *ends}):
+            at = [starts.get((topic, partition))] + ([ends.get((topic, partition))] if found.repeats else [])
+            numbers = [Cell("-" if offset is None else f"{offset:,}") for offset in at]
+            yield (Cell(source.name), Cell(f"{topic}-{partition}"), *numbers)
+
+
+# ---------------------------------------------------------------- clone
+
+
+def _made_text(made: Clone) -> str:
+    files = ", ".join(edit.file for edit in made.edits)
+    how = ""
+    if made.repeats:
+        how = " again, without records" if made.repeats_empty else " again, up to the plan's end"
+    return (
+        f"{made.new_path} is ready: its query runs batch {made.batch}{how}, from the plan's offsets on.\n"
+        f"Rewritten: {files} (before and after: {MANIFEST}).\n{made.path} was only read.\n"
+        "Next: start the query there, with the destination's kafka.bootstrap.servers and topics."
+    )
+
+
+def _warn(made: Clone) -> None:
+    for name in made.kept:
+        log.warning("source %s stays as it is: the plan's job has none of its topics", name)
+    if made.replay_at_most:
+        log.warning(
+            "up to %d records will be read again: a query that counts or adds up in its state has them twice",
+            made.replay_at_most,
+        )
+    if made.repeated_at_most:
+        log.warning(
+            "where batch %d ended is not known: what it put out before it was stopped (%d records at most) comes again "
+            "in later batches",
+            made.batch,
+            made.repeated_at_most,
+        )

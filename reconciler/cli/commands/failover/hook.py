@@ -1,0 +1,270 @@
+"""``reconciler hook``: check, correct, then become COMMAND. Safe before every start, for ever."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.cli import context
+from reconciler.cli.commands.failover.check import stops
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.report import plan_text, replay_total
+from reconciler.cli.terminal.table import wants_colour, width
+from reconciler.cli.terminal.waiting import Shown, stoppable
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
+from reconciler.failover import snapshot
+from reconciler.failover.apply import prepare, write
+from reconciler.failover.check import ByHand, Checked, Outside
+from reconciler.formats.plan import Plan, StartPolicy
+from reconciler.hook import checkpoint as hook_checkpoint
+from reconciler.hook import environment as hook_environment
+from reconciler.hook import figures as hook_figures
+from reconciler.hook import trust
+from reconciler.hook.waiting import check_or_wait
+from reconciler.spark.handoff.options import starting_offsets_json
+
+if TYPE_CHECKING:
+    from reconciler.trust.audit_trail import Attempt
+
+EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
+HELP = Help(
+    """
+    Stands in front of a job's command, at every start, on whichever cluster. It checks the job, writes what needs
+    correcting, and then becomes the command, which finds the plan and its offsets in its environment. If a partition
+    needs a person the command is not run. On a job that is right already it changes nothing, so it is safe before
+    every start.
+    """,
+    [
+        ("wait up to five minutes for a mirror that is behind", EXAMPLE),
+        (
+            "only check and correct; print what the command would find",
+            "reconciler hook -c reconciler.toml --job clicks",
+        ),
+        (
+            "a query whose offsets are in a checkpoint: it goes on in a corrected copy",
+            "reconciler hook -c reconciler.toml --job counts --clone-to /srv/counts-b -- spark-submit counts.py",
+        ),
+    ],
+    {
+        ExitCode.OK: "it may start (without a command; else the command's own exit code)",
+        ExitCode.USAGE: "usage or configuration, or the command cannot be run: it was not run",
+        ExitCode.NEEDS_PERSON: "a partition needs a person, or a plan a person's signature: the command was not run",
+        ExitCode.CHANGED: "the store or the destination changed meanwhile: the command was not run",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused: the command was not run",
+        ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: the command was not run; start it again",
+    },
+    environment={
+        CONFIG_VARIABLE: CONFIG_NAMED,
+        "RECONCILER_PLANS": "where plans are kept, unless --plans says so",
+        "XDG_STATE_HOME": "its folder reconciler/plans is the place otherwise (default: ~/.local/state)",
+    },
+    see_also=("docs/how-to/hand-off.md", "deploy/README.md"),
+)
+KEPT_PLANS = 20
+MOST_ROWS = 20
+LONGEST_WAIT_S = 7 * 86_400
+
+log = logging.getLogger("reconciler.hook")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    context.add_by_hand(parser)
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        default=0.0,
+        help="wait at most this long for a mirror that is behind (default: 0)",
+    )
+    parser.add_argument(
+        "--env-file",
+        metavar="FILE",
+        type=Path,
+        default=None,
+        help="write what COMMAND would find to FILE too, as NAME=value lines for systemd's EnvironmentFile= or a "
+        "shell; removed first, so it is there only if the job may start",
+    )
+    parser.add_argument(
+        "--plans",
+        metavar="DIR",
+        type=Path,
+        default=None,
+        help="where plans are kept (default: $RECONCILER_PLANS, or reconciler/plans in the XDG state folder)",
+    )
+    parser.add_argument(
+        "--clone-to",
+        metavar="NEW_PATH",
+        default=None,
+        help="for a checkpoint: where the corrected copy goes, once; the command finds its path in "
+        f"{hook_checkpoint.VARIABLE}",
+    )
+    parser.add_argument("command", metavar="-- COMMAND", nargs="*", help="what to become when it may start")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    hook_environment.forget(options.env_file)
+    if not 0 <= options.wait <= LONGEST_WAIT_S:
+        raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
+    config = context.read_config(options)
+    job = _one_job(config, options.job)
+    with hook_figures.told(config.metrics, job.name) as figures:
+        program, names = _made_ready(options, config, job, figures)
+    return _become(options, program, names)
+
+
+def _made_ready(
+    options: argparse.Namespace, config: Config, job: Job, figures: hook_figures.HookRun
+) -> tuple[str | None, dict[str, str]]:
+    """The command's executable and what it is to find, once the job may start."""
+    program = _program(options.command)
+    key = trust.ready(config.trust)
+    by_hand = context.by_hand(options)
+    folder = _folder(options.plans)
+    checkpoint = hook_checkpoint.of(job, options.clone_to)
+    if checkpoint is not None:
+        config, job = checkpoint.now(config, job)
+    with context.outside(config) as outside:
+        checked = _check_or_wait(config, job, outside, by_hand, options)
+        figures.saw(checked, config.policy.start)
+        files = _keep(folder, job.name, checked.plan, outside.now_ms())
+        if stops(checked.plan, config.policy.start):
+            _show(checked.plan, config.policy.start, options)
+            raise NeedsPerson(
+                f'Job "{job.name}" must not start: a partition needs a person.', hint=f"Plan: {files.plan}"
+            )
+        if checked.to_write:
+            _show(checked.plan, config.policy.start, options)
+        snapshot.write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
+        if not checked.to_write:
+            log.info("every offset is right: %s will be read again", replay_total(checked.plan))
+        else:
+            with trust.applying(config.trust, checked.plan, files.plan, key, options) as attempt:
+                if checkpoint is None:
+                    _apply(config, checked, files, outside, attempt)
+                else:
+                    attempt.intends_copy(checked.plan, job)
+                    checkpoint = checkpoint.corrected(config, job, checked, outside)
+                attempt.wrote()
+    if checkpoint is None:
+        return program, files.environment
+    return program, files.environment | {hook_checkpoint.VARIABLE: checkpoint.path_now}
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    plan: Path
+    starting_offsets: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a command finds."""
+        return {"RECONCILER_PLAN": str(self.plan), "RECONCILER_STARTING_OFFSETS": str(self.starting_offsets)}
+
+
+def _one_job(config: Config, name: str | None) -> Job:
+    jobs = config.chosen(name)
+    if len(jobs) > 1:
+        raise ConfigError(
+            "The configuration has several jobs, and a hook starts one.",
+            hint="Name it with --job: " + ", ".join(job.name for job in jobs) + ".",
+        )
+    return jobs[0]
+
+
+def _program(command: list[str]) -> str | None:
+    """The command's executable. A command that cannot start must not cost a correction first."""
+    if not command:
+        return None
+    found = shutil.which(command[0])
+    if found is None:
+        raise ConfigError(f"The command {command[0]} was not found or cannot be run.", hint="Nothing was checked.")
+    return found
+
+
+def _folder(chosen: Path | None) -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = chosen or Path(os.environ.get("RECONCILER_PLANS") or Path(state) / "reconciler" / "plans")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"Plans cannot be kept in {folder}: {error.strerror}.", hint="Choose another --plans."
+        ) from error
+    return folder
+
+
+def _check_or_wait(config: Config, job: Job, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
+    """Check, and check again while the mirror is behind and there is time left. Nothing is written before it ends."""
+    shown = Shown(terminal=options.log_format == "text" and sys.stderr.isatty())
+    with stoppable(shown):
+        try:
+            return check_or_wait(config, job, outside, by_hand, options.wait, pause=time.sleep, tell=shown)
+        finally:
+            shown.clear()
+
+
+def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
+    """Write the plan where it stays, and drop the oldest ones that were not applied."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
+    name = f"{safe}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}-{os.getpid()}"
+    files = _Files(folder / f"{name}.plan.json", folder / f"{name}.starting-offsets.json")
+    snapshot.write_whole(files.plan, plan.to_text())
+    # The whole pattern, since another job's name may begin with this one's.
+    plans = sorted(folder.glob(f"{safe}-{'[0-9]' * 8}T{'[0-9]' * 6}-{'[0-9]' * 3}-*.plan.json"))
+    for old in plans[:-KEPT_PLANS]:
+        if not snapshot.path_for(old).exists():
+            old.unlink(missing_ok=True)
+            old.with_name(f"{old.name}.sig").unlink(missing_ok=True)
+            old.with_name(old.name.replace(".plan.json", ".starting-offsets.json")).unlink(missing_ok=True)
+    return files
+
+
+def _apply(config: Config, checked: Checked, files: _Files, outside: Outside, attempt: Attempt) -> None:
+    changes = prepare(checked.plan, config, outside)
+    count = sum(len(change.intended) for change in changes)
+    if not count:
+        log.info("every offset is right: another process has corrected them meanwhile")
+        return
+    attempt.intends_changes(changes)
+    write(changes, checked.plan, files.plan, outside)
+    log.info(
+        "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s",
+        count,
+        replay_total(checked.plan),
+        files.plan,
+    )
+
+
+def _show(plan: Plan, policy: StartPolicy, options: argparse.Namespace) -> None:
+    """The table goes to stderr: stdout belongs to the command, or to the two names it would be given."""
+    if options.log_format == "json":
+        return  # whoever reads lines of JSON finds all of it in the plan
+    print(
+        plan_text(plan, policy, columns=width(sys.stderr), colour=wants_colour(sys.stderr), most=MOST_ROWS),
+        file=sys.stderr,
+    )
+
+
+def _become(options: argparse.Namespace, program: str | None, names: Mapping[str, str]) -> ExitCode:
+    """Replace this process with the command, or name what it would have been given."""
+    hook_environment.hand_over(options.env_file, names)
+    if program is None:
+        print(hook_environment.lines(names), end="")
+        return ExitCode.OK
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(program, options.command, {**os.environ, **names})
+    except OSError as error:
+        raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error

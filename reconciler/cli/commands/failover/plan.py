@@ -1,0 +1,92 @@
+"""``reconciler plan``: what would happen, kept as a file to look at, sign off and apply."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.cli import context, engines, keys
+from reconciler.cli.commands.failover.check import CHECKPOINT, check_all, copied, stops
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.report import plan_text, replay_total
+from reconciler.cli.terminal.table import wants_colour, width
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.failover import snapshot
+from reconciler.formats.plan import Plan
+from reconciler.trust import signing
+
+if TYPE_CHECKING:
+    from reconciler.trust.ed25519 import PrivateKey
+
+EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
+HELP = Help(
+    """
+    Does what check does, and keeps the result as a file: to look at, to sign, to apply later. The file names every
+    partition with its verdict, its evidence and the offset to resume at. It holds no payloads and no secrets, and
+    cannot be applied once it has expired, was altered, or the store or the destination has changed.
+    """,
+    [
+        ("all jobs", EXAMPLE),
+        ("one job, with a partition set by hand", f"{EXAMPLE} --job clicks --set a.events:3=1200"),
+    ],
+    {
+        ExitCode.OK: "every job may start, corrected or not; the plan was written",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "a partition needs a person; the plan was written, and apply refuses that job",
+        ExitCode.CHANGED: "a topic was made anew while it was checked",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    files={"PLAN": "the plan, readable by its owner only; one that was applied is not written over"},
+    see_also=("reconciler show", "reconciler apply", "docs/how-to/failover.md"),
+)
+MOST_ROWS = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    context.add_by_hand(parser)
+    engines.add_engine(parser)
+    parser.add_argument("--sign", metavar="KEY", type=Path, help="sign it with this private key (Ed25519, PEM)")
+    parser.add_argument("-o", "--output", metavar="PLAN", required=True, type=Path, help="the plan's file")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    by_hand = context.by_hand(options)
+    if snapshot.path_for(options.output).exists():
+        raise ConfigError(
+            f"{options.output} was applied, and its snapshot is the only way back.",
+            hint="Write the new plan under another name.",
+        )
+    key = keys.private_key(options.sign) if options.sign else None
+    with engines.outside(config, options) as outside:
+        checked = check_all(config, options.job, outside, by_hand)
+    _write(checked.plan, options.output, key)
+    policy = config.policy.start
+    print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
+    if stops(checked.plan, policy):
+        print(f"\nDo not start: a partition needs a person (apply refuses its job).\nPlan: {options.output}")
+        return ExitCode.NEEDS_PERSON
+    # A command stays on one line of its own, however long its paths: it is there to be copied.
+    print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked.plan, options)}")
+    return ExitCode.OK
+
+
+def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
+    """Signatures of what was there before are of another plan: they go first."""
+    text = plan.to_text()
+    signing.path_for(path).unlink(missing_ok=True)
+    snapshot.write_whole(path, text)
+    if key is not None:
+        signing.sign(path, text.encode(), plan.sha256, key)
+
+
+def _next_step(plan: Plan, options: argparse.Namespace) -> str:
+    job = copied(plan)
+    if job is None:
+        return f"reconciler apply {options.output} -c {options.config}"
+    path = job.store.removeprefix(CHECKPOINT).partition("?")[0]
+    return f"reconciler checkpoint clone {path} NEW_PATH --plan {options.output} --job {job.name} -c {options.config}"

@@ -1,0 +1,81 @@
+"""``reconciler rollback``: put back what ``apply`` replaced."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.cli.commands.failover.apply import trusted_plan
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.table import Cell, render, wants_colour, width
+from reconciler.config.file import Config
+from reconciler.core.errors import ExitCode
+from reconciler.failover.rollback import prepare_rollback, write_rollback
+from reconciler.formats.plan import Plan
+from reconciler.trust import command_trail
+from reconciler.trust.audit_trail import Attempt, of_returns
+
+EXAMPLE = "reconciler rollback failover.plan.json -c reconciler.toml"
+HELP = Help(
+    """
+    Puts back what apply replaced, from the snapshot beside the plan. Rows that apply made are deleted. It asks first,
+    and writes nothing if a row is neither as apply left it nor as it was before: somebody else has written since. A
+    plan that has expired can be rolled back, too.
+    """,
+    [
+        ("look, answer y, and it is as it was", EXAMPLE),
+        ("in a script, where nobody can be asked", f"{EXAMPLE} --yes"),
+    ],
+    {
+        ExitCode.OK: "put back, or every row is as it was already",
+        ExitCode.USAGE: "usage or configuration, not confirmed, or there is no snapshot: nothing was written",
+        ExitCode.CHANGED: "a row was changed by somebody else, or the plan is altered, not signed, or for another "
+        "configuration: nothing was written",
+        ExitCode.UNREACHABLE: "",
+        ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run rollback again",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    files={"PLAN.applied.json": "the snapshot that apply made"},
+    see_also=("reconciler apply",),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", type=Path, help="the plan that was applied")
+    context.add_config(parser)
+    context.add_yes(parser)
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    with command_trail.attempt(config.trust, "rollback", options) as attempt:
+        plan = trusted_plan(config, options.plan, attempt)
+        _roll_back(plan, config, options, attempt)
+    return ExitCode.OK
+
+
+def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt: Attempt) -> None:
+    with context.outside(config) as outside:
+        jobs = prepare_rollback(plan, options.plan, config, outside)
+        rows = [
+            (
+                Cell(f"{item.key.topic}-{item.key.partition}"),
+                Cell(f"{item.now.stored.offset:,}" if item.now else "-"),
+                Cell(f"{item.before.offset:,}" if item.before else "(no row)"),
+                Cell(change.job.name),
+            )
+            for change in jobs
+            for item in change.returns
+        ]
+        if not rows:
+            attempt.had_nothing_to_do()
+            print("Nothing to put back: every row is as it was before the plan was applied.")
+            return
+        heads = ("PARTITION", "NOW", "BACK TO", "JOB")
+        print(render(heads, rows, right=frozenset({1, 2}), columns=width(), colour=wants_colour()))
+        context.confirm(f"Put back {len(rows):,} offsets?", yes=options.yes)
+        attempt.intends(of_returns(jobs))
+        write_rollback(jobs, outside)
+        attempt.wrote()
+    print(f"{len(rows):,} offsets put back and read again.")

@@ -1,0 +1,67 @@
+"""``reconciler show``: a plan as a table, as Spark's ``startingOffsets``, or as a page."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.report import plan_text
+from reconciler.cli.terminal.table import told, wants_colour, width
+from reconciler.core.errors import ExitCode
+from reconciler.failover.snapshot import write_whole
+from reconciler.formats.plan import StartPolicy
+
+EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
+HELP = Help(
+    """
+    Shows a plan as a table, as the JSON for startingOffsets of Spark's Kafka source, or as one page to look at and to
+    pass on. It reads files only.
+    """,
+    [
+        ("a table", "reconciler show failover.plan.json"),
+        ("for Spark's Kafka source", EXAMPLE),
+        ("a page that needs no network", "reconciler show failover.plan.json --html plan.html"),
+    ],
+    {
+        ExitCode.OK: "",
+        ExitCode.USAGE: "there is no such file, or the partitions are not all of a topic's",
+        ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, or it is not clear which job",
+        ExitCode.CHANGED: "the file is not a plan, or was altered",
+    },
+    environment={"NO_COLOR": "no colour, wherever it is set to anything", "COLUMNS": "how wide tables are"},
+    see_also=("reconciler plan", "docs/reference/formats.md"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
+    context.add_job(parser)
+    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="judge by this configuration's [policy]")
+    parser.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one self-contained page")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    plan = context.read_plan(options.plan)
+    policy = context.read_config(options).policy.start if options.config else StartPolicy()
+    if options.starting_offsets:
+        from reconciler.spark.handoff.options import starting_offsets_json
+
+        print(starting_offsets_json(plan, options.job))
+        return ExitCode.OK
+    shown = plan if options.job is None else replace(plan, jobs=(plan.job(options.job),))
+    if options.html:
+        from reconciler.cli.page.advice import Files
+        from reconciler.cli.page.page import page
+
+        files = Files(str(options.plan), str(options.config) if options.config else Files().config)
+        write_whole(options.html, page(shown, policy, sha256=plan.to_json()["sha256"], files=files))
+        print(f"Written to {options.html}")
+        return ExitCode.OK
+    head = f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}"
+    print(told(head))
+    print(plan_text(shown, policy, columns=width(), colour=wants_colour()))
+    return ExitCode.OK

@@ -1,0 +1,1 @@
+"""Commands to learn the product by: demo, completion."""

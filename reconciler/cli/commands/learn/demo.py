@@ -1,0 +1,133 @@
+"""``reconciler demo``: a whole failover on this machine, with real clusters."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from reconciler.cli.terminal.help import Help
+from reconciler.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from reconciler.demo.scenario import Result
+    from reconciler.demo.stateful import StateProof
+
+EXAMPLE = "reconciler demo"
+HELP = Help(
+    """
+    Plays a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries; one is
+    counted by ids, the other keeps its state and is compared with a plain count. Needs Java 17. The first run fetches
+    Kafka and Spark's Kafka connector; later ones take them from a cache.
+    """,
+    [
+        ("play it, and leave nothing behind", EXAMPLE),
+        ("leave the clusters running, to look around", "reconciler demo --keep"),
+    ],
+    {
+        ExitCode.OK: "nothing lost, nothing doubled, all counts equal",
+        ExitCode.BUG: "otherwise, or a step failed",
+        ExitCode.USAGE: "there is no Java, or no PySpark",
+        ExitCode.UNREACHABLE: "the jars could not be fetched",
+    },
+    environment={
+        "RECONCILER_CACHE": "where fetched jars are kept (default: reconciler in XDG_CACHE_HOME)",
+        "JAVA_HOME": "which Java",
+    },
+    see_also=("docs/tutorial.md",),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keep", action="store_true", help="leave the clusters running, and say how to look around")
+    parser.add_argument("--folder", metavar="DIR", type=Path, help="where to play (default: a new temporary folder)")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    from reconciler.demo.scenario import play
+    from reconciler.demo.stage import Stage
+
+    # SIGTERM unwinds like Ctrl-C does, so that everything that was started is stopped.
+    signal.signal(signal.SIGTERM, _interrupt)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        result = play(Stage(folder.absolute(), _say, _reconciler, detached=options.keep))
+        _report(result)
+        if options.keep:
+            _look_around(folder, result.destination, result.destination_pid)
+        return ExitCode.OK if result.is_clean else ExitCode.BUG
+    finally:
+        if not options.keep and options.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _reconciler(arguments: Sequence[str]) -> int:
+    from reconciler.cli.main import main
+
+    return main(list(arguments))
+
+
+def _report(result: Result) -> None:
+    found = result.by_ids
+    _say(
+        f"""
+11 the proof, by ids, over both runs of the job
+   produced {found.produced:,} · processed {found.seen:,} · lost {len(found.lost)} · doubled {len(found.doubled)}
+
+                                             read again      skipped
+   reconciler                            {found.seen - found.produced:>14,} {len(found.lost):>12,}
+   MirrorMaker's own synced group offset {result.mirror_maker.again:>14,} {result.mirror_maker.skipped:>12,}
+   the stored offsets as they were       {result.unchanged.again:>14,} {result.unchanged.skipped:>12,}"""
+    )
+    _report_state(result.state)
+    _say(f"\n   {result.seconds:.0f} seconds.")
+    if not found.is_clean:
+        print(f"NOT CLEAN: lost {found.lost[:5]}, doubled {found.doubled[:5]}", file=sys.stderr)
+    if not result.state.cloned.is_equal:
+        print(f"NOT EQUAL: {result.state.cloned}", file=sys.stderr)
+
+
+def _report_state(proof: StateProof) -> None:
+    ways = {
+        "reconciler: the checkpoint's copy": proof.cloned,
+        "the old checkpoint, topic renamed in it": proof.renamed,
+        "a new checkpoint, the plan's offsets": proof.anew,
+    }
+    rows = "\n".join(
+        f"   {name:<40} {each.equal:>3} of {each.counts:<3} {each.too_few:>12,} {each.too_many:>12,}"
+        for name, each in ways.items()
+    )
+    _say(
+        f"""
+12 the stateful query's counts, against a plain count of what was produced
+
+                                            counts equal  clicks lost     too many
+{rows}"""
+    )
+
+
+def _look_around(folder: Path, bootstrap: str, pid: int) -> None:
+    config = folder / "reconciler.toml"
+    _say(
+        f"""
+Left running: the destination at {bootstrap}; everything is in {folder}.
+   reconciler check -c {config}
+   reconciler show {folder / "clicks.plan.json"}
+   reconciler show {folder / "clicks.plan.json"} --starting-offsets
+To end it: kill {pid}; rm -r {folder}"""
+    )

@@ -1,0 +1,1 @@
+"""Commands for the time before a failover: init, config, track, anchors, watch, drill."""

@@ -1,0 +1,184 @@
+"""``reconciler anchors export|import|derive``: stored offsets with their anchors, as JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.cli.commands.prepare import anchors_derive as derived
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import Changed, ConfigError, ExitCode
+from reconciler.failover.apply import confirm, put
+from reconciler.failover.gather import job_topics
+from reconciler.failover.selection import by_key
+from reconciler.failover.snapshot import write_whole
+from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
+from reconciler.ports import Change, OffsetStore, TopicPartition
+from reconciler.trust import command_trail
+from reconciler.trust.audit_trail import Written
+
+EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
+HELP = Help(
+    """
+    Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, import writes them
+    into any store that is writable, and derive reads them on Spark from what a job has written. Without PATH the
+    lines go to stdout, or come from stdin. None of the three reads the destination's log.
+    """,
+    [
+        ("to a file", EXAMPLE),
+        ("into the store that another configuration names", "reconciler anchors import -c other.toml anchors.jsonl"),
+        (
+            "from a job's own output, where that has the records' places",
+            "reconciler anchors derive -c reconciler.toml --job clicks --from /srv/clicks/out --whole",
+        ),
+    ],
+    {
+        ExitCode.OK: "the lines were written, or were there already",
+        ExitCode.USAGE: "usage or configuration, or a line fits no job",
+        ExitCode.CHANGED: "import: a row differs and --replace was not given; nothing was written",
+        ExitCode.UNREACHABLE: "",
+        ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/reference/formats.md", "docs/how-to/record-anchors.md"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    # A parser for each: argparse gives a PATH behind options away when another positional stands in front of them.
+    ways = parser.add_subparsers(dest="direction", metavar="export|import|derive", required=True)
+    for name, summary in (
+        ("export", "out of the stores"),
+        ("import", "into the stores"),
+        ("derive", "from what a job has written, where that has the records' topic, partition and offset"),
+    ):
+        way = ways.add_parser(name, help=summary, description=summary)
+        context.add_config(way)
+        context.add_job(way)
+        if name == "derive":
+            derived.add_arguments(way)
+        if name in ("import", "derive"):
+            way.add_argument("--replace", action="store_true", help="overwrite rows that differ (default: refuse)")
+        way.add_argument("path", metavar="PATH", nargs="?", help="a file (default: stdout or stdin)")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    jobs = config.chosen(options.job)
+    if options.direction == "export":
+        return _print([line for job in jobs for line in _lines(config, job)], options.path)
+    if options.direction == "derive":
+        found = derived.derived(jobs, options)
+        if options.into_store:
+            return _import(config, jobs, found, options)
+        return _print(found, options.path)
+    return _import(config, jobs, _read_lines(options.path), options)
+
+
+def _print(lines: Sequence[AnchorLine], path: str | None) -> ExitCode:
+    text = "".join(dump_line(line) + "\n" for line in lines)
+    if path in (None, "-"):
+        sys.stdout.write(text)
+    else:
+        write_whole(Path(str(path)), text)
+        print(f"{len(lines):,} rows written to {path}", file=sys.stderr)
+    return ExitCode.OK
+
+
+def _open(config: Config, job: Job) -> OffsetStore:
+    from reconciler.stores.registry import open_store
+
+    return open_store(job.store, kafka_client=config.destination.client, anchors=config.anchor_store)
+
+
+def _lines(config: Config, job: Job) -> list[AnchorLine]:
+    store = _open(config, job)
+    try:
+        rows = store.read(job.group, job_topics(config, job))
+    finally:
+        store.close()
+    return [AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for row in rows]
+
+
+def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], options: argparse.Namespace) -> ExitCode:
+    wanted: dict[str, list[AnchorLine]] = {job.name: [] for job in jobs}
+    for line in lines:
+        wanted[_job_of(config, jobs, line).name].append(line)
+    total = 0
+    concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
+    with ExitStack() as closing:
+        attempt = closing.enter_context(command_trail.attempt(config.trust, "import", options))
+        work = []
+        for job in concerned:
+            store = _open(config, job)
+            closing.callback(store.close)
+            work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
+        rows = [
+            Written(job, change.key, before, change.new.offset if change.new else None)
+            for job, _, found in work
+            for change, before in found
+        ]
+        if rows:
+            attempt.intends(rows)
+        for job, store, found in work:  # every job has been looked at before the first is written
+            changes = [change for change, _ in found]
+            if changes:
+                put(store, job, changes, "import", time.time_ns() // 1_000_000, any_written=total > 0)
+                confirm(store, job, {change.key: change.new for change in changes})
+                total += len(changes)
+        attempt.wrote()
+    print(f"{total:,} rows written, {len(lines) - total:,} were there already.", file=sys.stderr)
+    return ExitCode.OK
+
+
+def _read_lines(path: str | None) -> list[AnchorLine]:
+    piped = path in (None, "-")
+    try:
+        if piped:
+            return list(load_lines(sys.stdin))
+        with open(str(path), encoding="utf-8") as file:
+            return list(load_lines(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{'What was piped in' if piped else path} cannot be read: {error}.") from error
+
+
+def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
+    fitting = [job for job in jobs if job.group == line.group and line.topic in job_topics(config, job)]
+    if len(fitting) != 1:
+        what = "No job" if not fitting else "More than one job"
+        raise ConfigError(
+            f'{what} of the configuration has group "{line.group}" and topic "{line.topic}".',
+            hint="Correct the lines, or choose the job with --job.",
+        )
+    return fitting[0]
+
+
+def _changes(
+    config: Config, job: Job, store: OffsetStore, lines: Sequence[AnchorLine], *, replace: bool
+) -> list[tuple[Change, int | None]]:
+    """What one job's lines change, with the offsets that are there now. Makes the store if it is not there, and writes
+    no row."""
+    store.create()
+    rows = by_key(store.read(job.group, job_topics(config, job)))
+    changes = []
+    for line in lines:
+        key = TopicPartition(line.topic, line.partition)
+        there = rows.get(key)
+        if there and (there.stored.offset, there.stored.anchor) == (line.stored.offset, line.stored.anchor):
+            continue
+        if there and not replace:
+            raise Changed(
+                f"{key.topic}-{key.partition} is stored already, with offset {there.stored.offset}.",
+                hint="Nothing was written. Add --replace to overwrite it.",
+            )
+        change = Change(key, there.version if there else None, line.stored)
+        changes.append((change, there.stored.offset if there else None))
+    if changes:
+        store.check_writable(job.group)
+    return changes

@@ -1,0 +1,164 @@
+"""``reconciler config check``: a configuration in words, and every connection of it tried."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from reconciler.cli import context
+from reconciler.cli.terminal.help import CONFIG_NAMED, Help
+from reconciler.cli.terminal.table import wants_colour, width
+from reconciler.cli.terminal.text import fold, visible
+from reconciler.cli.terminal.usage import CONFIG_VARIABLE
+from reconciler.config.file import Config
+from reconciler.config.problems import load_or_complain
+from reconciler.config.redaction import KNOWN
+from reconciler.core.errors import ExitCode
+from reconciler.preflight import check as config_check
+from reconciler.preflight import local
+from reconciler.preflight.tried import Level, Tried, World, exit_code, fail
+from reconciler.preflight.words import Section, explained
+
+FORMAT = "reconciler.config-check/1"
+EXAMPLE = "reconciler config check -c reconciler.toml"
+HELP = Help(
+    """
+    Says in words what a configuration means: which cluster is the destination, what the topics are called there, what
+    each job's store can do, how records are told apart, what the policies are, and what hook, track and watch would
+    do.
+
+    Then it tries everything that the configuration names: it connects to the clusters, looks the topics up and reads
+    a record of each, opens the stores and counts stored offsets and anchors, and looks at files, folders and ports.
+    Every problem is listed with what to do next, not only the first. It reads only; what may be written is asked, not
+    tried.
+    """,
+    [
+        ("explain it and try everything", EXAMPLE),
+        ("only one job", "reconciler config check -c reconciler.toml --job clicks"),
+        ("where the clusters cannot be reached, for example before a change is merged", f"{EXAMPLE} --offline"),
+        ("for a program", f"{EXAMPLE} --format json"),
+    ],
+    {
+        ExitCode.OK: "nothing failed; there may be warnings",
+        ExitCode.USAGE: "the configuration is to be corrected",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; the configuration may be right",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("reconciler init", "reconciler check", "docs/how-to/start.md", "docs/reference/configuration.md"),
+)
+_COLOURS = {Level.OK: "32", Level.WARN: "33", Level.FAIL: "31"}
+_INDENT = "      "
+_LEAST_COLUMNS = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="check", required=True)
+    summary = "explain a configuration in words, and try every connection"
+    check = actions.add_parser("check", help=summary, description=f"{summary[0].upper()}{summary[1:]}. Reads only.")
+    context.add_config(check)
+    context.add_job(check)
+    check.add_argument("--offline", action="store_true", help="connect to nothing; look at files and words only")
+    check.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    loaded = load_or_complain(options.config)
+    sections: list[Section] = []
+    if isinstance(loaded, list):
+        named = f"{options.config}: "
+        tried = [fail(str(options.config), error.message.removeprefix(named), error.hint or "") for error in loaded]
+    else:
+        sections, tried = _look(loaded, options)
+    code = exit_code(tried)
+    if options.format == "json":
+        print(KNOWN.redacted(json.dumps(to_json(options.config, sections, tried, code), indent=1, ensure_ascii=False)))
+    else:
+        summary = _summary(tried, code, options, loaded=not isinstance(loaded, list))
+        lines = [*_words(sections), *_tried(tried, colour=wants_colour()), "", summary]
+        print(KNOWN.redacted("\n".join(lines).lstrip("\n")))
+    return code
+
+
+def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], list[Tried]]:
+    """The configuration in words, and what became of everything that it names."""
+    jobs = config.chosen(options.job)
+    world = _world(config)
+    able, tried = config_check.abilities(config, jobs, world)
+    tried += local.files(config, jobs)
+    if not options.offline:
+        tried = [*config_check.connections(config, jobs, able, world), *tried, *local.network(config)]
+    return explained(config, jobs, able), tried
+
+
+def _world(config: Config) -> World:
+    from reconciler.stores.registry import open_store
+
+    return World(config_check.reading(config), open_store, _topics)
+
+
+def _topics(client: Mapping[str, str]) -> list[str]:
+    from reconciler.kafka.survey import Surveyor
+
+    return list(Surveyor(client).topics())
+
+
+# ---------------------------------------------------------------- what is said
+
+
+def to_json(path: Path, sections: Sequence[Section], tried: Sequence[Tried], code: ExitCode) -> dict[str, object]:
+    """The result as JSON values, format ``reconciler.config-check/1``."""
+    return {
+        "format": FORMAT,
+        "config": str(path),
+        "words": [{"title": section.title, "lines": list(section.lines)} for section in sections],
+        "tried": [
+            {"level": each.level.value, "subject": each.subject, "said": each.said, "next": each.next or None}
+            for each in tried
+        ],
+        "exit_code": int(code),
+    }
+
+
+def _words(sections: Sequence[Section]) -> Iterator[str]:
+    for section in sections:
+        yield ""
+        yield visible(section.title)
+        for line in section.lines:
+            yield _folded(f"  {visible(line)}", "  ")
+
+
+def _tried(tried: Sequence[Tried], *, colour: bool) -> Iterator[str]:
+    if tried:
+        yield ""
+        yield "tried"
+    for each in tried:
+        level = f"{each.level.value:<4}"
+        code = _COLOURS[each.level]
+        shown = f"\033[{code}m{level}\033[0m" if colour else level
+        text = _folded(f"{level}  {visible(each.subject)}: {visible(each.said)}", _INDENT)
+        yield shown + text[len(level) :]
+        if each.next:
+            yield _folded(f"{_INDENT}next: {visible(each.next)}", _INDENT)
+
+
+def _folded(text: str, indent: str) -> str:
+    begin = text[: len(text) - len(text.lstrip())]
+    return begin + fold(text.lstrip(), max(_LEAST_COLUMNS, width() - len(begin)), indent=indent)
+
+
+def _summary(tried: Sequence[Tried], code: ExitCode, options: argparse.Namespace, *, loaded: bool) -> str:
+    counts = {level: sum(each.level is level for each in tried) for level in Level}
+    told = ", ".join(
+        f"{counts[level]} {word}"
+        for level, word in ((Level.FAIL, "failed"), (Level.WARN, "to look at"), (Level.OK, "ok"))
+    )
+    if not loaded:
+        return f"{counts[Level.FAIL]} to correct. Nothing was tried: the configuration cannot be used as it is."
+    if code is ExitCode.OK:
+        after = (
+            "Next: the same without --offline." if options.offline else f"Next: reconciler check -c {options.config}"
+        )
+        return f"{told}. {after}"
+    return f"{told}. Correct what failed, then run this again."

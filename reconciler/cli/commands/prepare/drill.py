@@ -1,0 +1,233 @@
+"""``reconciler drill``: the failover of one job, tried. The job is not touched, and nothing is left behind."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+from reconciler.cli import context
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.report import replay_text, replay_total, stop_text
+from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import Changed, ConfigError, ExitCode
+from reconciler.failover.check import stamp
+from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
+from reconciler.spark.drill.place import temporary_place
+from reconciler.spark.drill.reading import BatchReader, by_spark, spark_session
+
+EXAMPLE = "reconciler drill -c reconciler.toml --job clicks"
+HELP = Help(
+    """
+    Tries the failover of one job without touching it: makes the plan, copies its checkpoint to a temporary place if
+    it has one, reads a first batch at the destination, and holds that against what lies behind the anchors. It writes
+    neither store nor anchors, and leaves nothing behind.
+    """,
+    [
+        ("with Spark", EXAMPLE),
+        ("with Kafka's client, for a program", f"{EXAMPLE} --no-spark --format json"),
+    ],
+    {
+        ExitCode.OK: "it could fail over, its offsets corrected or not",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "it could not: a partition needs a person",
+        ExitCode.CHANGED: "the first batch is not what the plan promised, or something changed meanwhile",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/how-to/drill.md", "reconciler check"),
+)
+HEADS = ("PARTITION", "VERDICT", "RESUME", "REPLAY", "READ", "FIRST", "ITS TIME", "FOUND")
+RIGHT = frozenset({2, 3, 4, 5})
+MOST_RECORDS = 100_000
+CLIENT = "Kafka's client"
+
+log = logging.getLogger("reconciler.drill")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    parser.add_argument(
+        "--records", metavar="N", type=int, default=RECORDS, help=f"read N offsets a partition (default: {RECORDS})"
+    )
+    parser.add_argument("--no-spark", action="store_true", help="read the first batch with Kafka's client")
+    parser.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of Spark's Kafka source, like kafka.security.protocol=SSL (repeatable)",
+    )
+    parser.add_argument(
+        "--temp",
+        metavar="DIR",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="where a checkpoint is copied to; the copy is removed (default: the system's temporary folder)",
+    )
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    if not 1 <= options.records <= MOST_RECORDS:
+        raise ConfigError(f"--records {options.records} is not a number from 1 to {MOST_RECORDS:,}.")
+    if not options.temp.is_dir():
+        raise ConfigError(f"--temp {options.temp} is not a folder.", hint="Make it, or name another one.")
+    config = context.read_config(options)
+    job = _the_job(config, options.job)
+    with _unwound_by_sigterm(), temporary_place(options.temp) as place, ExitStack() as until_the_end:
+        outside = until_the_end.enter_context(context.outside(config))
+        batch, reader = _first_batch(config, options, place, until_the_end)
+        done = drill(config, job, outside, place, batch=batch, records=options.records)
+    if options.format == "json":
+        print(json.dumps(to_json(done, reader), indent=1, ensure_ascii=False))
+    else:
+        print(_text(done, reader, config))
+    if done.faults:
+        raise Changed(f"The first batch is not what the plan promised: {done.faults[0]}.", hint=AGAIN)
+    return ExitCode.OK if done.may_start else ExitCode.NEEDS_PERSON
+
+
+def _the_job(config: Config, name: str | None) -> Job:
+    jobs = config.chosen(name)
+    if len(jobs) != 1:
+        raise ConfigError(
+            "The configuration has several jobs, and a drill is one's.",
+            hint="Name one with --job: " + ", ".join(job.name for job in jobs) + ".",
+        )
+    return jobs[0]
+
+
+@contextmanager
+def _unwound_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the drill as Ctrl-C does, so that its copy is removed."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _first_batch(
+    config: Config, options: argparse.Namespace, place: Path, until_the_end: ExitStack
+) -> tuple[BatchReader | None, str]:
+    """What reads the first batch, and its name. Spark starts only once there is something to read."""
+    given = context.pairs("option", options.option)
+    if options.no_spark:
+        return None, CLIENT
+    if importlib.util.find_spec("pyspark") is None:
+        log.info("pyspark is not installed: the first batch is read with Kafka's client")
+        return None, CLIENT
+    if set(config.destination.client) - {"bootstrap.servers"} and not given:
+        log.warning(
+            "[destination.client] has settings that Spark names otherwise: give them as --option kafka.NAME=VALUE. "
+            "The first batch is read with Kafka's client"
+        )
+        return None, CLIENT
+
+    def read(ranges: Mapping) -> Mapping:  # type: ignore[type-arg]
+        if not ranges:
+            return {}
+        session = until_the_end.enter_context(spark_session(place))
+        return by_spark(session, config.destination.bootstrap_servers, given)(ranges)
+
+    return read, f"Spark {importlib.metadata.version('pyspark')}"
+
+
+# ---------------------------------------------------------------- what is said
+
+
+def to_json(done: Drill, reader: str) -> dict[str, object]:
+    """The drill as JSON values, format ``reconciler.drill/1``."""
+    return {
+        "format": FORMAT,
+        "job": done.job.name,
+        "may_start": done.may_start,
+        "read_with": reader,
+        "partitions": [
+            {
+                "topic": each.row.topic,
+                "partition": each.row.partition,
+                "verdict": each.row.verdict.value,
+                "resume_offset": each.row.resume_offset,
+                "replay": {"at_most": each.row.replay_at_most, "exact": each.row.replay_exact},
+                "stopped": each.stopped,
+                "starts_at": each.starts_at,
+                "read": len(each.read),
+                "first": {"offset": each.first.offset, "timestamp_ms": each.first.timestamp_ms} if each.first else None,
+                "found": each.found,
+                "fault": each.fault,
+            }
+            for each in done.partitions
+        ],
+        "checkpoint": done.copy.to_json() if done.copy is not None else None,
+        "plan": done.plan.to_json(),
+    }
+
+
+def _text(done: Drill, reader: str, config: Config) -> str:
+    job = done.job
+    lines = [told(f"\ndrill of job {job.name} · group {job.group} · {job.store}"), f"first batch: {reader}"]
+    rows = [_cells(each) for each in done.partitions]
+    if rows:
+        lines.append(render(HEADS, rows, right=RIGHT, columns=width(), colour=wants_colour()))
+    for each in done.partitions:
+        if each.stopped:
+            said = stop_text(f"{each.row.topic}-{each.row.partition}", each.row.detail, each.stopped)
+            lines.append(told(f"  {said}", indent="    "))
+    lines += [told(f"  {fault}.", indent="    ") for fault in done.faults]
+    if done.copy is not None:
+        lines.append(told(_copy_text(done)))
+    lines.append(told(f"\n{_summary(done, config)}"))
+    return "\n".join(lines)
+
+
+def _cells(each: Tried) -> tuple[Cell, ...]:
+    row, first = each.row, each.first
+    tone = "bad" if each.stopped or each.fault else "good"
+    at = stamp(first.timestamp_ms) if first is not None and first.timestamp_ms is not None else "-"
+    return (
+        Cell(f"{row.topic}-{row.partition}"),
+        Cell(row.verdict.value, tone),
+        Cell("-" if row.resume_offset is None else f"{row.resume_offset:,}"),
+        Cell(replay_text(row)),
+        Cell(f"{len(each.read):,}"),
+        Cell(f"{first.offset:,}" if first else "-"),
+        Cell(at),
+        Cell("NOT AS PLANNED" if each.fault else each.found, "bad" if each.fault else "dim"),
+    )
+
+
+def _copy_text(done: Drill) -> str:
+    copy = done.copy
+    assert copy is not None
+    state = ", ".join(f"{each.name or 'operator'} in {each.partitions} partitions" for each in copy.operators)
+    how = "again" if copy.repeats else "next"
+    sources = ", ".join(source.name for source in copy.sources)
+    return (
+        f"A copy of the checkpoint, removed by now, runs batch {copy.next_batch} {how} · source {sources} · "
+        f"state: {state or 'none'}"
+    )
+
+
+def _summary(done: Drill, config: Config) -> str:
+    if done.faults:
+        return "What was read is not what was planned. Nothing was written."
+    if not done.may_start:
+        return "It could not fail over: a partition needs a person. Nothing was written."
+    behind = "" if any(each.read for each in done.partitions) else " (nothing is there to be read yet)"
+    return f"It could fail over{behind}: {replay_total(done.plan)} would be read again. Nothing was written."

@@ -1,0 +1,344 @@
+"""``reconciler init``: a configuration with comments, written from what a live cluster and a store tell."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reconciler import __version__
+from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.prompts import Asker
+from reconciler.config.file import load_config
+from reconciler.config.secrets import filled, remember
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.failover.snapshot import write_whole
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.survey import Surveyor
+from reconciler.mirror.topics import DEFAULT, IDENTITY, Mirror, is_source, mirrors, named
+from reconciler.preflight.client_properties import SERVERS, given_properties, read_properties, spelled, spelled_address
+from reconciler.preflight.identity import propose
+from reconciler.preflight.survey import FoundJob, FoundStore, jobs_in, sample
+from reconciler.preflight.text import Proposed, ProposedJob, config_text
+from reconciler.preflight.tried import counted
+from reconciler.preflight.words import is_tracked
+from reconciler.stores.registry import open_store
+
+EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite:///offsets.db"
+HELP = Help(
+    """
+    Writes a configuration with comments that say where each line comes from. The destination cluster is asked for
+    MirrorMaker's own topics, which tell what the source is called and how topics are named; the store for groups with
+    offsets of mirrored topics, which become jobs; and some records of each topic are looked at, to see what tells
+    them apart.
+
+    On a terminal it asks, and offers what it found; with --yes it takes that as it is. It reads only, and connects to
+    the destination and the store, never to the source. Passwords are not written: the file names environment
+    variables for them. An existing file is left alone unless --force is given.
+    """,
+    [
+        ("ask me", "reconciler init"),
+        ("a job that keeps its offsets in a SQLite file", EXAMPLE),
+        (
+            "consumer groups, with the settings that Kafka's own tools use, and without questions",
+            "reconciler init --bootstrap-servers b:9092 --client-config client.properties --store kafka-group: --yes",
+        ),
+        (
+            "a login, with the password from the environment",
+            "reconciler init --bootstrap-servers b:9092 --client security.protocol=SASL_SSL --client "
+            "sasl.mechanism=SCRAM-SHA-512 --client sasl.username=me --client 'sasl.password=${KAFKA_PASSWORD}'",
+        ),
+        ("look at what would be written", "reconciler init --bootstrap-servers b:9092 --yes --output -"),
+    ],
+    {
+        ExitCode.OK: "the file was written",
+        ExitCode.USAGE: "something is not known and nobody could be asked, or the file is there already",
+        ExitCode.UNREACHABLE: "the cluster or the store could not be reached, or refused: nothing was written",
+    },
+    files={"reconciler.toml": "what is written, unless --output names another file"},
+    see_also=("reconciler config check", "docs/how-to/start.md", "docs/reference/configuration.md"),
+)
+RECORDS = 200
+STORE_VARIABLE = "RECONCILER_STORE_PASSWORD"
+KAFKA_GROUP = "kafka-group:"
+_READABLE = 0o644
+
+log = logging.getLogger("reconciler.init")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    clusters = parser.add_argument_group("the destination cluster")
+    clusters.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="where jobs are to go on after a failover")
+    clusters.add_argument(
+        "--client",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a client property (repeatable); a value may be ${VARIABLE} or file:PATH",
+    )
+    clusters.add_argument(
+        "--client-config", metavar="FILE", type=Path, help="a properties file, as Kafka's own tools take it"
+    )
+    mirror = parser.add_argument_group("the mirror (default: what MirrorMaker's topics tell)")
+    mirror.add_argument("--alias", metavar="NAME", help="MirrorMaker's name of the source")
+    mirror.add_argument("--policy", choices=(DEFAULT, IDENTITY), help="default: a.events · identity: events")
+    mirror.add_argument("--separator", metavar="TEXT", help="between alias and topic (default: .)")
+    mirror.add_argument(
+        "--source-bootstrap-servers", metavar="HOST:PORT,…", help="written down for track; not connected to"
+    )
+    jobs = parser.add_argument_group("jobs (default: what the store holds)")
+    jobs.add_argument("--store", metavar="ADDRESS", help=f"where the jobs keep their offsets (default: {KAFKA_GROUP})")
+    jobs.add_argument("--group", metavar="NAME", action="append", default=[], help="only this group (repeatable)")
+    jobs.add_argument(
+        "--topic", metavar="NAME", action="append", default=[], help="only this topic of the source (repeatable)"
+    )
+    jobs.add_argument(
+        "--records", metavar="N", type=int, default=RECORDS, help=f"look at N records of a topic (default: {RECORDS})"
+    )
+    written = parser.add_argument_group("what is written")
+    written.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        default=Path("reconciler.toml"),
+        help="- for stdout (default: reconciler.toml)",
+    )
+    written.add_argument("--force", action="store_true", help="write over a file that is there")
+    written.add_argument("--yes", action="store_true", help="do not ask: take what is found")
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """The destination's settings: as they are used, as the file spells them, and the variables that this needs."""
+
+    used: Mapping[str, str]
+    spelled: Mapping[str, str]
+    needed: Mapping[str, str]
+
+    @property
+    def servers(self) -> str:
+        return self.used[SERVERS]
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    if not 1 <= options.records <= 100_000:
+        raise ConfigError(f"--records {options.records} is not a number from 1 to 100,000.")
+    _refuse_to_overwrite(options)
+    asker = Asker.on_this_terminal(yes=options.yes)
+    client = _client(options, asker)
+    surveyor = Surveyor(client.used)
+    reader = KafkaLogReader(client.used)
+    try:
+        topics = surveyor.topics()
+        cluster_id = reader.describe(()).cluster_id
+        log.info("cluster %s at %s: %s", cluster_id, client.servers, counted(len(topics), "topic"))
+        mirror = _mirror(options, asker, list(topics))
+        address, stored = _store(options, asker, client, mirror, surveyor)
+        spelled_store, store_needs = spelled_address(address, STORE_VARIABLE)
+        found = _chosen(options, asker, stored, mirror)
+        jobs = [_job(job, spelled_store, stored, reader, mirror, options.records, asker) for job in found]
+    finally:
+        reader.close()
+        surveyor.close()
+    needed = {**client.needed, **store_needs}
+    mine = {topic for job in jobs for topic in job.topics}
+    text = config_text(
+        Proposed(
+            version=__version__,
+            servers=client.spelled[SERVERS],
+            cluster_id=cluster_id,
+            client={name: value for name, value in client.spelled.items() if name != SERVERS},
+            source_servers=options.source_bootstrap_servers,
+            mirror=mirror,
+            jobs=jobs,
+            bare_jobs=[job.group for job in found if job.without_anchor and is_tracked(stored.able)],
+            other_topics=[name for name in map(mirror.source_of, mirror.topics) if name not in mine],
+            needed=list(needed),
+        )
+    )
+    _write(options, text, needed)
+    _say(options, jobs, needed)
+    return ExitCode.OK
+
+
+# ---------------------------------------------------------------- the cluster
+
+
+def _client(options: argparse.Namespace, asker: Asker) -> _Client:
+    given = read_properties(options.client_config) if options.client_config is not None else {}
+    given.update(given_properties(options.client))
+    servers = options.bootstrap_servers or given.get(SERVERS)
+    given[SERVERS] = servers or asker.text(
+        "The destination's bootstrap servers", None if options.yes else "localhost:9092"
+    )
+    safe, needed = spelled(given)
+    used = filled(given, os.environ, {})
+    remember({"destination": {"client": safe}}, {"destination": {"client": used}})
+    return _Client(used, safe, needed)
+
+
+def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) -> Mirror:
+    """What fills this cluster: as the options say, else as its topics tell, and a person agrees."""
+    separator = options.separator or "."
+    if options.policy == IDENTITY:
+        return named(options.alias, IDENTITY, separator, topics)
+    found = [each for each in mirrors(topics) if options.alias in (None, each.alias)]
+    if options.policy is not None:
+        found = [each for each in found if each.policy == options.policy]
+    if options.separator is not None:
+        found = [each for each in found if each.policy == IDENTITY or each.separator == separator]
+    if found:
+        best = found[0]
+        if len(found) > 1:
+            log.info("sources that are mirrored here: %s", ", ".join(str(each.alias) for each in found))
+            alias = asker.text("Which one is it about", best.alias, lambda name: _none_of(name, found))
+            best = next(each for each in found if each.alias == alias)
+        there = counted(len(best.topics), "topic")
+        log.info('mirrored here: source "%s", %s, by %s', best.alias, there, ", ".join(best.seen))
+        return best
+    if options.alias is not None:
+        return _filled_mirror(named(options.alias, DEFAULT, separator, topics))
+    if is_source(topics):
+        raise ConfigError(
+            "This cluster has the offset syncs of a mirror and no mirrored topic: it looks like the source.",
+            hint="Name the other cluster, where jobs go on after a failover; or say --alias or --policy.",
+        )
+    log.info("no topic of MirrorMaker's own was found here")
+    alias = asker.text("MirrorMaker's name of the source (--alias), or - where topics keep their names", None)
+    if alias == "-":
+        return named(None, IDENTITY, separator, topics)
+    return _filled_mirror(named(alias, DEFAULT, separator, topics))
+
+
+def _filled_mirror(mirror: Mirror) -> Mirror:
+    if not mirror.topics:
+        raise ConfigError(
+            f'No topic here begins with "{mirror.alias}{mirror.separator}".',
+            hint="Correct --alias or --separator, or say --policy identity. See that the mirror has run.",
+        )
+    return mirror
+
+
+def _none_of(name: str, found: Sequence[Mirror]) -> str | None:
+    return None if any(each.alias == name for each in found) else f"{name} is none of them"
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def _store(
+    options: argparse.Namespace, asker: Asker, client: _Client, mirror: Mirror, surveyor: Surveyor
+) -> tuple[str, FoundStore]:
+    """The store's address as it was given, and what it holds."""
+    address = options.store or asker.text("Where do the jobs keep their offsets (a store's address)", KAFKA_GROUP)
+    used = str(filled(address, os.environ, {}))
+    remember({"anchors": {"store": spelled_address(address, STORE_VARIABLE)[0]}}, {"anchors": {"store": used}})
+    if options.topic:
+        mirror = replace(mirror, topics=_only(mirror, options.topic))
+    found = jobs_in(lambda: open_store(used, kafka_client=client.used), mirror, options.group, surveyor.groups)
+    log.info("%s: %s with offsets of mirrored topics", found.address, counted(len(found.jobs), "group"))
+    return address, found
+
+
+def _only(mirror: Mirror, topics: Sequence[str]) -> tuple[str, ...]:
+    names = {mirror.source_of(name): name for name in mirror.topics}
+    unknown = [topic for topic in topics if topic not in names]
+    if unknown:
+        raise ConfigError(
+            f'The cluster has no mirrored topic of the name "{unknown[0]}".',
+            hint=f"It has: {', '.join(list(names)[:10])}.",
+        )
+    return tuple(names[topic] for topic in topics)
+
+
+def _chosen(options: argparse.Namespace, asker: Asker, stored: FoundStore, mirror: Mirror) -> list[FoundJob]:
+    """The jobs to write. One that is named with its topics may have no offsets yet."""
+    known = {job.group: job for job in stored.jobs}
+    if options.group and options.topic:
+        for group in options.group:
+            known.setdefault(group, FoundJob(group, tuple(options.topic), 0, 0, frozenset()))
+    if not known:
+        group = asker.text(
+            f"No group in {stored.address} has offsets of a mirrored topic. The job's group (--group)",
+            options.group[0] if options.group else None,
+        )
+        topics = asker.several("Its topics (--topic)", [mirror.source_of(name) for name in mirror.topics])
+        return [FoundJob(group, tuple(topics), 0, 0, frozenset())]
+    if options.group or len(known) == 1:
+        return list(known.values())
+    return [known[group] for group in asker.several("Which groups become jobs", list(known))]
+
+
+def _job(
+    job: FoundJob, store: str, stored: FoundStore, reader: KafkaLogReader, mirror: Mirror, records: int, asker: Asker
+) -> ProposedJob:
+    here = {mirror.source_of(name): name for name in mirror.topics}
+    seen = sample(reader, [here[topic] for topic in job.topics if topic in here], records)
+    proposal = propose(seen, job.ids)
+    if len(proposal.choices) > 1:
+        log.info("%s: %s", job.group, "; ".join(proposal.why))
+        proposal = replace(
+            proposal,
+            id=asker.text(f"What tells the records of {job.group} apart", proposal.id, lambda text: _fits(text)),
+        )
+    return ProposedJob(job.group, job.group, job.topics, store, proposal, _in_words(job, stored))
+
+
+def _fits(text: str) -> str | None:
+    from reconciler.identity import identity_from_spec
+
+    try:
+        identity_from_spec(id=text)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _in_words(job: FoundJob, stored: FoundStore) -> str:
+    if not job.rows:
+        return f"No offset of this group was found in {stored.address} yet."
+    kept = job.rows - job.without_anchor
+    how_many = "none" if not kept else "all" if not job.without_anchor else f"{kept:,}"
+    ids = "" if not kept else " that holds an id" if job.ids else " that holds no id, but a fingerprint or a time"
+    return f"Found there: {counted(job.rows, 'stored offset')}, {how_many} with an anchor{ids}."
+
+
+# ---------------------------------------------------------------- the file
+
+
+def _refuse_to_overwrite(options: argparse.Namespace) -> None:
+    if str(options.output) != "-" and options.output.exists() and not options.force:
+        raise ConfigError(f"{options.output} is there already.", hint="Name another --output, or add --force.")
+
+
+def _write(options: argparse.Namespace, text: str, needed: Mapping[str, str]) -> None:
+    """Only what can be read again is written, and never over a file that came meanwhile."""
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / "reconciler.toml"
+        trial.write_text(text, encoding="utf-8")
+        try:
+            load_config(trial, {**os.environ, **needed})
+        except ConfigError as error:
+            said = error.message.replace(f"{trial}: ", "")
+            raise ConfigError(f"What was found makes no configuration: {said}", hint=error.hint) from error
+    if str(options.output) == "-":
+        print(text, end="")
+        return
+    _refuse_to_overwrite(options)
+    write_whole(options.output, text)
+    options.output.chmod(_READABLE)  # it holds no secret, and the job's user is to read it
+
+
+def _say(options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Mapping[str, str]) -> None:
+    if str(options.output) == "-":
+        return
+    names = ", ".join(job.name for job in jobs)
+    print(f"{options.output} written, with {counted(len(jobs), 'job')}: {names}.")
+    if needed:
+        print(f"It holds no secrets. Set in the environment first: {', '.join(needed)}.")
+    print(f"Next: reconciler config check -c {options.output}")

@@ -1,0 +1,219 @@
+"""``reconciler track``: keep anchors for jobs that store bare offsets. Nothing in the job changes."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Event
+
+from reconciler.cli import context
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.config.file import Config
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.outages import Outages
+from reconciler.ports import TopicPartition
+from reconciler.tracking.track import JobReport, Round, SourceSide, Tracker
+
+EXAMPLE = "reconciler track -c reconciler.toml --every 10"
+HELP = Help(
+    """
+    Keeps anchors for jobs that store bare offsets, while the source is alive; nothing in the job changes. It reads
+    the jobs' stores, then the record in front of each stored offset on the source, and saves what identifies it in
+    the [anchors] store, which it makes if it is not there. Jobs whose store keeps anchors are left out, but for
+    kafka-group:, whose commits are copied, since they are lost with the source. Runs until SIGTERM or SIGINT.
+    """,
+    [
+        ("until stopped, every ten seconds", EXAMPLE),
+        ("once, with a table of what has no anchor", "reconciler track -c reconciler.toml --once"),
+    ],
+    {
+        ExitCode.OK: "every stored offset has an anchor; or it was stopped",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "with --once: a stored offset has no anchor",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+        ExitCode.UNKNOWN_OUTCOME: "with --once: whether anchors were saved is not known",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/how-to/track-anchors.md", "reconciler watch"),
+)
+EVERY_S = 10.0
+MOST_LINES = 20
+HEADS = ("JOB", "PARTITIONS", "EXACT", "LAGGING", "WITHOUT", "SAVED", "OLDEST LAG", "STORE")
+RIGHT = frozenset({1, 2, 3, 4, 5, 6})
+
+log = logging.getLogger("reconciler.track")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    parser.add_argument("--once", action="store_true", help="look once and print a table (default: until stopped)")
+    parser.add_argument(
+        "--every",
+        metavar="SECONDS",
+        type=float,
+        default=EVERY_S,
+        help=f"how often to look (default: {EVERY_S:g})",
+    )
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    if not 0 < options.every <= 86_400:
+        raise ConfigError(f"--every {options.every:g} is not a number of seconds above 0, and at most a day.")
+    config = context.read_config(options)
+    stop = Event()
+    with _tracker(config, options.job, stop) as tracker:
+        for name in tracker.left_out:
+            log.info('job "%s" keeps its anchors itself: not tracked', name)
+        if options.once:
+            return _once(tracker)
+        with _stopped_by_signals(stop):
+            _until_stopped(tracker, options.every, stop)
+    return ExitCode.OK
+
+
+@contextmanager
+def _tracker(config: Config, job: str | None, stop: Event) -> Iterator[Tracker]:
+    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.stores.registry import open_store
+
+    if config.source is None:
+        raise ConfigError(
+            "[source] bootstrap_servers is missing: track reads the records on the source.",
+            hint="Add it; nothing but track connects there.",
+        )
+    client = config.source.client
+    reader = KafkaLogReader(client, timeout_s=min(10.0, config.search.deadline_s), who="source")
+    side = SourceSide(
+        reader=reader,
+        open_store=partial(open_store, kafka_client=client),
+        open_anchors=partial(open_store, config.anchor_store or "", kafka_client=config.destination.client),
+        monotonic=time.monotonic,
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        stopping=stop.is_set,
+    )
+    try:
+        tracker = Tracker(config, config.chosen(job), side)
+        try:
+            yield tracker
+        finally:
+            tracker.close()
+    finally:
+        reader.close()
+
+
+def _once(tracker: Tracker) -> ExitCode:
+    found = tracker.round()
+    print(_table(found))
+    for line in _details(found):
+        print(told(line, indent="    "))
+    for error in found.troubles.values():
+        raise error
+    return ExitCode.NEEDS_PERSON if any(job.without for job in found.jobs) else ExitCode.OK
+
+
+# ---------------------------------------------------------------- until stopped
+
+
+@contextmanager
+def _stopped_by_signals(stop: Event) -> Iterator[None]:
+    """SIGTERM and SIGINT end the tracking after the step that is under way; a second one ends the process."""
+    before: dict[int, object] = {}
+
+    def ask_to_stop(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, before[number])  # type: ignore[arg-type]
+
+    for number in (int(signal.SIGTERM), int(signal.SIGINT)):
+        before[number] = signal.signal(number, ask_to_stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+def _until_stopped(tracker: Tracker, every_s: float, stop: Event) -> None:
+    outages = Outages(every_s, time.monotonic, log)
+    first = True
+    while not stop.is_set():
+        began = time.monotonic()
+        found = tracker.round()
+        if stop.is_set():
+            break
+        if first:
+            for error in found.troubles.values():
+                if not error.retryable:
+                    raise error  # whoever set it up is still there to read it
+        first = False
+        outages.tell(found.troubles)
+        log.info("%s", progress(found))
+        stop.wait(max(0.0, began + every_s - time.monotonic()))
+    log.info("stopped")
+
+
+# ---------------------------------------------------------------- in words
+
+
+def progress(found: Round) -> str:
+    """A round in one line."""
+    return "; ".join(_job_progress(job) for job in found.jobs)
+
+
+def _job_progress(job: JobReport) -> str:
+    if not job.known:
+        return f"{job.job}: not known"
+    parts = [f"{job.exact:,} exact", f"{len(job.lagging):,} lagging", f"{len(job.without):,} without an anchor"]
+    if job.age_ms is not None:
+        parts[1] += f" (oldest {_age(job.age_ms)})"
+    if job.elsewhere:
+        parts.append(f"{len(job.elsewhere):,} handed over to another cluster")
+    parts.append(f"{job.saved:,} saved")
+    return f"{job.job}: {', '.join(parts)}"
+
+
+def _table(found: Round) -> str:
+    return render(HEADS, [_cells(job) for job in found.jobs], right=RIGHT, columns=width(), colour=wants_colour())
+
+
+def _cells(job: JobReport) -> tuple[Cell, ...]:
+    counts: tuple[Cell, ...] = (Cell("-"),) * 6
+    if job.known:
+        counts = (
+            Cell(f"{job.partitions:,}"),
+            Cell(f"{job.exact:,}", "good"),
+            Cell(f"{len(job.lagging):,}", "warn" if job.lagging else None),
+            Cell(f"{len(job.without):,}", "bad" if job.without else None),
+            Cell(f"{job.saved:,}"),
+            Cell("-" if job.age_ms is None else _age(job.age_ms)),
+        )
+    return (Cell(job.job), *counts, Cell(job.store, "dim"))
+
+
+def _details(found: Round) -> list[str]:
+    """A sentence for every partition whose pair is not exact, as far as there is something to say."""
+    lines = []
+    for job in found.jobs:
+        lines += [f"  {_name(key)} has no anchor: {why}." for key, why in job.without.items()]
+        lines += [f"  {_name(key)} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
+        lines += [f"  {_name(key)} was handed over to another cluster, and is not tracked." for key in job.elsewhere]
+    more = len(lines) - MOST_LINES
+    return lines if more <= 0 else [*lines[:MOST_LINES], f"  … and {more:,} more."]
+
+
+def _name(key: TopicPartition) -> str:
+    return f"{key.topic}-{key.partition}"
+
+
+def _age(ms: int) -> str:
+    seconds = ms / 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.0f} s"

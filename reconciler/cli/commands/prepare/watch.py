@@ -1,0 +1,238 @@
+"""``reconciler watch``: what a failover would find, checked again and again, for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from reconciler.cli import context
+from reconciler.cli.commands.failover.check import check_jobs
+from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.config.file import Config
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.failover.check import Outside
+from reconciler.kafka.rate_limit import LimitedReader, RateLimit
+from reconciler.watch.figures import Figures
+from reconciler.watch.listener import Access, Address, Listener, Site
+from reconciler.watch.looking import Looker
+from reconciler.watch.schedule import Asked, Setup, Watch
+
+EXAMPLE = "reconciler watch -c reconciler.toml --listen 127.0.0.1:9464 --every 60"
+HELP = Help(
+    """
+    Checks every job again and again, reading only, and serves what it finds as metrics for Prometheus: what a
+    failover would find while the job runs on the source, and what differs where it must match while the job runs on
+    the watched cluster. SIGHUP reads the configuration again; SIGTERM and SIGINT stop it.
+    """,
+    [
+        ("every minute, on this machine's port 9464", EXAMPLE),
+        ("all jobs once, metrics on stdout", "reconciler watch -c reconciler.toml --once"),
+    ],
+    {
+        ExitCode.OK: "it was stopped; with --once: every job could be checked, whatever was found",
+        ExitCode.USAGE: "usage or configuration, or it cannot listen there",
+        ExitCode.UNREACHABLE: "with --once: a cluster or store could not be reached, or refused",
+    },
+    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    see_also=("docs/how-to/watch.md", "docs/reference/metrics.md", "docs/how-to/alerts.md"),
+)
+LONGEST_S = 86_400
+LEAST_TIMEOUT_S = 2.0
+
+log = logging.getLogger("reconciler.watch")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    context.add_config(parser)
+    context.add_job(parser)
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where to serve /metrics and /healthz (default: [watch] listen, or 127.0.0.1:9464); port 0 is a free one",
+    )
+    parser.add_argument(
+        "--every",
+        metavar="SECONDS",
+        type=float,
+        help="how often each job is checked (default: [watch] every, or 60)",
+    )
+    parser.add_argument("--once", action="store_true", help="check all jobs once and print their metrics; no listener")
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    if options.every is not None and not 0 < options.every <= LONGEST_S:
+        raise ConfigError(f"--every {options.every:g} is not a number of seconds above 0, and at most a day.")
+    # An error's traceback may hold a client of a cluster, with its threads and connections, in a cycle: a command that
+    # ends need not care, but what runs for a year collects them after every batch. What was there before stays.
+    gc.freeze()
+    config = context.read_config(options)
+    figures = Figures(_now_ms)
+    with Signals() as signals:
+        limit = RateLimit(config.watch.requests_per_second, time.monotonic, signals.wait)
+        site = Site(figures.registry(), lambda: None, Access())
+        prepare = partial(_prepare, options, figures, limit, site, signals)
+        asked = Asked(stop=lambda: signals.stopping, reload=signals.reload_once)
+        clock, wait = time.monotonic, signals.wait
+        watch = Watch(prepare, figures, limit, asked, clock=clock, wait=wait, now_ms=_now_ms, tidy=gc.collect)
+        try:
+            if options.once:
+                return _once(watch, figures)
+            site.health = watch.health
+            with _listening(_address(options, config), site):
+                watch.run()
+        finally:
+            watch.close()
+    log.info("stopped")
+    return ExitCode.OK
+
+
+def _once(watch: Watch, figures: Figures) -> ExitCode:
+    from prometheus_client import generate_latest
+
+    watch.run(rounds=1)
+    print(generate_latest(figures.registry()).decode(), end="")
+    for error in watch.troubles.values():
+        raise error
+    return ExitCode.OK
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# ---------------------------------------------------------------- from the configuration
+
+
+def _prepare(options: argparse.Namespace, figures: Figures, limit: RateLimit, site: Site, signals: Signals) -> Setup:
+    """All that the configuration file says now. Raises ConfigError for what cannot be used."""
+    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.stores.registry import open_store
+
+    config = context.read_config(options)
+    jobs = config.chosen(options.job)
+    every_s = options.every if options.every is not None else config.watch.every_ms / 1000
+    access = Access.of(config.watch)
+    address = _address(options, config)
+    # An outage is to show in the next round: what is asked every few seconds is not waited for longer than that.
+    timeout_s = min(context.request_timeout_s(config), max(LEAST_TIMEOUT_S, every_s / 2))
+    raw = KafkaLogReader(config.destination.client, timeout_s=timeout_s)
+    reader = LimitedReader(raw, limit)
+    outside = Outside(
+        reader=reader,
+        open_store=partial(open_store, kafka_client=config.destination.client, anchors=config.anchor_store),
+        monotonic=time.monotonic,
+        now_ms=_now_ms,
+        on_probes=figures.probed,
+    )
+    looker = Looker(
+        config,
+        outside,
+        check_jobs,
+        every_s=every_s,
+        take=limit.take,
+        stopping=lambda: signals.stopping,
+    )
+
+    def use() -> None:
+        limit.set_rate(config.watch.requests_per_second)
+        site.access = access
+        if not options.once:
+            _warn_if_open(address, access)
+
+    return Setup(jobs, looker, every_s, config.search.deadline_s, reader.close, use)
+
+
+def _address(options: argparse.Namespace, config: Config) -> Address:
+    return Address.parse(options.listen if options.listen is not None else config.watch.listen)
+
+
+def _warn_if_open(address: Address, access: Access) -> None:
+    if address.is_loopback or (access.tls is not None and access.login is not None):
+        return
+    lacking = " and ".join(word for word, there in (("TLS", access.tls), ("a login", access.login)) if there is None)
+    log.warning(
+        "Listening on %s without %s: whoever reaches this port reads the names of jobs and topics. "
+        "Set tls_certificate, tls_key, username and password in [watch], or listen on 127.0.0.1.",
+        address,
+        lacking,
+    )
+
+
+@contextmanager
+def _listening(address: Address, site: Site) -> Iterator[None]:
+    listener = Listener(address, site)
+    try:
+        scheme = "https" if site.access.tls else "http"
+        log.info("metrics: %s://%s/metrics", scheme, listener.address)
+        yield
+    finally:
+        listener.close()
+
+
+# ---------------------------------------------------------------- signals
+
+
+class Signals:
+    """SIGTERM and SIGINT ask to stop, a second one ends the process; SIGHUP asks to read the configuration again.
+
+    ``wait`` is cut short by each. A byte in a pipe wakes it: what a handler may do safely at any moment.
+    """
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._reload = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        self._read_end, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for number, handler in (
+            (signal.SIGTERM, self._stop),
+            (signal.SIGINT, self._stop),
+            (signal.SIGHUP, self._ask_reload),
+        ):
+            self._before[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._read_end)
+        os.close(self._write_end)
+
+    def reload_once(self) -> bool:
+        """True if a reload was asked for since this was asked last."""
+        asked, self._reload = self._reload, False
+        return asked
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but not once stopping, and no longer than until the next signal."""
+        if self.stopping:
+            return
+        woken, _, _ = select.select([self._read_end], [], [], seconds)
+        if woken:
+            os.read(self._read_end, 1024)
+
+    def _stop(self, *_: object) -> None:
+        self.stopping = True
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._before[number])
+        self._wake()
+
+    def _ask_reload(self, *_: object) -> None:
+        self._reload = True
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._write_end, b"!")
+        except BlockingIOError:
+            return  # it is full: nobody sleeps over that

@@ -1,0 +1,155 @@
+"""What a person does next about a plan, as commands that can be copied as they are."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reconciler.cli.commands.failover.check import CHECKPOINT
+from reconciler.cli.terminal.text import visible
+from reconciler.core.verdicts import Verdict
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+
+MOST_SETS = 8
+"""Partitions that one command names; more are named in their rows only."""
+
+UNDECIDED = "OFFSET"
+"""What stands where nothing was proven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The plan's file and the configuration's, as they were given; placeholders where they were not."""
+
+    plan: str = "PLAN"
+    config: str = "FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A sentence, and the command that does it."""
+
+    said: str
+    command: str | None = None
+
+
+def command(*words: str) -> str:
+    """A command line for a shell. What cannot be seen is written as an escape (bash, zsh, ksh)."""
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    if visible(word) == word:
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{visible(escaped)}'"
+
+
+def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[Step]:
+    """The ways out for one partition that must not start, each to be tried with ``check`` first."""
+    check = ("reconciler", "check", "-c", files.config, "--job", job.name)
+    steps = []
+    if row.verdict is not Verdict.UNRESOLVED:
+        said = f"Let every {row.verdict.value} partition of this job start where it can:"
+        if row.verdict is Verdict.MISSING:
+            said = "Leave every missing partition of this job out:"
+        steps.append(Step(said, command(*check, "--accept", row.verdict.value)))
+    if row.verdict is not Verdict.MISSING:
+        said = "This one only, at an offset of the destination that you choose:"
+        if row.resume_offset is not None:
+            said = "This one only, at the offset that was found:"
+        steps.append(Step(said, command(*check, "--set", _set(row))))
+    return steps
+
+
+def _set(row: PartitionPlan) -> str:
+    return f"{row.topic}:{row.partition}={UNDECIDED if row.resume_offset is None else row.resume_offset}"
+
+
+def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[Step]:
+    """The whole plan's next steps, in their order."""
+    stopped = [
+        (job, row, why)
+        for job in plan.jobs
+        for row in job.partitions
+        if (why := why_stopped(row, policy)) is not None and row.position != "end"
+    ]
+    return _to_decide(plan, stopped, policy, files) if stopped else _to_write(plan.jobs, files)
+
+
+def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[Step]:
+    steps = []
+    if any(not job.store.startswith(CHECKPOINT) for job in jobs):
+        apply = ("reconciler", "apply", files.plan, "-c", files.config)
+        steps.append(Step("See what would be written; nothing is yet:", command(*apply, "--dry-run")))
+        steps.append(Step("Write it, compared and read back; it asks first:", command(*apply)))
+    for job in jobs:
+        if job.store.startswith(CHECKPOINT):
+            path = job.store.removeprefix(CHECKPOINT).partition("?")[0]
+            clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan, "--job", job.name)
+            said = f"Copy the checkpoint of job {job.name}; the copy goes on at the plan's offsets:"
+            steps.append(Step(said, command(*clone, "-c", files.config)))
+    return steps
+
+
+def _to_decide(
+    plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy, files: Files
+) -> list[Step]:
+    steps = [Step(said) for said in _by_verdict(stopped, policy)]
+    jobs = {job.name for job, _, _ in stopped}
+    chosen = ["--job", plan.jobs[0].name] if len(plan.jobs) == 1 else []
+    options = [*chosen, *_once([*_earlier(plan), *_decisions(row for _, row, _ in stopped)])]
+    sets = sum(row.verdict is Verdict.UNRESOLVED for _, row, _ in stopped)
+    more = f" ({sets - MOST_SETS:,} more partitions need --set: see their rows)" if sets > MOST_SETS else ""
+    what = "Try the decisions, without those that you do not take; this only reads"
+    steps.append(Step(f"{what}{more}:", command("reconciler", "check", "-c", files.config, *options)))
+    plan_it = command("reconciler", "plan", "-c", files.config, "-o", files.plan, *options)
+    steps.append(Step("Then make the plan anew with the same decisions:", plan_it))
+    free = [job.name for job in plan.jobs if job.name not in jobs]
+    if free:
+        names = ", ".join(free[:10]) + (f" and {len(free) - 10:,} more" if len(free) > 10 else "")
+        ready = f"These jobs need nobody and can be applied now ({names}); the others are refused:"
+        steps.append(Step(ready, command("reconciler", "apply", files.plan, "-c", files.config)))
+    return steps
+
+
+def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy) -> list[str]:
+    counts = Counter(row.verdict for _, row, _ in stopped)
+    advice = {row.verdict: why for _, row, why in stopped}
+    said = []
+    for verdict, count in sorted(counts.items(), key=lambda item: -item[0].badness):
+        why = advice[verdict]
+        if verdict in (Verdict.BOUNDED, Verdict.REMAPPED):
+            why = (
+                f"more records than max_replay = {policy.max_replay:,} would be read again: "
+                f"raise max_replay or scan_records, or --accept {verdict.value}"
+            )
+        noun = "partition" if count == 1 else "partitions"
+        said.append(f"{count:,} {noun} {verdict.value}: {why}.")
+    return said
+
+
+def _decisions(rows: Iterable[PartitionPlan]) -> list[str]:
+    """The options that decide all of these: a verdict at once where it can be accepted, else by partition."""
+    rows = list(rows)
+    verdicts = sorted({row.verdict for row in rows if row.verdict is not Verdict.UNRESOLVED})
+    unresolved = dict.fromkeys(_set(row) for row in rows if row.verdict is Verdict.UNRESOLVED)
+    options = [word for verdict in verdicts for word in ("--accept", verdict.value)]
+    return options + [word for place in list(unresolved)[:MOST_SETS] for word in ("--set", place)]
+
+
+def _once(options: Sequence[str]) -> list[str]:
+    """Names and values in turn, each pair once."""
+    pairs = dict.fromkeys(zip(options[::2], options[1::2], strict=True))
+    return [word for pair in pairs for word in pair]
+
+
+def _earlier(plan: Plan) -> list[str]:
+    """What a person decided when this plan was made: a new one without it would ask again."""
+    rows = [row for job in plan.jobs for row in job.partitions if row.set_by_hand and row.position != "end"]
+    accepted = {row.verdict for row in rows if not row.detail.startswith("set by hand")}
+    placed = [row for row in rows if row.verdict not in accepted and row.resume_offset is not None]
+    options = [word for verdict in sorted(accepted) for word in ("--accept", verdict.value)]
+    return options + [word for place in dict.fromkeys(map(_set, placed)) for word in ("--set", place)]

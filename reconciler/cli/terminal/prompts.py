@@ -1,0 +1,70 @@
+"""Questions on a terminal, each with an answer that is taken when nothing is typed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from reconciler.cli.terminal.text import visible
+from reconciler.core.errors import ConfigError
+
+
+class Asker:
+    """Asks on stderr and reads stdin; with ``yes`` every question is answered by its default."""
+
+    def __init__(self, *, yes: bool) -> None:
+        self._yes = yes
+
+    @classmethod
+    def on_this_terminal(cls, *, yes: bool) -> Asker:
+        """Raises ConfigError where nobody can be asked and nobody said yes."""
+        if not yes and not sys.stdin.isatty():
+            raise ConfigError(
+                "Nobody is there to be asked: stdin is no terminal.",
+                hint="Add --yes to take what is found as it is, and say the rest with options.",
+            )
+        return cls(yes=yes)
+
+    def text(self, question: str, default: str | None = None, fits: Callable[[str], str | None] | None = None) -> str:
+        """A text; ``fits`` says what is wrong with one, if anything. Raises ConfigError where there is no answer."""
+        if self._yes:
+            if default is None:
+                raise ConfigError(f"{question}: not known.", hint="Say it with an option, see --help.")
+            return default
+        while True:
+            hint = f" [{visible(default)}]" if default else ""
+            print(f"{visible(question)}{hint}: ", end="", file=sys.stderr, flush=True)
+            line = sys.stdin.readline()
+            if not line:
+                raise ConfigError("No answer came: nothing was written.")
+            answer = line.strip() or default
+            wrong = "an answer is needed" if not answer else fits(answer) if fits else None
+            if answer and wrong is None:
+                return answer
+            print(f"  {wrong}", file=sys.stderr)
+
+    def confirm(self, question: str) -> bool:
+        """Yes, unless no is typed."""
+        return self.text(f"{question} (y/n)", "y", _yes_or_no) in ("y", "yes")
+
+    def several(self, question: str, choices: Sequence[str]) -> list[str]:
+        """Some of the choices, by number or name; all, if nothing is typed."""
+        for number, choice in enumerate(choices, start=1):
+            if not self._yes:
+                print(f"  {number}  {visible(choice)}", file=sys.stderr)
+        names = {**{str(number): choice for number, choice in enumerate(choices, start=1)}, **{c: c for c in choices}}
+
+        def fits(answer: str) -> str | None:
+            unknown = [word for word in _words(answer) if word not in names and word != "all"]
+            return f"{unknown[0]} is none of them" if unknown else None
+
+        picked = _words(self.text(question, "all", fits))
+        return list(choices) if "all" in picked else list(dict.fromkeys(names[word] for word in picked))
+
+
+def _words(answer: str) -> list[str]:
+    return [word.strip() for word in answer.split(",") if word.strip()]
+
+
+def _yes_or_no(answer: str) -> str | None:
+    return None if answer.lower() in ("y", "yes", "n", "no") else "y or n"

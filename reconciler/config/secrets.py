@@ -1,0 +1,190 @@
+"""Secrets of the configuration: from the environment or from files only, and kept out of every message.
+
+A value is secret by the name of its key (``sasl.password``, ``ssl.key.pem``, …), by its place in an address
+(``scheme://USER:PASSWORD@host``, ``?password=…``), or because it came out of a file or of a variable with such a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from reconciler.config.addresses import split
+from reconciler.config.redaction import KNOWN
+from reconciler.config.redaction import SHORTEST as SHORTEST_SECRET
+from reconciler.core.errors import ConfigError
+
+_ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")
+_FILE = "file:"
+_SECRET_KEY = re.compile(r"(password|passwd|passphrase|pwd|secret|token|key\.pem|jaas\.config)$", re.IGNORECASE)
+_SECRET_WORD = re.compile(r"pass|pwd|secret|token|credential|key", re.IGNORECASE)
+_ASSIGNED = re.compile(r"""(?:password|passwd|passphrase|pwd|secret|token)\s*=\s*["']?([^"'\s;,&#]+)""", re.IGNORECASE)
+"""``password="…"`` within a value, as in JAAS, connection strings, and an address's parameters."""
+_FREE_NAMES = ("topics.names.",)
+"""Tables whose keys are anybody's words."""
+_LONGEST_SECRET = 1024 * 1024
+"""Bytes of a secret file; a bundle of certificates takes a quarter of it."""
+_LONGEST_WORD = 40
+_ENDS_A_PASSWORD = re.compile(r"[/?#@&\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text of the file: the path of its key with dots, what stands there, and what it says once it is filled."""
+
+    key: str
+    spelled: str
+    says: str
+
+
+def without_plain_secrets(content: Mapping[str, Any]) -> None:
+    """Refuse a file that holds a secret itself. Raises ConfigError, which names the key and not the secret."""
+    for text in _texts(content, content):
+        if _is_free(text.key) or text.spelled.startswith(_FILE):
+            continue
+        for secret in _secret_parts(text.key, text.spelled):
+            if _ENVIRONMENT.sub("", secret):
+                raise ConfigError(
+                    f"{_where(text.key)} holds a secret in plain text.",
+                    hint='Put it into the environment and write "${NAME}" in its place, or into a file and write '
+                    '"file:PATH" for the whole value.',
+                )
+
+
+def remember(content: Mapping[str, Any], filled_content: Mapping[str, Any]) -> None:
+    """Have what is secret in a configuration taken out of this process's log from now on."""
+    for text in _texts(content, filled_content):
+        if _is_free(text.key):
+            continue
+        secrets = set(_secret_parts(text.key, text.says))
+        if text.spelled.startswith(_FILE) or _names_a_secret(text.spelled):
+            secrets.add(text.says)
+        user = unquote(split(text.says).user.partition(":")[0]) if "://" in text.says else ""
+        for secret in secrets - {user}:
+            for written in {secret, unquote(secret)}:
+                KNOWN.add(written, _reference(text.spelled))
+
+
+def filled(value: Any, environment: Mapping[str, str], secrets: dict[str, str]) -> Any:
+    """Replace ``${NAME}`` and ``file:PATH`` in every text. What was put in is never looked at again.
+
+    ``secrets`` receives what was put in, and what stood there.
+    """
+    if isinstance(value, dict):
+        return {key: filled(item, environment, secrets) for key, item in value.items()}
+    if isinstance(value, list):
+        return [filled(item, environment, secrets) for item in value]
+    if not isinstance(value, str):
+        return value
+    if value.startswith(_FILE):
+        found = _content(Path(value.removeprefix(_FILE)))
+        secrets[found] = value
+        return found
+
+    may_be_a_password = _password_places(value)
+
+    def lookup(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            raise ConfigError(f"${{{match[1]}}} is not set in the environment.", hint="Set it, or use file:PATH.")
+        found = environment[match[1]]
+        secrets[found] = match[0]
+        if may_be_a_password(match.start()) and _ENDS_A_PASSWORD.search(found):
+            raise ConfigError(
+                f"{match[0]} stands in an address, and what it holds has a character in it that ends a password there.",
+                hint="Percent-encode it: / as %2F, ? as %3F, # as %23, @ as %40, & as %26.",
+            )
+        return found
+
+    return _ENVIRONMENT.sub(lookup, value)
+
+
+def hidden(message: str, secrets: Mapping[str, str]) -> str:
+    """The message with each secret as the file spells it: one may stand where it does not belong."""
+    for secret, spelled in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
+        for text in (secret, repr(secret)[1:-1]):
+            message = message.replace(text, spelled) if len(text) >= SHORTEST_SECRET else message
+    return message
+
+
+# ---------------------------------------------------------------- what is secret
+
+
+def _secret_parts(key: str, text: str) -> Iterator[str]:
+    """What of a value is secret, by the name of its key and by its place in an address or an assignment."""
+    if text and _SECRET_KEY.search(key):
+        yield text
+    elif "://" in text:
+        _, colon, password = split(text).user.partition(":")
+        if colon and password:
+            yield password
+    yield from (found[1] for found in _ASSIGNED.finditer(text))
+
+
+def _names_a_secret(spelled: str) -> bool:
+    """Whether a whole value is a variable with a secret's name."""
+    whole = _ENVIRONMENT.fullmatch(spelled)
+    return whole is not None and _SECRET_WORD.search(whole[1]) is not None
+
+
+def _password_places(text: str) -> Callable[[int], bool]:
+    """Whether what begins at a place of an address is in its user part, or behind ``password=``."""
+    begin = text.find("://")
+    bare = _ENVIRONMENT.sub(lambda found: "x" * len(found[0]), text) if begin >= 0 else ""
+    hosts = begin + 3 + len(split(bare).user)
+
+    def is_one(place: int) -> bool:
+        in_front = text[max(0, place - _LONGEST_WORD) : place].rstrip("=")
+        return 0 <= begin < place and (place < hosts or _SECRET_KEY.search(in_front) is not None)
+
+    return is_one
+
+
+def _is_free(key: str) -> bool:
+    return key.startswith(_FREE_NAMES)
+
+
+def _reference(spelled: str) -> str:
+    """What a secret is shown as: the file's own words for it, where they are no more than that."""
+    if spelled.startswith(_FILE) or _ENVIRONMENT.fullmatch(spelled):
+        return spelled
+    found = _ENVIRONMENT.search(spelled)
+    return found[0] if found else "***"
+
+
+# ---------------------------------------------------------------- the file's texts
+
+
+def _texts(content: Any, filled_content: Any, key: str = "") -> Iterator[_Text]:
+    """Every text of a file and what it says, side by side; those of a list go by the list's key."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield from _texts(value, filled_content[name], f"{key}.{name}" if key else name)
+    elif isinstance(content, list):
+        for value, filled_value in zip(content, filled_content, strict=True):
+            yield from _texts(value, filled_value, key)
+    elif isinstance(content, str):
+        yield _Text(key, content, filled_content)
+
+
+def _where(key: str) -> str:
+    """``[destination.client] sasl.password``, as other complaints name a key."""
+    for table in ("source.client", "destination.client", "jobs.identity"):
+        if key.startswith(f"{table}."):
+            return f"[{table}] {key.removeprefix(f'{table}.')}"
+    table, _, name = key.partition(".")
+    return f"[{table}] {name}" if name else f"[{key}]"
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            found = file.read(_LONGEST_SECRET + 1)
+        if len(found) > _LONGEST_SECRET:
+            raise ValueError("it is larger than a secret can be")
+        return found.decode().strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the secret file {path} cannot be read: {error}.") from error

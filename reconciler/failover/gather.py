@@ -1,0 +1,143 @@
+"""What a check starts from: every destination partition of every job, with the stored row that speaks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.config.file import Config, Job
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError
+from reconciler.core.question import Limits, Question, StartAt
+from reconciler.failover.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
+from reconciler.ports import ClusterInfo, OffsetStore, Row, TopicPartition
+
+StoreOpener = Callable[[str], OffsetStore]
+
+NOTHING_READ = -1
+"""The stored offset of a partition of which nothing was processed (a sentinel)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One partition of one job's topic on the destination; ``exists`` is False where only a stored row names it."""
+
+    job: Job
+    source: TopicPartition
+    destination: TopicPartition
+    topic_id: str | None
+    exists: bool
+    selected: Selected
+    compacted: bool | None = None
+    translated: bool = False
+    own: bool = False
+    """The row that speaks is in the destination's own numbering: the job has been handed over."""
+
+    @property
+    def key(self) -> tuple[str, TopicPartition]:
+        return self.job.name, self.destination
+
+    @property
+    def origin(self) -> StoredOffset | None:
+        """What was stored of the source's partition of this number, also where a correction speaks already."""
+        if self.selected.source is not None:
+            return self.selected.source.stored
+        return None if self.own and self.source != self.destination else self.selected.stored
+
+    @property
+    def is_new(self) -> bool:
+        """True if the job has read nothing from it yet."""
+        return is_unread(self.selected.stored)
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredJob:
+    """A job's places, and its store's address without secrets."""
+
+    job: Job
+    store: str
+    places: tuple[Place, ...]
+
+
+def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpener) -> GatheredJob:
+    """Read the job's rows and lay them beside the destination's partitions."""
+    store = open_store(job.store)
+    try:
+        rows = by_key(store.read(job.group, job_topics(config, job)))
+        address, translated = store.address, store.capabilities.translated_by_mirror
+    finally:
+        store.close()
+    places: list[Place] = []
+    for topic in job.topics:
+        name = config.topics.destination_of(topic)
+        if name != topic:
+            _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
+        places.extend(_places(job, topic, name, rows, cluster))
+    return GatheredJob(job, address, tuple(replace(at, translated=translated) for at in places))
+
+
+def job_topics(config: Config, job: Job) -> list[str]:
+    """The topic names under which a job may have rows: the source's and the destination's."""
+    return sorted({*job.topics, *(config.topics.destination_of(topic) for topic in job.topics)})
+
+
+def _places(job: Job, topic: str, name: str, rows: Mapping[TopicPartition, Row], cluster: ClusterInfo) -> list[Place]:
+    info = cluster.topics.get(name)
+    existing = set(info.partitions) if info else set()
+    stored = {key.partition for key in rows if key.topic in (topic, name)}
+    if not existing and not stored:
+        raise ConfigError(
+            f'The destination has no topic "{name}", and the store holds no offset for "{topic}".',
+            hint="Check the job's topics, [topics] and [source] alias, that the mirror has run, and that the user may "
+            "describe the topic.",
+        )
+    places = []
+    for number in sorted(existing | stored):
+        source, destination = TopicPartition(topic, number), TopicPartition(name, number)
+        selected = select(rows, source, destination, cluster.cluster_id)
+        topic_id, compacted = (info.topic_id, info.compacted) if info else (None, None)
+        own = selected.row is not None and is_own(selected.row, cluster.cluster_id)
+        places.append(Place(job, source, destination, topic_id, number in existing, selected, compacted, own=own))
+    return places
+
+
+def _refuse_source(job: Job, rows: Sequence[Row], cluster: ClusterInfo) -> None:
+    if any(row.stored.anchor and row.stored.anchor.cluster_id == cluster.cluster_id for row in rows):
+        raise ConfigError(
+            f'[destination] is the cluster that the offsets of job "{job.name}" come from ({cluster.cluster_id}).',
+            hint="Point [destination] at the other cluster.",
+        )
+
+
+def source_cluster(jobs: Sequence[GatheredJob], destination: str) -> str | None:
+    """The cluster most anchors come from, if not the destination."""
+    ids = [
+        place.selected.stored.anchor.cluster_id
+        for gathered in jobs
+        for place in gathered.places
+        if place.selected.stored is not None and place.selected.stored.anchor is not None
+    ]
+    others = sorted({found for found in ids if found is not None and found != destination})
+    return max(others, key=ids.count, default=None)
+
+
+def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -> Question:
+    """What to ask about one place."""
+    row = place.selected.row
+    stored = row.stored if row else None
+    anchor, new = stored.anchor if stored else None, config.policy.new
+    if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
+        # The job did have a place, in front of every record: it must not be moved to where new partitions begin.
+        stored, new = StoredOffset(NOTHING_READ), StartAt()
+    return Question(
+        stored=stored,
+        cluster_id=cluster_id,
+        topic_id=place.topic_id,
+        identity=place.job.identity,
+        limits=limits,
+        new=new,
+        by_row_time=config.policy.no_anchor == "row-time",
+        anchor_lag=anchor_lag(row, place.source, cluster_id, translated=place.translated) if row else 0,
+        hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
+        compacted=place.compacted,
+    )

@@ -1,0 +1,159 @@
+"""Whether a plan may be applied here and now: its time, its configuration, its cluster, the records it names.
+
+A plan's checksum can be made to fit by whoever writes the file. What is checked here holds whoever that was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from reconciler.config.file import Config, Policy
+from reconciler.core.errors import Changed
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import Outside, stamp
+from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+
+AGAIN = "Look at what changed, then make a new plan."
+CLOCKS_DIFFER_MS = 5 * 60_000
+"""How far the clock of the machine that made a plan may be ahead of this one's."""
+
+
+def check_time(plan: Plan, policy: Policy, now_ms: int) -> None:
+    """Raise Changed if the plan has expired, by its own word or by the policy of now, or is from the future.
+
+    Times are UTC text of one layout, which sorts as time does.
+    """
+    if stamp(now_ms) >= plan.expires_at:
+        raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
+    if plan.created_at > stamp(now_ms + CLOCKS_DIFFER_MS):
+        raise Changed(
+            f"The plan says that it was made at {plan.created_at}, and here it is {stamp(now_ms)}.",
+            hint="See which clock is wrong, then make a new plan.",
+        )
+    if plan.created_at <= stamp(max(0, now_ms - policy.plan_expires_ms)):
+        raise Changed(
+            f"The plan is of {plan.created_at}, which is longer ago than [policy] plan_expires allows.",
+            hint="Make a new one.",
+        )
+
+
+def check_stores(plan: Plan, config: Config, outside: Outside) -> None:
+    """Raise Changed if a job keeps its offsets elsewhere now. No store is contacted."""
+    for job_plan in plan.jobs:
+        (job,) = config.chosen(job_plan.name)
+        store = outside.open_store(job.store)
+        try:
+            address = store.address
+        finally:
+            store.close()
+        if _place_of(address) != _place_of(job_plan.store):
+            raise Changed(
+                f'The store of job "{job.name}" is {address} in the configuration and {job_plan.store} in the plan.',
+                hint="Use the configuration that the plan was made with.",
+            )
+
+
+def _place_of(address: str) -> str:
+    """A store's address without how long its answers are waited for: that says nothing of where the rows are."""
+    return re.sub(r"(?<=[?&])timeout=[^&]*&?", "", address).rstrip("?&")
+
+
+def check_configuration(plan: Plan, config: Config) -> None:
+    """Raise Changed if a job has another group, or a row is of a topic that is not the job's or has another name now.
+
+    Raises ConfigError for a job that the configuration does not have.
+    """
+    for job_plan in plan.jobs:
+        (job,) = config.chosen(job_plan.name)
+        if job.group != job_plan.group:
+            raise Changed(
+                f'Job "{job.name}" has group "{job.group}" in the configuration and "{job_plan.group}" in the plan.',
+                hint=AGAIN,
+            )
+        for source_topic, topic in dict.fromkeys((row.source_topic, row.topic) for row in job_plan.partitions):
+            if source_topic not in job.topics:
+                raise Changed(
+                    f'The plan has the topic "{source_topic}", which is not one of job "{job.name}".', hint=AGAIN
+                )
+            name = config.topics.destination_of(source_topic)
+            if topic != name:
+                raise Changed(
+                    f'"{source_topic}" is called "{name}" at the destination by the configuration, and "{topic}" by '
+                    "the plan.",
+                    hint=AGAIN,
+                )
+
+
+def check_cluster(plan: Plan, cluster: ClusterInfo) -> None:
+    """Raise Changed if the cluster is not the one that the plan saw."""
+    if cluster.cluster_id != plan.cluster_id:
+        raise Changed(
+            f"The plan is for cluster {plan.cluster_id}, but [destination] is {cluster.cluster_id}.",
+            hint="Use the configuration that the plan was made with.",
+        )
+
+
+def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
+    """Raise Changed if the cluster, a topic or a partition is not the one that the plan saw."""
+    check_cluster(plan, cluster)
+    for job in plan.jobs:
+        for row in job.partitions:
+            info = cluster.topics.get(row.topic)
+            now_id = info.topic_id if info else None
+            if now_id != row.topic_id:
+                raise Changed(
+                    f'The topic "{row.topic}" was deleted or made anew since the plan '
+                    f"(its id was {row.topic_id}, now {now_id}).",
+                    hint=AGAIN,
+                )
+            if row.resume_offset is not None and (info is None or row.partition not in info.partitions):
+                raise Changed(f"The destination has no {row.topic}-{row.partition}.", hint=AGAIN)
+
+
+def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
+    """Raise Changed if a log does not hold its row's offset, or a record where the plan says that there is none."""
+    partitions = list(dict.fromkeys(_place(row) for row in rows))
+    if not partitions:
+        return
+    starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
+    for row in rows:
+        start, end = starts[_place(row)], ends[_place(row)]
+        if row.resume_offset is None or not start <= row.resume_offset <= end:
+            raise Changed(
+                f"{row.topic}-{row.partition}: the log is now [{start}, {end}] and does not hold the planned offset "
+                f"{row.resume_offset}.",
+                hint=AGAIN,
+            )
+    _check_nothing_between(rows, starts, reader)
+
+
+def _check_nothing_between(
+    rows: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], reader: LogReader
+) -> None:
+    """Raise Changed if a record lies between the one that a row names and its resume offset: it would be skipped.
+
+    A row without such a record says that the log has none in front of the resume offset. Rows of a match go by the
+    stored offset, which lies behind records that are newer than a tracked anchor.
+    """
+    asked: list[tuple[PartitionPlan, int]] = []
+    for row in rows:
+        front = starts[_place(row)] if row.record_offset is None else row.record_offset + 1
+        if row.verdict is not Verdict.MATCH and row.resume_offset is not None and front < row.resume_offset:
+            asked.append((row, front))
+    if not asked:
+        return
+    chunks = reader.read([ReadRequest(_place(row), front, 1) for row, front in asked])
+    for (row, _), chunk in zip(asked, chunks, strict=True):
+        first = chunk.records[0].offset if chunk.records else None
+        if first is not None and row.resume_offset is not None and first < row.resume_offset:
+            raise Changed(
+                f"{row.topic}-{row.partition}: a record is at {first}, between the one that the plan rests on and the "
+                f"planned offset {row.resume_offset}.",
+                hint=AGAIN,
+            )
+
+
+def _place(row: PartitionPlan) -> TopicPartition:
+    return TopicPartition(row.topic, row.partition)

@@ -1,0 +1,109 @@
+"""The end of a batch that was begun and not committed: a second position for every partition of a plan.
+
+A restart repeats such a batch, from its start to its end. The start is where everything before was processed; the plan
+has it as ever. The end matters to sinks that know a batch by its number: what they have of the batch then is what they
+get again. It is looked for as the start is, by its own anchor. ``recording`` lays one aside for it, and ``track`` keeps
+one where the configuration has a second job, with a group of its own, with the checkpoint's address and
+``?position=end``. Where none was kept, or nothing could be proven, the batch is repeated empty: its records come in the
+next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reconciler.config.file import Config, Job
+from reconciler.core.verdicts import STOPS, Verdict
+from reconciler.failover.check import ByHand, Checked, Outside, check
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
+from reconciler.formats.spark_checkpoint import END, NEXT, START
+from reconciler.stores.checkpoint import read_checkpoint
+
+SCHEME = "checkpoint:"
+ENDS = "?position=end"
+"""Behind the address of a checkpoint: its rows are where the batch that a restart repeats ends."""
+
+
+def check_positions(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
+    """``check``, with rows for ``start`` and ``end`` where a job's checkpoint repeats a batch. Raises what it raises.
+
+    What a person sets by hand is where the next records are read: it sets the start, and the batch is repeated empty.
+    """
+    checked = check(config, jobs, outside, by_hand)
+    repeating = {job.name: job for job in jobs if _repeats(job)}
+    if not repeating:
+        return checked
+    ends = _check_ends(config, list(repeating.values()), outside)
+    jobs_now = tuple(both(job, ends[job.name]) if job.name in ends else job for job in checked.plan.jobs)
+    return replace(checked, plan=replace(checked.plan, jobs=jobs_now))
+
+
+def find_ends(config: Config, job: JobPlan, outside: Outside) -> JobPlan:
+    """A planned job with the ends that its plan lacks, looked up now. Raises what ``check`` does."""
+    (configured,) = config.chosen(job.name)
+    if not configured.store.startswith(SCHEME) or any(row.position != NEXT for row in job.partitions):
+        return job
+    return both(job, _check_ends(config, [configured], outside)[job.name])
+
+
+def _check_ends(config: Config, jobs: Sequence[Job], outside: Outside) -> dict[str, JobPlan]:
+    ending = [replace(ends_of(config, job), name=job.name) for job in jobs]
+    return {job.name: job for job in check(config, ending, outside).plan.jobs}
+
+
+def _repeats(job: Job) -> bool:
+    if not job.store.startswith(SCHEME) or job.store.endswith(ENDS):
+        return False
+    return read_checkpoint(job.store.removeprefix(SCHEME)).repeats_a_batch
+
+
+def ends_of(config: Config, job: Job) -> Job:
+    """The configured job for the ends of another one's checkpoint; that job itself, with this address, if none is."""
+    store = job.store + ENDS
+    return next((each for each in config.jobs if each.store == store), replace(job, store=store))
+
+
+def with_ends(plan: Plan, job: JobPlan) -> JobPlan:
+    """A job's rows, with those that the plan has of the ends of its checkpoint as another job."""
+    ends = [each for each in plan.jobs if each.store == job.store + ENDS]
+    if not ends or any(row.position != NEXT for row in job.partitions):
+        return job
+    return both(job, ends[0])
+
+
+def both(starts: JobPlan, ends: JobPlan) -> JobPlan:
+    """One job's rows for both positions."""
+    found = {(row.topic, row.partition): row for row in ends.partitions}
+    rows: list[PartitionPlan] = []
+    for row in starts.partitions:
+        rows.append(replace(row, position=START))
+        end = found.get((row.topic, row.partition))
+        if end is not None:
+            rows.append(_end(row, replace(end, position=END)))
+    return replace(starts, partitions=tuple(rows))
+
+
+def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
+    """An end that is not proven, or lies in front of the start, is the start: the batch is then repeated empty."""
+    if start.resume_offset is None or start.set_by_hand:
+        usable = False
+    else:
+        usable = end.verdict not in STOPS and end.resume_offset is not None and end.resume_offset >= start.resume_offset
+    if usable:
+        return end
+    most = None
+    if end.stored_offset is not None:
+        most = max(0, end.stored_offset - (start.stored_offset or 0))
+    verdict = Verdict.BOUNDED if start.resume_offset is not None else start.verdict
+    return replace(
+        end,
+        verdict=verdict,
+        resume_offset=start.resume_offset,
+        record_offset=start.record_offset,
+        replay_at_most=most,
+        replay_exact=None,
+        matched_by=None,
+        detail=f"the batch is repeated empty, and its records come in the next one; {end.detail}",
+        set_by_hand=start.set_by_hand,
+    )

@@ -1,0 +1,99 @@
+"""Which stored row speaks for a destination partition.
+
+A job that has failed over leaves its old row under the source's topic name (for failback) and keeps its new one under
+the destination's. The destination's own row wins, unless the source's was written later (the job went back since).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from reconciler.core.anchors import Names, StoredOffset
+from reconciler.core.verdicts import Verdict
+from reconciler.formats.plan import PartitionPlan
+from reconciler.ports import Row, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The row that speaks, and the one that a correction replaces (under the destination's name), if any.
+
+    ``source`` is the row of the source's name, whether it speaks or not.
+    """
+
+    row: Row | None
+    replaced: Row | None
+    source: Row | None = field(default=None, compare=False)
+
+    @property
+    def stored(self) -> StoredOffset | None:
+        return self.row.stored if self.row else None
+
+
+def select(
+    rows: Mapping[TopicPartition, Row], source: TopicPartition, destination: TopicPartition, cluster_id: str
+) -> Selected:
+    """Choose between the row of the source's name and the one of the destination's."""
+    ours, theirs = rows.get(destination), rows.get(source)
+    if source == destination or theirs is None or ours is None:
+        return Selected(ours or theirs, ours, theirs)
+    if is_own(ours, cluster_id):
+        later = _written(theirs) > _written(ours) and theirs.stored.anchor is not None
+        return Selected(theirs if later else ours, ours, theirs)
+    return Selected(theirs if theirs.stored.anchor or not ours.stored.anchor else ours, ours, theirs)
+
+
+def is_own(row: Row, cluster_id: str) -> bool:
+    """True if the row's offset is in this cluster's numbering, by its anchor."""
+    return row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster_id
+
+
+def is_unread(stored: StoredOffset | None) -> bool:
+    """True if nothing of the partition was processed: no row, a sentinel, or offset 0 of a log with no record to name.
+
+    What ``track`` keeps for the last of these is the numbering alone.
+    """
+    if stored is None or stored.is_sentinel:
+        return True
+    return stored.offset == 0 and stored.anchor is not None and stored.anchor.is_bare
+
+
+def _written(row: Row) -> int:
+    return -1 if row.stored.written_at_ms is None else row.stored.written_at_ms
+
+
+def anchor_lag(row: Row, source: TopicPartition, cluster_id: str, *, translated: bool) -> int:
+    """Offsets between the anchor's record and the stored offset, where both are in one numbering; else 0.
+
+    A store that knows what it was made for says it. Else the numbers tell: a row of the destination's name with the
+    source's anchor is one whose offset MirrorMaker translated; in a store that MirrorMaker writes (``translated``), so
+    is every row with the source's anchor.
+    """
+    anchor = row.stored.anchor
+    if anchor is not None and row.anchor_lag is not None:
+        return row.anchor_lag
+    if anchor is None or anchor.offset is None or anchor.names is not Names.LAST:
+        return 0
+    same_numbering = (row.key == source and not translated) or anchor.cluster_id == cluster_id
+    return row.stored.offset - anchor.offset - 1 if same_numbering else 0
+
+
+def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
+    """Rows by topic and partition."""
+    return {row.key: row for row in rows}
+
+
+def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool) -> bool:
+    """True if a planned row changes the store.
+
+    A row that is right where the job will look stays as it is. A partition that starts at the earliest needs no row: it
+    will start there whenever it is asked, also after retention has moved the earliest. Where the job had stored offset
+    0 it gets one all the same, whatever the job does without.
+    """
+    if row.resume_offset is None:
+        return False
+    if row.verdict is Verdict.NEW and not row.set_by_hand:
+        return writes_new or row.stored_offset == 0
+    in_place = selected.row is not None and selected.row.key.topic == row.topic
+    return not (row.verdict is Verdict.MATCH and in_place and row.stored_offset == row.resume_offset)

@@ -1,0 +1,98 @@
+"""An anchor's fields in a JSON object. The formats that hold anchors differ in what they call the fields."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reconciler.core.anchors import Anchor, Names
+from reconciler.formats import json_fields
+from reconciler.formats.json_fields import FieldError
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """What a format calls an anchor's fields."""
+
+    offset: str
+    timestamp_ms: str
+    id: str
+    fingerprint: str
+    cluster_id: str
+    topic_id: str
+    names: str
+
+    @property
+    def all(self) -> frozenset[str]:
+        return frozenset(getattr(self, field) for field in self.__dataclass_fields__)
+
+
+LONG = FieldNames("offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id", "names")
+"""For lines that people read."""
+SHORT = FieldNames("o", "t", "i", "f", "c", "p", "n")
+"""For places with little room."""
+
+
+def dump(anchor: Anchor, called: FieldNames) -> dict[str, object]:
+    """All fields, None for what is not known. ``names`` is left out where it is the rule (``last``)."""
+    fields: dict[str, object] = {
+        called.offset: anchor.offset,
+        called.timestamp_ms: anchor.timestamp_ms,
+        called.id: None if anchor.id is None else base64.b64encode(anchor.id).decode(),
+        called.fingerprint: anchor.fingerprint,
+        called.cluster_id: anchor.cluster_id,
+        called.topic_id: anchor.topic_id,
+    }
+    if anchor.names is not Names.LAST:
+        fields[called.names] = anchor.names.value
+    return fields
+
+
+def known(fields: Mapping[str, object]) -> dict[str, object]:
+    """The fields without those that are None."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def load(fields: Mapping[str, object], called: FieldNames) -> Anchor:
+    """The anchor. Keys that are not its fields are not looked at.
+
+    Raises FieldError, with ``field`` None for an anchor that contradicts itself.
+    """
+    try:
+        return Anchor(
+            offset=json_fields.integer(fields, called.offset),
+            timestamp_ms=json_fields.integer(fields, called.timestamp_ms),
+            id=json_fields.base64_bytes(fields, called.id),
+            fingerprint=json_fields.fingerprint_hex(fields, called.fingerprint),
+            cluster_id=json_fields.string(fields, called.cluster_id),
+            topic_id=json_fields.string(fields, called.topic_id),
+            names=json_fields.names(fields, called.names),
+        )
+    except FieldError:
+        raise
+    except ValueError as err:
+        raise FieldError(None, f"contradicts itself: {err}") from err
+
+
+def load_optional(found: object, field: str, called: FieldNames) -> Anchor | None:
+    """The anchor under ``field`` of a line that people read, or None for null. Unknown keys are faults.
+
+    Raises FieldError that names the field within the line.
+    """
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise FieldError(field, "is not a JSON object")
+    try:
+        no_unknown(found, called.all)
+        return load(found, called)
+    except FieldError as err:
+        raise FieldError(f"{field}.{err.field}" if err.field else field, err.problem) from err
+
+
+def no_unknown(content: Mapping[str, object], known_keys: frozenset[str]) -> None:
+    """Raise FieldError for the first key that is not a known one."""
+    unknown = sorted(content.keys() - known_keys)
+    if unknown:
+        raise FieldError(ascii(unknown[0])[1:-1], "is not a field of this format")

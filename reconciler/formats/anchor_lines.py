@@ -1,0 +1,110 @@
+"""Anchor lines, format ``reconciler.anchors/1``: stored offsets with their anchors, one JSON object a line.
+
+``{"format": "reconciler.anchors/1", "group", "topic", "partition", "stored_offset", "anchor": null or
+{"offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id"}}``. Absent values are null or
+left out.
+
+Two more keys appear only where leaving them out would make the line say something else: ``names`` inside an
+anchor that does not name the last processed record (``next``, ``max-time``), and ``written_at_ms`` (epoch ms)
+on a row without anchor, whose time of writing is all there is to go by. Any other key is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError
+from reconciler.formats import anchor_fields, json_fields
+from reconciler.formats.anchor_fields import LONG
+from reconciler.formats.json_fields import FieldError
+
+FORMAT = "reconciler.anchors/1"
+
+_LINE_KEYS = frozenset({"format", "group", "topic", "partition", "stored_offset", "anchor", "written_at_ms"})
+
+
+@dataclass(frozen=True, slots=True)
+class AnchorLine:
+    """One line: a group's stored offset for one partition, by the source's topic name."""
+
+    group: str
+    topic: str
+    partition: int
+    stored: StoredOffset
+
+
+def dump_line(line: AnchorLine) -> str:
+    """One line of ASCII text, without its line break. ``load_lines`` gives back what this wrote."""
+    content: dict[str, object] = {
+        "format": FORMAT,
+        "group": line.group,
+        "topic": line.topic,
+        "partition": line.partition,
+        "stored_offset": line.stored.offset,
+        "anchor": None if line.stored.anchor is None else anchor_fields.dump(line.stored.anchor, LONG),
+    }
+    if line.stored.anchor is None and line.stored.written_at_ms is not None:
+        content["written_at_ms"] = line.stored.written_at_ms
+    return json.dumps(content, ensure_ascii=True)
+
+
+def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
+    """Read lines one by one, skipping blank ones.
+
+    Raises ConfigError naming the line and the field at the first line that is not of this format, and at the
+    second of two lines for the same group, topic and partition.
+    """
+    seen: dict[tuple[str, str, int], int] = {}
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        try:
+            line = _line(json_fields.json_object(text))
+        except FieldError as err:
+            raise _error(number, f"{err.field or 'it'} {err.problem}") from err
+        first = seen.setdefault((line.group, line.topic, line.partition), number)
+        if first != number:
+            what = f"{line.topic}:{line.partition} of group {line.group!r}"
+            raise _error(number, f"repeats {what}, which line {first} has already")
+        yield line
+
+
+def _error(number: int, problem: str) -> ConfigError:
+    return ConfigError(
+        f"Line {number} of the anchor lines: {problem}.",
+        hint=f"Correct the line; the format is {FORMAT}, one JSON object a line.",
+    )
+
+
+def _line(content: Mapping[str, object]) -> AnchorLine:
+    # The format comes first: in a file of another format, every other complaint would mislead.
+    if content.get("format") != FORMAT:
+        raise FieldError("format", f"is not {FORMAT!r}")
+    anchor_fields.no_unknown(content, _LINE_KEYS)
+    stored = StoredOffset(
+        offset=_required(json_fields.integer(content, "stored_offset"), "stored_offset"),
+        anchor=anchor_fields.load_optional(content.get("anchor"), "anchor", LONG),
+        written_at_ms=json_fields.integer(content, "written_at_ms"),
+    )
+    return AnchorLine(
+        group=_name(content, "group"),
+        topic=_name(content, "topic"),
+        partition=_required(json_fields.integer(content, "partition", 0, json_fields.INT32_MAX), "partition"),
+        stored=stored,
+    )
+
+
+def _required(value: int | None, field: str) -> int:
+    if value is None:
+        raise FieldError(field, "is missing")
+    return value
+
+
+def _name(content: Mapping[str, object], field: str) -> str:
+    value = json_fields.string(content, field)
+    if not value:
+        raise FieldError(field, "is missing or empty")
+    return value

@@ -1,0 +1,38 @@
+"""Offsets and partitions as decimal text, as people and other programs write them. int64, as in Kafka."""
+
+from __future__ import annotations
+
+import re
+
+from reconciler.formats.json_fields import INT32_MAX, INT64_MAX, INT64_MIN
+
+_NUMBER = re.compile(r"[ \t\r\n]*([+-]?[0-9]{1,40})[ \t\r\n]*")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+class NotDecimal(ValueError):
+    """The text is not a whole number of 64 bits; the message is the end of a sentence about it."""
+
+
+def offset_of(text: str | bytes) -> int:
+    """The number in ``text``, with or without white space around it. Raises ``NotDecimal``, whatever the text is."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("ascii")
+        except UnicodeDecodeError:
+            raise NotDecimal("is not text") from None
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        raise NotDecimal("is empty" if not text.strip() else "is not a whole number")
+    number = int(found[1])
+    if not INT64_MIN <= number <= INT64_MAX:
+        raise NotDecimal("does not fit into 64 bits")
+    return number
+
+
+def partition_of(name: str) -> int | None:
+    """A partition's number from its decimal name, None for any other name (``07`` is one)."""
+    if _PARTITION.fullmatch(name) is None:
+        return None
+    number = int(name)
+    return number if number <= INT32_MAX else None

@@ -1,0 +1,395 @@
+"""Plans: what was found for every partition, kept as a file that can be checked, shown and applied.
+
+The format ``reconciler.plan/1`` is fixed by the product's contract. ``sha256`` covers the canonical JSON of everything
+else: keys sorted, no spaces, UTF-8 as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import Changed, NeedsPerson
+from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, Verdict
+from reconciler.formats.plan_fields import INT32_MAX, INT64_MIN, Fields, PlanError, load
+
+FORMAT = "reconciler.plan/1"
+
+_PLAN = frozenset(
+    ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256"),
+)
+_SOURCE, _DESTINATION = frozenset(("alias", "cluster_id")), frozenset(("bootstrap_servers", "cluster_id"))
+_JOB = frozenset(("name", "group", "store", "verdict", "partitions"))
+_ROW = frozenset(
+    (
+        *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
+        *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
+    )
+)
+_ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
+_REPLAY = frozenset(("at_most", "exact"))
+_EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
+POSITIONS = ("next", "start", "end")
+MATCHED_BY = ("id", "fingerprint", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnchor:
+    """An anchor as a plan shows it: the id only as the first 16 hex digits of its SHA-256."""
+
+    offset: int | None
+    timestamp_ms: int | None
+    fingerprint: str | None
+    id_hash: str | None
+
+    @classmethod
+    def of(cls, anchor: Anchor | None) -> PlanAnchor | None:
+        if anchor is None:
+            return None
+        id_hash = hashlib.sha256(anchor.id).hexdigest()[:16] if anchor.id is not None else None
+        return cls(anchor.offset, anchor.timestamp_ms, anchor.fingerprint, id_hash)
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> PlanAnchor:
+        fields = Fields(value, where, _ANCHOR)
+        return cls(
+            fields.number_or_null("offset", INT64_MIN),
+            fields.number_or_null("timestamp_ms", INT64_MIN),
+            fields.fingerprint_or_null("fingerprint"),
+            fields.id_hash_or_null("id_hash"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One row of a plan. ``resume_offset`` None: nothing was proven, a person must decide."""
+
+    source_topic: str
+    topic: str
+    topic_id: str | None
+    partition: int
+    stored_offset: int | None
+    anchor: PlanAnchor | None
+    verdict: Verdict
+    resume_offset: int | None
+    replay_at_most: int | None
+    replay_exact: int | None
+    matched_by: str | None
+    record_offset: int | None
+    probes: int
+    rounds: int
+    detail: str
+    position: str = "next"
+    set_by_hand: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        names: tuple[str, str, str | None, int],
+        stored: StoredOffset | None,
+        finding: Finding,
+        cost: tuple[int, int],
+        *,
+        set_by_hand: bool = False,
+    ) -> PartitionPlan:
+        """``names`` is (source topic, topic, topic id, partition); ``cost`` is (probes, rounds)."""
+        return cls(
+            *names,
+            stored.offset if stored else None,
+            PlanAnchor.of(stored.anchor) if stored else None,
+            finding.verdict,
+            finding.resume_offset,
+            finding.replay_at_most,
+            finding.replay_exact,
+            finding.matched_by,
+            finding.record_offset,
+            *cost,
+            finding.detail,
+            set_by_hand=set_by_hand,
+        )
+
+    def sees(self, stored: StoredOffset | None) -> bool:
+        """True if a row that a store holds now is the one this row was planned from."""
+        if stored is None:
+            return self.stored_offset is None
+        return self.stored_offset == stored.offset and self.anchor == PlanAnchor.of(stored.anchor)
+
+    def to_json(self) -> dict[str, Any]:
+        anchor = self.anchor
+        return {
+            "source_topic": self.source_topic,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "partition": self.partition,
+            "position": self.position,
+            "stored_offset": self.stored_offset,
+            "anchor": None
+            if anchor is None
+            else {
+                "offset": anchor.offset,
+                "timestamp_ms": anchor.timestamp_ms,
+                "fingerprint": anchor.fingerprint,
+                "id_hash": anchor.id_hash,
+            },
+            "verdict": self.verdict.value,
+            "resume_offset": self.resume_offset,
+            "replay": {"at_most": self.replay_at_most, "exact": self.replay_exact},
+            "evidence": {
+                "matched_by": self.matched_by,
+                "record_offset": self.record_offset,
+                "probes": self.probes,
+                "rounds": self.rounds,
+            },
+            "detail": self.detail,
+            "set_by_hand": self.set_by_hand,
+        }
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> PartitionPlan:
+        """Raises ``PlanError``, or ``ValueError`` for a finding that no search can make."""
+        fields = Fields(value, where, _ROW)
+        replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
+        evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
+        matched_by = None if evidence.value("matched_by") is None else evidence.choice("matched_by", MATCHED_BY)
+        anchor = fields.value("anchor")
+        row = cls(
+            source_topic=fields.text("source_topic"),
+            topic=fields.text("topic"),
+            topic_id=fields.text_or_null("topic_id"),
+            partition=fields.number("partition", 0, INT32_MAX),
+            position=fields.choice("position", POSITIONS),
+            stored_offset=fields.number_or_null("stored_offset", INT64_MIN),
+            anchor=None if anchor is None else PlanAnchor.from_json(anchor, fields.place("anchor")),
+            verdict=_VERDICTS[fields.choice("verdict", _VERDICTS)],
+            resume_offset=fields.number_or_null("resume_offset"),
+            replay_at_most=replay.number_or_null("at_most"),
+            replay_exact=replay.number_or_null("exact"),
+            matched_by=matched_by,
+            record_offset=evidence.number_or_null("record_offset"),
+            probes=evidence.number("probes"),
+            rounds=evidence.number("rounds"),
+            detail=fields.any_text("detail"),
+            set_by_hand=fields.flag("set_by_hand"),
+        )
+        problem = row.absurdity()
+        if problem is not None:
+            raise PlanError(f"{where}: {problem}")
+        return row
+
+    def absurdity(self) -> str | None:
+        """What no check of this product says of a partition; None if this row holds nothing of the kind."""
+        try:
+            Finding(
+                self.verdict, self.resume_offset, self.replay_at_most, self.replay_exact, self.matched_by,
+                self.record_offset,
+            )  # fmt: skip
+        except ValueError as error:
+            return str(error)
+        if self.anchor is not None and self.stored_offset is None:
+            return "an anchor belongs to a stored offset"
+        if self.verdict is Verdict.MISSING and self.resume_offset is not None:
+            return "a partition that is missing has no resume offset"
+        if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
+            return "a match resumes at the stored offset"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """All rows of one job; its verdict is the worst of them."""
+
+    name: str
+    group: str
+    store: str
+    partitions: tuple[PartitionPlan, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return max((row.verdict for row in self.partitions), default=Verdict.MATCH)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "group": self.group,
+            "store": self.store,
+            "verdict": self.verdict.value,
+            "partitions": [row.to_json() for row in self.partitions],
+        }
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> JobPlan:
+        fields = Fields(value, where, _JOB)
+        listed = enumerate(fields.items("partitions"))
+        rows = tuple(PartitionPlan.from_json(row, f"{where}.partitions[{number}]") for number, row in listed)
+        for name in ("source_topic", "topic"):
+            places = {(getattr(row, name), row.partition, row.position) for row in rows}
+            if len(places) < len(rows):
+                raise PlanError(f"{where} has two rows for one partition")
+        job = cls(fields.text("name"), fields.text("group"), fields.text("store"), rows)
+        if fields.choice("verdict", _VERDICTS) != job.verdict.value:
+            raise PlanError(f"{fields.place('verdict')} is not the worst of its partitions")
+        return job
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole plan. Times are epoch ms here and RFC 3339 text in the file, which ``stamp`` writes and reads."""
+
+    tool_version: str
+    created_at: str
+    expires_at: str
+    source_alias: str | None
+    source_cluster_id: str | None
+    bootstrap_servers: str
+    cluster_id: str
+    jobs: tuple[JobPlan, ...] = field(default=())
+
+    @property
+    def verdict(self) -> Verdict:
+        return max((job.verdict for job in self.jobs), default=Verdict.MATCH)
+
+    def job(self, name: str | None = None) -> JobPlan:
+        """The job of that name, or the only one there is."""
+        found = [job for job in self.jobs if name is None or job.name == name]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(job.name for job in self.jobs) or "none"
+        raise NeedsPerson(f"Which job? The plan holds: {known}.", hint="Name one of them with --job.")
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON values, ``sha256`` included."""
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "tool_version": self.tool_version,
+            "created_at": self.created_at,
+            "expires_at": self.expires_at,
+            "source": {"alias": self.source_alias, "cluster_id": self.source_cluster_id},
+            "destination": {"bootstrap_servers": self.bootstrap_servers, "cluster_id": self.cluster_id},
+            "jobs": [job.to_json() for job in self.jobs],
+        }
+        return {**content, "sha256": digest(content)}
+
+    @property
+    def sha256(self) -> str:
+        """What names this plan."""
+        return str(self.to_json()["sha256"])
+
+    def to_text(self) -> str:
+        """The plan as a file's text: one line a partition, so that two plans can be compared by eye."""
+        content = self.to_json()
+        head = json.dumps({**content, "jobs": []}, indent=1, ensure_ascii=False)
+        jobs = ",\n".join(_job_text(job) for job in content["jobs"])
+        return head.replace('"jobs": []', f'"jobs": [\n{jobs}\n ]' if jobs else '"jobs": []', 1) + "\n"
+
+
+def _job_text(job: dict[str, Any]) -> str:
+    rows = ",\n".join("   " + json.dumps(row, ensure_ascii=False) for row in job["partitions"])
+    head = json.dumps({**job, "partitions": []}, ensure_ascii=False)
+    return "  " + head[: -len("[]}")] + (f"[\n{rows}\n  ]}}" if rows else "[]}")
+
+
+def canonical(content: Mapping[str, Any]) -> bytes:
+    """The one byte sequence for these JSON values."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 in hex over the canonical JSON of everything but ``sha256`` itself."""
+    return hashlib.sha256(canonical({key: content[key] for key in content if key != "sha256"})).hexdigest()
+
+
+def parse_plan(text: str) -> Plan:
+    """A plan from its file's text. Raises ``Changed`` if it is not what this product wrote.
+
+    The checksum finds what was altered by accident. Whoever alters a plan on purpose can make it fit, so that every
+    field is checked all the same; who may decide what a plan says is a matter of signatures.
+    """
+    again = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
+    try:
+        content = load(text)
+    except PlanError as error:
+        raise Changed(f"The file is not a plan: {error}.", hint=again) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        raise Changed(f"The file is not a plan of format {FORMAT} (it says {_shown(found)}).", hint=again)
+    try:
+        sha256 = digest(content)
+    except (ValueError, RecursionError):  # text that is not Unicode, or values nested without end
+        sha256 = None
+    if sha256 is None or content.get("sha256") != sha256:
+        raise Changed("The plan was altered after it was made: its sha256 does not fit its content.", hint=again)
+    try:
+        return _plan(content)
+    except PlanError as error:
+        raise Changed(f"The plan is not as this product writes plans: {error}.", hint=again) from error
+
+
+def _shown(value: object) -> str:
+    """A value out of a file, short enough for a sentence, in ASCII."""
+    text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _plan(content: Mapping[str, Any]) -> Plan:
+    fields = Fields(content, "", _PLAN)
+    source = Fields(fields.value("source"), "source", _SOURCE)
+    destination = Fields(fields.value("destination"), "destination", _DESTINATION)
+    plan = Plan(
+        tool_version=fields.text("tool_version"),
+        created_at=fields.time("created_at"),
+        expires_at=fields.time("expires_at"),
+        source_alias=source.text_or_null("alias"),
+        source_cluster_id=source.text_or_null("cluster_id"),
+        bootstrap_servers=destination.any_text("bootstrap_servers"),
+        cluster_id=destination.text("cluster_id"),
+        jobs=tuple(JobPlan.from_json(job, f"jobs[{number}]") for number, job in enumerate(fields.items("jobs"))),
+    )
+    if plan.expires_at <= plan.created_at:
+        raise PlanError("it expires before it was made")
+    if len({job.name for job in plan.jobs}) < len(plan.jobs):
+        raise PlanError("two of its jobs have one name")
+    return plan
+
+
+# ---------------------------------------------------------------- what may start
+
+
+@dataclass(frozen=True, slots=True)
+class StartPolicy:
+    """When a partition may start without a person: ``behind`` is start, wait or stop; ``max_replay`` in records."""
+
+    behind: str = "start"
+    max_replay: int = 1_000_000
+
+
+def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
+    """Why this partition must not start, and what a person can do; None if it may."""
+    if row.set_by_hand:
+        return None
+    if row.verdict in STOPS:
+        return _ADVICE[row.verdict]
+    if row.verdict in NEEDS_BUDGET and (row.replay_at_most or 0) > policy.max_replay:
+        return (
+            f"up to {row.replay_at_most} records would be read again, more than max_replay = {policy.max_replay}: "
+            f"raise max_replay or scan_records, or --accept {row.verdict.value}"
+        )
+    if row.verdict is Verdict.BEHIND and policy.behind != "start":
+        return f'the mirror has not delivered the anchor (behind = "{policy.behind}"): hook --wait, or --accept behind'
+    return None
+
+
+_ADVICE = {
+    Verdict.LOST: "unprocessed records may be gone: fetch them elsewhere, then --accept lost",
+    Verdict.MISSING: "the destination has no such partition: check [topics] and the mirror, then --accept missing",
+    Verdict.UNRESOLVED: "nothing could be proven: choose an offset with --set TOPIC:PARTITION=OFFSET",
+}
+
+
+PlanSource = Plan | Mapping[str, object] | str | os.PathLike[str]
+"""A plan, its decoded JSON, or the path of its file: what functions take that jobs call."""

@@ -1,0 +1,251 @@
+"""Manifests of offset ranges, format ``reconciler.ranges/1``: what a batch read, one file a batch, JSON lines in UTF-8.
+
+::
+
+    {"format":"reconciler.ranges/1","group":"clicks","written_at_ms":1767229200000}
+    {"topic":"events","partition":0,"from":4400,"until":4514}
+    {"topic":"events","partition":3,"from":881,"until":881,"anchor":{"offset":880,"timestamp_ms":1767225600000}}
+    {"end":3,"sha256":"…"}
+
+- The first line says the format and whose offsets these are. ``written_at_ms`` (epoch ms) may be left out. With
+  ``"snapshot":true`` the file names every partition that the group has, and nothing older is needed.
+- A range: ``until`` is the next offset to read, ``from`` (may be left out) the first one that the batch read. The
+  ``anchor`` is as in anchor lines. A range's own ``written_at_ms`` comes before the file's; null is "not known".
+  ``"deleted":true`` in place of ``until`` takes the partition's offset away. Other keys are ignored, and kept.
+- ``{"manifest":VERSION,"written_at_ms":…}`` in between: the ranges below were first written in an older manifest (where
+  there is a VERSION), at that time.
+- The last line counts the lines before it, and has the SHA-256 of their bytes, line breaks included. A file without it,
+  or with another count or sum, is torn: its writer died, or is not done yet.
+
+A manifest's version is its number in the name, and the first eight digits of its sum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.formats import anchor_fields, json_fields
+from reconciler.formats.anchor_fields import LONG
+from reconciler.formats.json_fields import FieldError
+
+FORMAT = "reconciler.ranges/1"
+
+_NAME = re.compile(r"(\d{20})\.jsonl")
+_VERSION = re.compile(r"\d{1,20}\.[0-9a-f]{8}\Z")
+_LAST_NUMBER = 10**20 - 1
+
+
+class Torn(ValueError):
+    """A manifest that was not written to its end; the reason is the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """One partition's range, as its line (``text``, without line break) has it.
+
+    ``stored`` None: the partition has no offset any more. ``stored.written_at_ms`` is the range's own, the section's
+    or the file's. ``origin`` is the version of the manifest that it was first written in, None for the one it is in.
+    """
+
+    topic: str
+    partition: int
+    stored: StoredOffset | None
+    text: str
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A whole manifest. ``digest``: the first eight hex digits of its sum."""
+
+    group: str
+    ranges: tuple[Range, ...]
+    snapshot: bool
+    digest: str
+    written_at_ms: int | None = None
+
+
+# ---------------------------------------------------------------- names
+
+
+def name_of(number: int) -> str:
+    """A manifest's file name: twenty digits, so that names sort as numbers do."""
+    if not 0 <= number <= _LAST_NUMBER:
+        raise ValueError(f"{number} does not fit into a manifest's name")
+    return f"{number:020d}.jsonl"
+
+
+def number_of(name: str) -> int | None:
+    """The number in a manifest's file name, None for any other name."""
+    found = _NAME.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def version_of(number: int, digest: str) -> str:
+    return f"{number}.{digest}"
+
+
+# ---------------------------------------------------------------- writing
+
+
+def line_of(topic: str, partition: int, stored: StoredOffset | None, *, from_offset: int | None = None) -> str:
+    """A range's line; its time of writing is the section's or the file's."""
+    content: dict[str, object] = {"topic": topic, "partition": partition}
+    if stored is None:
+        content["deleted"] = True
+        return _dumped(content)
+    if from_offset is not None:
+        content["from"] = from_offset
+    content["until"] = stored.offset
+    if stored.anchor is not None:
+        content["anchor"] = anchor_fields.known(anchor_fields.dump(stored.anchor, LONG))
+    return _dumped(content)
+
+
+def dump(
+    group: str, ranges: Iterable[Range], *, written_at_ms: int | None, snapshot: bool = False, reason: str | None = None
+) -> bytes:
+    """A whole manifest. Ranges of another time or origin than this manifest's get sections of their own."""
+    header: dict[str, object] = {"format": FORMAT, "group": group}
+    if written_at_ms is not None:
+        header["written_at_ms"] = written_at_ms
+    if snapshot:
+        header["snapshot"] = True
+    if reason is not None:
+        header["reason"] = reason
+    lines = [_dumped(header)]
+    sections: dict[tuple[str | None, int | None], list[str]] = {(None, written_at_ms): []}
+    for each in ranges:
+        time = written_at_ms if each.stored is None else each.stored.written_at_ms
+        sections.setdefault((each.origin, time), []).append(each.text)
+    for (origin, time), texts in sections.items():
+        if (origin, time) != (None, written_at_ms):
+            lines.append(_dumped({"manifest": origin, "written_at_ms": time}))
+        lines.extend(texts)
+    body = "".join(f"{line}\n" for line in lines).encode()
+    end = _dumped({"end": len(lines), "sha256": hashlib.sha256(body).hexdigest()})
+    return body + end.encode() + b"\n"
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of a manifest that ``dump`` made."""
+    return hashlib.sha256(data[: data.rstrip(b"\n").rindex(b"\n") + 1]).hexdigest()[:8]
+
+
+def _dumped(content: Mapping[str, object]) -> str:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def load(data: bytes) -> Manifest:
+    """Read a manifest.
+
+    Raises Torn for one that is not complete, and FieldError for one that is, but is not of this format.
+    """
+    lines, digest = _complete_lines(data)
+    # What is complete by its sum was written so: whatever is wrong with it now is the writer's fault.
+    header = _header(lines[0])
+    written_at_ms = json_fields.integer(header, "written_at_ms")
+    ranges = tuple(_ranges(lines[1:], written_at_ms))
+    seen: set[tuple[str, int]] = set()
+    for each in ranges:
+        if (each.topic, each.partition) in seen:
+            raise FieldError(None, f"repeats {each.topic}:{each.partition}")
+        seen.add((each.topic, each.partition))
+    group = _name(header, "group")
+    return Manifest(group, ranges, _flag(header, "snapshot"), digest, written_at_ms)
+
+
+def _complete_lines(data: bytes) -> tuple[list[str], str]:
+    """The lines before the last one, and the digest. Raises Torn, or FieldError for lines that are not text."""
+    whole = data.removesuffix(b"\n")
+    body, _, last = whole.rpartition(b"\n")
+    body += b"\n"
+    try:
+        end = json_fields.json_object(last.decode())
+        count, told = json_fields.integer(end, "end"), json_fields.string(end, "sha256")
+    except (FieldError, UnicodeDecodeError):
+        count = told = None
+    if count is None or told is None:
+        raise Torn("it has no last line with a count and a sum")
+    digest = hashlib.sha256(body).hexdigest()
+    if told.lower() != digest:
+        raise Torn("its sum is another one than its last line says")
+    try:
+        lines = body.decode().split("\n")[:-1]
+    except UnicodeDecodeError as err:
+        raise FieldError(None, "is not text") from err
+    if count != len(lines):
+        raise Torn(f"it has {len(lines)} lines before the last one, which says {count}")
+    return lines, digest[:8]
+
+
+def _header(line: str) -> dict[str, object]:
+    header = json_fields.json_object(line)
+    if header.get("format") != FORMAT:
+        raise FieldError("format", f"is not {FORMAT!r}")
+    return header
+
+
+def _ranges(lines: Sequence[str], written_at_ms: int | None) -> Iterable[Range]:
+    origin, time = None, written_at_ms
+    for number, line in enumerate(lines, start=2):
+        try:
+            content = json_fields.json_object(line)
+            if "manifest" in content:
+                origin, time = _origin(content), json_fields.integer(content, "written_at_ms")
+            else:
+                yield _range(line, content, origin, time)
+        except FieldError as err:
+            raise FieldError(f"line {number}:", f"{err.field or 'it'} {err.problem}") from err
+
+
+def parse_range(line: str, written_at_ms: int | None) -> Range:
+    """One range's line. Raises FieldError, also for two lines."""
+    if "\n" in line:
+        raise FieldError(None, "is more than one line")
+    return _range(line, json_fields.json_object(line), None, written_at_ms)
+
+
+def _range(line: str, content: Mapping[str, object], origin: str | None, time: int | None) -> Range:
+    topic, partition = _name(content, "topic"), json_fields.integer(content, "partition", 0, json_fields.INT32_MAX)
+    if partition is None:
+        raise FieldError("partition", "is missing")
+    if _flag(content, "deleted"):
+        return Range(topic, partition, None, line, origin)
+    first, until = json_fields.integer(content, "from"), json_fields.integer(content, "until")
+    if until is None:
+        raise FieldError("until", "is missing")
+    if first is not None and first > until >= 0:
+        raise FieldError("from", "is after until")
+    anchor = anchor_fields.load_optional(content.get("anchor"), "anchor", LONG)
+    own = json_fields.integer(content, "written_at_ms") if "written_at_ms" in content else time
+    return Range(topic, partition, StoredOffset(until, anchor, own), line, origin)
+
+
+def _origin(content: Mapping[str, object]) -> str | None:
+    origin = json_fields.string(content, "manifest")
+    if origin is not None and not _VERSION.match(origin):
+        raise FieldError("manifest", "is not a manifest's version")
+    return origin
+
+
+def _name(content: Mapping[str, object], field: str) -> str:
+    value = json_fields.string(content, field)
+    if not value:
+        raise FieldError(field, "is missing or empty")
+    return value
+
+
+def _flag(content: Mapping[str, object], field: str) -> bool:
+    value = content.get(field)
+    if value is not None and not isinstance(value, bool):
+        raise FieldError(field, "is neither true nor false")
+    return bool(value)

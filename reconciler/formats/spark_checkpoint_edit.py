@@ -1,0 +1,54 @@
+"""Changing the offsets in a Structured Streaming checkpoint's files, and nothing else in them. Pure bytes.
+
+Files and versions: ``spark_checkpoint``. Only the lines of the named sources change; every other byte, the batch's
+metadata with keys that nobody here knows, line breaks and the Kafka source's NUL included, stays what it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from reconciler.formats import json_fields
+from reconciler.formats.json_fields import FieldError
+from reconciler.formats.spark_checkpoint import Offsets, parse_initial, parse_offsets
+
+
+def offsets_text(offsets: Offsets, topics: Iterable[str] = ()) -> str:
+    """Kafka's offsets as Spark writes them; ``topics`` come first, the others by name, partitions by number.
+
+    Raises FieldError for a number that is no offset: Spark would take -1 and -2 for latest and earliest.
+    """
+    order = dict.fromkeys([*topics, *sorted({topic for topic, _ in offsets})])
+    content: dict[str, dict[str, int]] = {topic: {} for topic in order}
+    for (topic, partition), offset in sorted(offsets.items()):
+        if not 0 <= offset <= json_fields.INT64_MAX:
+            raise FieldError(f"{topic}:{partition}", f"would start at {offset}, which is no offset")
+        content[topic][str(partition)] = offset
+    return json.dumps({topic: each for topic, each in content.items() if each}, separators=(",", ":"))
+
+
+def entry_with(batch: int, data: bytes, texts: Mapping[str, str]) -> bytes:
+    """``offsets/N`` with other offsets for the sources that ``texts`` names. Raises FieldError."""
+    entry = parse_offsets(batch, data)
+    places = {source.name: place for place, source in enumerate(entry.sources, start=2)}
+    lines = data.decode().split("\n")
+    for name, text in texts.items():
+        if name not in places:
+            raise FieldError(f"source {name}:", "is not in this entry")
+        lines[places[name]] = text if entry.version == 1 else f"{name}:{text}"
+    changed = "\n".join(lines).encode()
+    parse_offsets(batch, changed)
+    return changed
+
+
+def initial_with(name: str, data: bytes, text: str) -> bytes:
+    """``sources/NAME/0`` of a Kafka source with other offsets. Raises FieldError."""
+    before = parse_initial(name, data)
+    if before.kafka is None:
+        raise FieldError(None, "holds no Kafka offsets")
+    head, line_break, rest = data.partition(b"\n")
+    end = b"\n" if rest.endswith(b"\n") else b""
+    changed = head + line_break + text.encode() + end
+    parse_initial(name, changed)
+    return changed

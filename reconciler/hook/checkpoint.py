@@ -1,0 +1,87 @@
+"""What the hook does for a query whose offsets are in a checkpoint: the correction is a copy, made once.
+
+From then on the copy is the job's checkpoint: it is checked before every start, and COMMAND is told its path. The
+original stays as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.failover.check import Checked, Outside
+
+SCHEME = "checkpoint:"
+VARIABLE = "RECONCILER_CHECKPOINT"
+
+log = logging.getLogger("reconciler.hook")
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A job's checkpoint, and where its copy goes; ``copied``: the copy is there, and is what is checked."""
+
+    path: str
+    copy: str | None
+    copied: bool = False
+
+    @property
+    def path_now(self) -> str:
+        return self.copy if self.copied and self.copy is not None else self.path
+
+    def now(self, config: Config, job: Job) -> tuple[Config, Job]:
+        """The configuration and the job as they are once there is a copy."""
+        current = replace(job, store=SCHEME + self.path_now)
+        return replace(config, jobs=tuple(current if each.name == job.name else each for each in config.jobs)), current
+
+    def corrected(self, config: Config, job: Job, checked: Checked, outside: Outside) -> Original:
+        """Make the copy, if anything is to be corrected. Raises what ``clone`` does."""
+        if not checked.to_write:
+            return self
+        if self.copied:
+            raise NeedsPerson(
+                f"The copy {self.copy} needs correcting itself: it was handed over to another cluster before.",
+                hint=f'Let the job\'s store name it, store = "{SCHEME}{self.copy}", and give another --clone-to.',
+            )
+        if self.copy is None:
+            raise NeedsPerson(
+                f"The checkpoint {self.path} needs correcting, which is done in a copy.",
+                hint=f"Say where it goes with --clone-to NEW_PATH; the command finds its path in {VARIABLE}.",
+            )
+        from reconciler.checkpoints.clone import clone
+
+        made = clone(self.path, self.copy, checked.plan, job=job.name, config=config, outside=outside)
+        again = ", again" if made.repeats else ""
+        log.info("%s is ready: its query runs batch %d%s; %s was only read", self.copy, made.batch, again, self.path)
+        return replace(self, copied=True)
+
+
+def of(job: Job, clone_to: str | None) -> Original | None:
+    """The job's checkpoint, None for a job that keeps its offsets elsewhere.
+
+    Raises ConfigError where ``clone_to`` is given for such a job, or holds something that is no copy of the checkpoint.
+    """
+    if not job.store.startswith(SCHEME):
+        if clone_to is not None:
+            raise ConfigError(
+                f'--clone-to is for jobs whose offsets are in a checkpoint, and those of "{job.name}" are elsewhere.',
+                hint="Leave it out.",
+            )
+        return None
+    path = job.store.removeprefix(SCHEME)
+    if clone_to is None:
+        return Original(path, None)
+    from reconciler.checkpoints.files import Tree
+    from reconciler.checkpoints.show import describe
+
+    if Tree(clone_to).is_empty():
+        return Original(path, clone_to)
+    came_from = describe(clone_to).cloned_from
+    if came_from != Tree(path).shown:
+        raise ConfigError(
+            f"{clone_to} is there, and is no copy of {path}" + (f" but of {came_from}." if came_from else "."),
+            hint="Choose another --clone-to.",
+        )
+    return Original(path, clone_to, copied=True)

@@ -1,0 +1,46 @@
+"""What a hook hands over, as lines ``NAME=value`` that a shell, systemd and a container engine read alike.
+
+A value stands as it is where it needs no quotes. Else it is in double quotes, with a backslash before each of ``"``,
+``\\``, ``$`` and a backquote: so both a POSIX shell and systemd's ``EnvironmentFile=`` (systemd.exec(5)) read it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from reconciler.core.errors import ConfigError
+from reconciler.failover import snapshot
+
+_PLAIN = re.compile(r"[\w@%+:,./-]+", re.ASCII)
+_ESCAPED = re.compile(r'["\\$`]')
+
+
+def lines(names: Mapping[str, str]) -> str:
+    """One line a variable."""
+    return "".join(f"{name}={_quoted(value)}\n" for name, value in names.items())
+
+
+def _quoted(value: str) -> str:
+    return value if _PLAIN.fullmatch(value) else '"' + _ESCAPED.sub(r"\\\g<0>", value) + '"'
+
+
+def forget(file: Path | None) -> None:
+    """Remove what an earlier start left: a file that is there says that this start may go on.
+
+    Raises ConfigError if it cannot be removed, or could not be written.
+    """
+    if file is None:
+        return
+    try:
+        file.unlink(missing_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}.", hint="Choose another --env-file.") from error
+
+
+def hand_over(file: Path | None, names: Mapping[str, str]) -> None:
+    """Write the file in one piece, readable by its owner only."""
+    if file is not None:
+        snapshot.write_whole(file, lines(names))

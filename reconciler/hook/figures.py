@@ -1,0 +1,172 @@
+"""What a hook's run came to, for Prometheus: a file for node_exporter's textfile collector, or a push gateway.
+
+The client library is loaded only where one of them is configured, and whatever goes wrong with it is a warning: figures
+never stop a job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from reconciler.config.watch import MetricsSettings
+from reconciler.core.errors import ExitCode, ReconcilerError
+from reconciler.failover.check import Checked
+from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
+
+PUSH_S = 3.0
+READABLE = 0o644
+"""Another user, node_exporter's, reads the file."""
+
+log = logging.getLogger("reconciler.hook")
+
+
+@dataclass(slots=True)
+class HookRun:
+    """One run of a hook: what it found, and how it ended. What it did not come to is 0."""
+
+    job: str
+    began: float = field(default_factory=monotonic)
+    to_correct: int = 0
+    blocked: int = 0
+    replay: int = 0
+
+    def saw(self, checked: Checked, policy: StartPolicy) -> None:
+        """The check that decides."""
+        plans: tuple[JobPlan, ...] = checked.plan.jobs
+        rows = [row for plan in plans for row in plan.partitions]
+        self.to_correct = len(checked.to_write)
+        self.blocked = sum(why_stopped(row, policy) is not None for row in rows)
+        self.replay = sum(row.replay_at_most or 0 for row in rows)
+
+    def values(self, code: int) -> dict[str, tuple[str, float]]:
+        """Names without their prefix, with what each means and its value."""
+        return {
+            "exit_code": ("How the last hook's run ended, as an exit code: 0 if the job might start.", code),
+            "timestamp_seconds": ("When the last hook's run ended.", time()),
+            "duration_seconds": ("How long the last hook's run took.", monotonic() - self.began),
+            "corrected_partitions": (
+                "Stored offsets that the last hook's run corrected.",
+                0 if code else self.to_correct,
+            ),
+            "blocked_partitions": ("Partitions for which the last hook's run stopped the job.", self.blocked),
+            "replay_records": ("Records that are read again at most, by the last hook's run.", self.replay),
+        }
+
+
+@contextmanager
+def told(settings: MetricsSettings, job: str) -> Iterator[HookRun]:
+    """A run whose figures are written where the configuration says, when it ends, however it does."""
+    run, code = HookRun(job), int(ExitCode.OK)
+    try:
+        yield run
+    except Exception as error:
+        code = int(error.exit_code if isinstance(error, ReconcilerError) else ExitCode.BUG)
+        raise
+    except BaseException:
+        settings = MetricsSettings()  # somebody stopped it: that is not how it ended
+        raise
+    finally:
+        _tell(settings, run, code)
+
+
+def _tell(settings: MetricsSettings, run: HookRun, code: int) -> None:
+    if settings.textfile is None and settings.pushgateway is None:
+        return
+    registry = _registry(run, code)
+    for place, write in ((settings.textfile, _write_file), (settings.pushgateway, _push)):
+        if place is not None:
+            try:
+                write(place, run.job, registry)
+            except Exception as error:  # noqa: BLE001 - figures never stop a job, whatever befalls them
+                log.warning("the metrics of this run did not reach %s: %s", _without_login(place), error)
+
+
+def _registry(run: HookRun, code: int) -> Any:
+    from prometheus_client import CollectorRegistry, Gauge
+
+    registry = CollectorRegistry()
+    for name, (meaning, value) in run.values(code).items():
+        Gauge(f"reconciler_hook_{name}", meaning, ["job"], registry=registry).labels(run.job).set(value)
+    return registry
+
+
+# ---------------------------------------------------------------- a file
+
+
+def file_name(job: str) -> str:
+    """The job's own file: a name with other characters than letters, digits and ``-_.`` is told apart by a digest."""
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in job)
+    return f"reconciler_hook_{safe}{'' if safe == job else f'-{sha256(job.encode()).hexdigest()[:8]}'}.prom"
+
+
+def _write_file(folder: str, job: str, registry: Any) -> None:
+    """In one piece, as the collector may read at any moment."""
+    from prometheus_client import generate_latest
+
+    path = Path(folder) / file_name(job)
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(generate_latest(registry))
+            os.fchmod(file.fileno(), READABLE)
+        os.replace(name, path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+# ---------------------------------------------------------------- a push gateway
+
+
+def _push(url: str, job: str, registry: Any) -> None:
+    """Push, and give up after ``PUSH_S`` seconds: names that nobody resolves and slow answers take longer by nature."""
+    failed: list[Exception] = []
+
+    def push() -> None:
+        from prometheus_client import push_to_gateway
+
+        try:
+            address, handler = _with_login(url)
+            push_to_gateway(address, job=job, registry=registry, timeout=PUSH_S, handler=handler)
+        except Exception as error:  # noqa: BLE001 - told to the thread that waits
+            failed.append(error)
+
+    thread = threading.Thread(target=push, name="push", daemon=True)
+    thread.start()
+    thread.join(PUSH_S)
+    if thread.is_alive():
+        raise TimeoutError(f"no answer in {PUSH_S:g} s")
+    if failed:
+        raise failed[0]
+
+
+def _with_login(url: str) -> tuple[str, Any]:
+    """The address, and how to ask there: ``https://user:password@host`` logs in."""
+    from prometheus_client.exposition import basic_auth_handler, default_handler
+
+    parts = urlsplit(url)
+    if parts.username is None:
+        return url, default_handler
+    user, password = unquote(parts.username), unquote(parts.password or "")
+
+    def log_in(url: str, method: str, timeout: float | None, headers: Any, data: bytes) -> Any:
+        return basic_auth_handler(url, method, timeout, headers, data, user, password)
+
+    return _without_login(url), log_in
+
+
+def _without_login(place: str) -> str:
+    """A URL as it may be shown, a path as it is."""
+    scheme, mark, rest = place.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

@@ -1,0 +1,71 @@
+"""What ``[trust]`` means for the hook, which makes a plan and applies it with nobody in between.
+
+Where plans must be signed it signs its own, with ``[trust] signing_key``: the signature then says that this machine
+was trusted to decide, and not that a person has looked. Without such a key, or where two must sign, it starts jobs
+whose offsets are right, and leaves the plan of all others to a person.
+
+What is imported here is imported where it is needed: most starts have nothing to correct, and must be fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.core.errors import ConfigError, NeedsPerson
+
+if TYPE_CHECKING:
+    from reconciler.config.trust import TrustSettings
+    from reconciler.formats.plan import Plan
+    from reconciler.trust.audit_trail import Attempt
+    from reconciler.trust.ed25519 import PrivateKey
+
+
+def ready(trust: TrustSettings) -> PrivateKey | None:
+    """The key to sign with, if there is one. Raises ConfigError for a key or a log that could not be used.
+
+    Before every start, so that it is found out on an ordinary day; it costs nothing where neither is configured.
+    """
+    if trust.audit_log is not None:
+        from reconciler.trust.audit_log import Log
+
+        Log(Path(trust.audit_log)).check()
+    if trust.signing_key is None:
+        return None
+    from reconciler.trust import signing
+
+    key = signing.private_key(Path(trust.signing_key), trust.signing_passphrase)
+    if trust.trusted_keys and key.public.id not in signing.trusted(trust):
+        raise ConfigError(
+            f"[trust] signing_key {trust.signing_key} is none of trusted_keys.",
+            hint="Add its public half: openssl pkey -in KEY.pem -pubout -out KEY.pub.pem",
+        )
+    return key
+
+
+@contextmanager
+def applying(
+    trust: TrustSettings, plan: Plan, path: Path, key: PrivateKey | None, options: argparse.Namespace
+) -> Iterator[Attempt]:
+    """An attempt to apply the hook's own plan, signed before. Raises NeedsPerson where a person must sign it."""
+    from reconciler.trust import command_trail, signing
+
+    with command_trail.attempt(trust, "hook", options) as attempt:
+        content = plan.to_text().encode()  # and not what lies in the file by now
+        signers: tuple[signing.Signer, ...] = ()
+        attempt.concerns(plan, path, {})
+        if key is not None:
+            signing.sign(path, content, plan.sha256, key)
+        if trust.require_signature and (key is None or trust.signatures > 1):
+            raise NeedsPerson(
+                "The offsets need correcting, and a plan must be signed by a person first: do not start.",
+                hint=f"Look at it: reconciler sign {path} --key FILE; then reconciler apply {path} -c "
+                f"{options.config}, and start again.",
+            )
+        if key is not None:
+            signers = signing.check(path, content, plan.sha256, trust)
+        attempt.concerns(plan, path, signing.summary(signers))
+        yield attempt

@@ -1,0 +1,159 @@
+"""Wait for a mirror that is behind: ask little while nothing comes, and check again when something has come.
+
+While a destination is behind, one thing can change that: new records in the partitions that are behind. So a turn asks
+for the ends of those, and the job is checked again only if one has moved, or after ``RECHECK_S`` in any case (a person
+may have corrected a row). The pause after a check is a multiple of what it took, so a job of many partitions does not
+hammer its brokers while the mirror catches up.
+
+A cluster or a store that goes away meanwhile is waited for too, while there is time; its last error is raised then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import ByHand, Checked, Outside, check
+from reconciler.formats.plan import PartitionPlan
+from reconciler.mirror.lag import lags_ms
+from reconciler.ports import TopicPartition
+
+POLL_S = 2.0
+RECHECK_S = 30.0
+REST = 4
+"""A check is followed by a pause of so many times what it took: at most a fifth of the wait is spent checking."""
+LEAST_DEADLINE_S = 5.0
+"""A cluster is given so long to answer, however little time is left."""
+
+Ends = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Where a wait stands, in seconds. ``trouble``: what could not be reached at the last turn.
+
+    ``by_ms``: how much older than the last processed record the newest one at the destination is, in ms; that of the
+    partition ``farthest``. None where nothing tells: the partition is empty, or has no times.
+    """
+
+    behind: int
+    partitions: int
+    waited_s: float
+    left_s: float
+    by_ms: int | None = None
+    farthest: TopicPartition | None = None
+    trouble: Unreachable | None = None
+
+
+def behind(checked: Checked) -> list[PartitionPlan]:
+    """The partitions whose anchor has not been delivered, and about which no person has decided."""
+    rows = checked.plan.jobs[0].partitions
+    return [row for row in rows if row.verdict is Verdict.BEHIND and not row.set_by_hand]
+
+
+def check_or_wait(
+    config: Config,
+    job: Job,
+    outside: Outside,
+    by_hand: ByHand,
+    wait_s: float,
+    *,
+    pause: Callable[[float], None],
+    tell: Callable[[Waiting], None],
+) -> Checked:
+    """Check a job, and again while its destination is behind, for ``wait_s`` seconds at most.
+
+    ``tell`` hears of every turn, and last of how it ended. Raises what ``check`` does; ``Unreachable`` only if that is
+    so at the first check, or still when the time is over.
+    """
+    began = outside.monotonic()
+    checked = check(config, (job,), outside, by_hand)
+    if not behind(checked) or wait_s <= 0:
+        return checked
+    return _Wait(config, job, outside, by_hand, began, began + wait_s).until_delivered(checked, pause, tell)
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A wait under way; times are ``outside``'s monotonic seconds."""
+
+    config: Config
+    job: Job
+    outside: Outside
+    by_hand: ByHand
+    began: float
+    until: float
+    rest_s: float = POLL_S
+    checked_at: float = 0.0
+    shortfall: tuple[int | None, TopicPartition | None] = (None, None)
+    seen: Ends | None = None
+    trouble: Unreachable | None = None
+
+    def until_delivered(
+        self, checked: Checked, pause: Callable[[float], None], tell: Callable[[Waiting], None]
+    ) -> Checked:
+        self.outside = replace(self.outside, on_progress=None)  # the wait has a line of its own
+        self._note(checked, self.began)
+        while behind(checked) and self._left() > 0:
+            tell(self._state(checked))
+            pause(min(self.rest_s, self._left()))
+            try:
+                checked = self._turn(checked)
+                self.trouble = None
+            except Unreachable as error:
+                if not error.retryable or self._left() <= 0:
+                    raise
+                self.trouble = error
+        tell(self._state(checked))
+        return checked
+
+    def _turn(self, checked: Checked) -> Checked:
+        """Check again if records have come, or it was long ago."""
+        ends = self._ends(checked)
+        if ends is not None and ends == self.seen and self.outside.monotonic() - self.checked_at < RECHECK_S:
+            return checked
+        self.seen = ends  # as they were before the check: what comes during it is another reason to check
+        began = self.outside.monotonic()
+        deadline = min(self.config.search.deadline_s, max(LEAST_DEADLINE_S, self._left()))
+        config = replace(self.config, search=replace(self.config.search, deadline_s=deadline))
+        checked = check(config, (self.job,), self.outside, self.by_hand)
+        self._note(checked, began)
+        return checked
+
+    def _note(self, checked: Checked, began: float) -> None:
+        self.checked_at = self.outside.monotonic()
+        self.rest_s = min(max(POLL_S, REST * (self.checked_at - began)), RECHECK_S)
+        self.shortfall = self._shortfall(behind(checked))
+
+    def _ends(self, checked: Checked) -> Ends | None:
+        """The ends of what is behind; None if the cluster does not tell, so that the check says why."""
+        try:
+            return dict(self.outside.reader.log_ends([_place(row) for row in behind(checked)]))
+        except Unreachable as error:
+            if error.retryable:
+                raise
+            return None
+
+    def _left(self) -> float:
+        return self.until - self.outside.monotonic()
+
+    def _state(self, checked: Checked) -> Waiting:
+        waited_s = self.outside.monotonic() - self.began
+        counts = (len(behind(checked)), len(checked.plan.jobs[0].partitions))
+        return Waiting(*counts, waited_s, max(0.0, self._left()), *self.shortfall, self.trouble)
+
+    def _shortfall(self, rows: list[PartitionPlan]) -> tuple[int | None, TopicPartition | None]:
+        """How far the mirror is behind, and where most."""
+        try:
+            by = lags_ms(rows, self.job.identity, self.outside.reader)
+        except Unreachable:
+            return None, None
+        farthest = max(by, key=by.__getitem__, default=None)
+        return (None, None) if farthest is None else (by[farthest], farthest)
+
+
+def _place(row: PartitionPlan) -> TopicPartition:
+    return TopicPartition(row.topic, row.partition)

@@ -1,0 +1,131 @@
+"""Clients of one cluster, made alike, and what became of their connections.
+
+The client library reports a refused login or certificate only through a callback, goes on trying, and answers the call
+with a bare timeout. So the first call of a client is waited for in small steps; what cannot get better by waiting ends
+it at once.
+
+That call, and the one for the cluster's id, name a topic. librdkafka (2.16) aborts the process (``rko_result``, in
+``rd_kafka_admin_response_parse``) when a description of the cluster alone has no broker in it, which is what a broker
+answers while it shuts down and no other is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from reconciler.core.errors import ReconcilerError, Refused, Unreachable
+from reconciler.kafka import handshake
+from reconciler.kafka.errors import (
+    UNANSWERED,
+    Cluster,
+    Heard,
+    Needs,
+    bad_settings,
+    explain,
+    login_refused,
+    no_answer,
+    plainly,
+)
+
+STEP_S = 0.05
+ANY_TOPIC = "__consumer_offsets"
+"""What is asked about where no topic matters: there is one of that name on nearly every cluster. It is not created."""
+
+log = logging.getLogger(__name__)
+
+
+class Connection:
+    """A cluster by its client settings (librdkafka properties); ``whose`` it is, for sentences."""
+
+    def __init__(self, client: Mapping[str, Any], *, timeout_s: float, whose: str = "") -> None:
+        self._settings = {"client.id": "reconciler", **client}
+        servers = self._settings.get("bootstrap.servers", "?")
+        user = self._settings.get("sasl.username")
+        who = f"user {user!r}" if user else "this user"
+        self.cluster = Cluster(" ".join(filter(None, ("the", whose, "cluster at", servers))), who, timeout_s)
+        self._heard = Heard()
+
+    @property
+    def timeout_s(self) -> float:
+        return self.cluster.timeout_s
+
+    def admin(self) -> AdminClient:
+        """A new admin client. Raises ConfigError for settings that cannot be used."""
+        return self._made(AdminClient, {"allow.auto.create.topics": "false"})
+
+    def consumer(self, properties: Mapping[str, Any]) -> Consumer:
+        """A new consumer; ``properties`` come before the user's settings. Raises ConfigError as ``admin`` does."""
+        return self._made(Consumer, properties)
+
+    def _made(self, kind: Any, properties: Mapping[str, Any]) -> Any:
+        try:
+            return kind({**self._settings, **properties, "error_cb": self._hear}, logger=_Demoted(log.name))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise bad_settings(error, self._settings) from error
+
+    def _hear(self, error: Any) -> None:
+        log.debug("kafka client: %s", error)
+        self._heard(error)
+
+    def cluster_id(self, admin: AdminClient, doing: str) -> str:
+        """The id of the cluster, once it answers. Raises as ``await_answer`` does."""
+        self.await_answer(admin, doing)
+        return str(admin.list_topics(topic=ANY_TOPIC, timeout=self.timeout_s).cluster_id)
+
+    def await_answer(self, admin: AdminClient, doing: str) -> None:
+        """Wait for any answer of the cluster: the first call of a client, for it says whether one gets in at all.
+
+        Raises KafkaException where no answer comes in time, and Refused, at once, where none can come: the login
+        or a certificate is refused, or something else is spoken at the address.
+        """
+        self._heard.clear()  # what happened in earlier calls does not explain this one
+        asked = admin.describe_topics(TopicCollection([ANY_TOPIC]), request_timeout=self.timeout_s)[ANY_TOPIC]
+        looked = False
+        while True:
+            try:
+                asked.result(timeout=STEP_S)
+                return
+            except TimeoutError:
+                admin.poll(0)  # lets the callback speak
+            except KafkaException as error:
+                admin.poll(0)
+                if error.args[0].code() > KafkaError.NO_ERROR:
+                    return  # a broker says that there is no such topic, or not for us: it has answered
+                raise
+            if self._heard.all_down:
+                if not looked and (obstacle := self._obstacle(doing)) is not None:
+                    raise obstacle
+                looked = True
+                if self._heard.login is not None:
+                    raise login_refused(self._heard.login, doing, self.cluster)
+
+    def failure(self, error: KafkaException, doing: str, needs: Needs | None = None) -> ReconcilerError:
+        """The product's error for the client's: ``doing`` (an infinitive) failed, which ``needs`` permissions."""
+        found = explain(error.args[0], doing, self.cluster, self._heard, needs or Needs())
+        if error.args[0].code() in UNANSWERED and not isinstance(found, Refused):
+            return self._obstacle(doing) or found
+        return found
+
+    def no_answer(self, what: str) -> Unreachable:
+        """Nothing came, and no call failed. ``what`` begins the sentence."""
+        return no_answer(what, self.cluster, self._heard)
+
+    def _obstacle(self, doing: str) -> Refused | None:
+        """What a look at the brokers' addresses tells, once no broker is left that the client can use."""
+        if not self._heard.all_down:
+            return None
+        said = plainly(self._heard.last) if self._heard.last is not None else ""
+        seen = handshake.look(self._settings, said)
+        return None if seen is None else Refused(f"Could not {doing}: {self.cluster.name} {seen.what}.", hint=seen.hint)
+
+
+class _Demoted(logging.Logger):
+    """Takes librdkafka's log. Whatever level its lines come with, they are details: the errors are judged here."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        log.debug(msg, *args, **kwargs)

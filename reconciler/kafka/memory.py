@@ -1,0 +1,238 @@
+"""A log in memory that answers as a broker does: for tests, simulators and trying the engine without Kafka.
+
+What it copies from a real broker (``tests/kafka/model`` holds it against one): offsets may have gaps (compaction,
+transaction markers); a time lookup goes by log order, sees markers and aborted records, and asks one segment only;
+reads begin at the first record at or after an offset; a deleted prefix moves the start, and what was deleted can go on
+to answer "none" until its segment is removed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from reconciler.core.probes import Chunk
+from reconciler.kafka.memory_segments import Batch, Cleaning, MemoryRecord, Segment, clean
+from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
+
+__all__ = ["MemoryLog", "MemoryPartition", "MemoryRecord"]
+
+
+@dataclass(slots=True)
+class MemoryPartition:
+    """One partition's log. ``records`` are those that can be read; ``segments`` is what the broker goes by.
+
+    Unless ``roll`` is called, all is in one segment.
+    """
+
+    records: list[MemoryRecord] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    compacted: bool = False
+    segments: list[Segment] = field(default_factory=lambda: [Segment(0)])
+    _cleaned_to: int = 0
+    _last_data: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for record in self.records:
+            self.segments[-1].add(Batch(record.offset, record.offset, record.stamp, [record]))
+            self.end = max(self.end, record.offset + 1)
+
+    # ------------------------------------------------------------ writing
+
+    def append(
+        self,
+        timestamp_ms: int | None,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+        *,
+        append_time: bool = False,
+    ) -> MemoryRecord:
+        """Add a record at the end, a batch of its own, and return it."""
+        record = MemoryRecord(self.end, timestamp_ms, key, value, headers, append_time)
+        self._add(Batch(self.end, self.end, record.stamp, [record]))
+        return record
+
+    def append_batch(
+        self, records: Iterable[MemoryRecord], *, producer: str | None = None, transactional: bool = False
+    ) -> list[MemoryRecord]:
+        """Add records in one batch; they get their offsets here. ``producer``: the name of an idempotent one."""
+        new = [replace(record, offset=self.end + place) for place, record in enumerate(records)]
+        last, largest = self.end + len(new) - 1, max(record.stamp for record in new)
+        self._add(Batch(self.end, last, largest, new, producer=producer, transactional=transactional))
+        if producer is not None:
+            self._last_data[producer] = last
+        return new
+
+    def append_marker(self, timestamp_ms: int, *, producer: str | None = None, aborts: bool = False) -> None:
+        """Add a transaction marker: it takes an offset and is never read, but time lookups see it."""
+        for batch in self._open_batches(producer) if aborts else ():
+            batch.abort_marker = self.end
+        self._add(Batch(self.end, self.end, timestamp_ms, control=True, aborts=aborts, producer=producer))
+
+    def _add(self, batch: Batch) -> None:
+        self.segments[-1].add(batch)
+        self.records += batch.records
+        self.end = batch.last + 1
+
+    def _open_batches(self, producer: str | None) -> Iterable[Batch]:
+        """The batches of the producer's transaction that has no marker yet."""
+        for segment in reversed(self.segments):
+            for batch in reversed(segment.batches):
+                if batch.producer == producer and batch.control:
+                    return
+                if batch.producer == producer and batch.transactional:
+                    yield batch
+
+    def roll(self) -> None:
+        """Begin a new segment."""
+        self.segments.append(Segment(self.end))
+
+    @property
+    def markers(self) -> list[tuple[int, int]]:
+        """(offset, timestamp_ms) of the transaction markers."""
+        batches = (batch for segment in self.segments for batch in segment.batches)
+        return [(b.base, b.largest_ms) for b in batches if b.control and not b.emptied and b.base >= self.start]
+
+    # ------------------------------------------------------------ removing
+
+    def delete_before(self, offset: int) -> None:
+        """DeleteRecords: everything before ``offset`` is gone, though its segments are still there (see ``retire``)."""
+        self.start = max(self.start, min(offset, self.end))
+        self.records = [record for record in self.records if record.offset >= self.start]
+
+    def retire(self) -> None:
+        """Remove the segments that lie before the start: the broker does it within minutes, retention at once."""
+        while len(self.segments) > 1 and self.segments[1].base <= self.start:
+            del self.segments[0]
+
+    def compact(self, offsets: Iterable[int]) -> None:
+        """Remove the records at these offsets; the numbering keeps the gaps, and batches that become empty go."""
+        gone = set(offsets)
+        self.compacted = True
+        for segment in self.segments:
+            for batch in segment.batches:
+                batch.keep([record for record in batch.records if record.offset not in gone])
+            segment.keep(batch for batch in segment.batches if batch.control or batch.records)
+        self._follow()
+
+    def clean(self, *, now_ms: int, delete_retention_ms: int = 0, bases: Collection[int] = ()) -> None:
+        """One round of the log cleaner: all but the last segment is compacted by key.
+
+        It joins small segments: ``bases`` says at which offsets one still begins, besides the first and the last.
+        """
+        self.compacted = True
+        *inactive, active = self.segments
+        first_dirty = max(self._cleaned_to, self.start)
+        if active.base <= first_dirty:
+            return
+        clean(inactive, Cleaning(self.start, first_dirty, active.base, now_ms, delete_retention_ms, self._last_data))
+        joined = inactive[:1]
+        for segment in inactive[1:]:
+            if segment.base in bases:
+                joined.append(segment)
+            else:
+                joined[-1].keep([*joined[-1].batches, *segment.batches])
+                joined[-1].written_ms = segment.written_ms
+        self.segments = [*joined, active]
+        self._cleaned_to = active.base
+        self._follow()
+
+    def _follow(self) -> None:
+        """Take out of ``records`` what is no longer in any segment."""
+        held = {r.offset for segment in self.segments for batch in segment.batches for r in batch.records}
+        self.records = [record for record in self.records if record.offset in held]
+
+    # ------------------------------------------------------------ asking
+
+    @property
+    def may_be_compacted(self) -> bool:
+        """True also if an offset is missing that no transaction explains."""
+        batches = [batch for segment in self.segments for batch in segment.batches]
+        written = sum(batch.last + 1 - max(batch.base, self.start) for batch in batches if batch.last >= self.start)
+        return self.compacted or written < self.end - self.start
+
+    def lookup(self, timestamp_ms: int) -> int | None:
+        """No record before the answer has a timestamp at or after ``timestamp_ms``; None: no record at all has.
+
+        What ``KafkaLogReader`` makes of the broker's answers: a "none" that is not proven becomes the log's start.
+        """
+        found = self.broker_lookup(timestamp_ms)
+        if found is None and self.start < self.end:
+            newest = self.broker_latest_ms()
+            return self.start if newest is None or newest >= timestamp_ms else None
+        return found
+
+    def broker_lookup(self, timestamp_ms: int) -> int | None:
+        """A broker's answer: the first offset in log order, markers included, with a timestamp at or after this one.
+
+        The first segment that ever held so new a record (since it was cleaned) decides, even if that record is gone.
+        """
+        segment = next((segment for segment in self.segments if segment.may_hold(timestamp_ms)), None)
+        return None if segment is None else segment.first_since(timestamp_ms, self.start)
+
+    def broker_latest_ms(self) -> int | None:
+        """A broker's answer for the largest timestamp (KIP-734): deleted records count, an emptied batch spoils it."""
+        segment = max(self.segments, key=lambda segment: segment.largest_ms)
+        first = next((batch for batch in segment.batches if batch.largest_ms == segment.largest_ms), None)
+        return None if first is None or first.emptied else first.largest_ms
+
+    def read(self, offset: int, max_records: int) -> Chunk:
+        """The first records at or after ``offset``. Where ``max_records`` were left, the end is not seen yet."""
+        if not self.start <= offset <= self.end:
+            return Chunk((), offset, out_of_range=True)
+        first = bisect_left(self.records, offset, key=lambda record: record.offset)
+        found = tuple(self.records[first : first + max_records])
+        return Chunk(found, found[-1].offset + 1 if len(found) == max_records else self.end)
+
+
+class MemoryLog:
+    """A cluster of memory partitions; satisfies ``ports.LogReader``."""
+
+    def __init__(self, cluster_id: str = "memory", topics: Mapping[str, int] | None = None) -> None:
+        self.cluster_id = cluster_id
+        self.topic_ids: dict[str, str | None] = {}
+        self.partitions: dict[TopicPartition, MemoryPartition] = {}
+        for topic, count in (topics or {}).items():
+            self.create(topic, count)
+
+    def create(self, topic: str, partitions: int, topic_id: str | None = None, *, compacted: bool = False) -> None:
+        """Make a topic with empty partitions."""
+        self.topic_ids[topic] = topic_id or f"{self.cluster_id}/{topic}"
+        for number in range(partitions):
+            self.partitions[TopicPartition(topic, number)] = MemoryPartition(compacted=compacted)
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic. One that is made anew under its name should be given another id."""
+        del self.topic_ids[topic]
+        self.partitions = {tp: log for tp, log in self.partitions.items() if tp.topic != topic}
+
+    def partition(self, topic: str, number: int) -> MemoryPartition:
+        return self.partitions[TopicPartition(topic, number)]
+
+    def describe(self, topics: Iterable[str]) -> ClusterInfo:
+        known = {name: self._info(name) for name in topics if name in self.topic_ids}
+        return ClusterInfo(self.cluster_id, known)
+
+    def _info(self, name: str) -> TopicInfo:
+        own = {tp.partition: log for tp, log in self.partitions.items() if tp.topic == name}
+        return TopicInfo(
+            name, self.topic_ids[name], tuple(sorted(own)), any(log.may_be_compacted for log in own.values())
+        )
+
+    def log_starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: self.partitions[tp].start for tp in partitions}
+
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {tp: self.partitions[tp].end for tp in partitions}
+
+    def offsets_for_times(self, asked: Sequence[tuple[TopicPartition, int]]) -> Sequence[int | None]:
+        return [self.partitions[tp].lookup(timestamp_ms) for tp, timestamp_ms in asked]
+
+    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
+        return [self.partitions[r.partition].read(r.offset, r.max_records) for r in requests]
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,196 @@
+"""Consumed messages as records, and the sorting of one read's messages into chunks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, overload
+
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+    KafkaException,
+)
+
+from reconciler.core.probes import Chunk
+from reconciler.kafka.connection import Connection
+from reconciler.kafka.errors import Needs
+from reconciler.ports import ReadRequest, TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+GOES_ON = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.MSG_SIZE_TOO_LARGE})
+"""Errors after which the client reads on. It says that a message is too large whenever a response held no record,
+as over batches that the log cleaner has emptied, once it has made its fetches as large as it can."""
+
+
+class KafkaRecord:
+    """One consumed message as a ``core.anchors.Record``. Everything is taken out when asked for, most never is."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+    @property
+    def offset(self) -> int:
+        return self._message.offset()  # type: ignore[no-any-return]
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        kind, stamp = self._message.timestamp()
+        return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
+
+    @property
+    def append_time(self) -> bool:
+        return self._message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME  # type: ignore[no-any-return]
+
+    @property
+    def key(self) -> bytes | None:
+        return self._message.key()  # type: ignore[no-any-return]
+
+    @property
+    def value(self) -> bytes | None:
+        return self._message.value()  # type: ignore[no-any-return]
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        return self._message.headers() or ()
+
+
+class KafkaRecords(Sequence[KafkaRecord]):
+    """Consumed messages as records, wrapped one by one when they are looked at."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: list[Any]) -> None:
+        self.messages = messages
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> KafkaRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> KafkaRecords: ...
+    def __getitem__(self, index: int | slice) -> KafkaRecord | KafkaRecords:
+        return KafkaRecords(self.messages[index]) if isinstance(index, slice) else KafkaRecord(self.messages[index])
+
+    def __iter__(self) -> Iterator[KafkaRecord]:
+        return map(KafkaRecord, self.messages)
+
+    def not_created_after(self, latest_ms: int, stamps: Container[int]) -> Sequence[KafkaRecord]:
+        """See ``core.matching.Screened``. One client call a message: this runs over every record behind an anchor."""
+        return [
+            KafkaRecord(message)
+            for message in self.messages
+            if (stamp := message.timestamp())[0] != TIMESTAMP_CREATE_TIME or stamp[1] <= latest_ms or stamp[1] in stamps
+        ]
+
+
+class _Place:
+    """What has come for one request."""
+
+    __slots__ = ("ended_at", "gone", "messages", "open", "request", "wanted")
+
+    def __init__(self, request: ReadRequest) -> None:
+        self.request = request
+        self.messages: list[Any] = []
+        self.wanted = request.max_records
+        self.open = True
+        self.ended_at: int | None = None
+        self.gone = False
+
+    def chunk(self) -> Chunk | None:
+        """The answer, or None if nothing has come."""
+        if self.gone:
+            return Chunk((), self.request.offset, out_of_range=True)
+        records = KafkaRecords(self.messages)
+        if self.ended_at is not None:
+            return Chunk(records, max(self.ended_at, self.request.offset))
+        return Chunk(records, records[-1].offset + 1) if records else None
+
+
+class Gathering:
+    """Sorts one round's messages by partition until every request is served."""
+
+    def __init__(self, requests: Sequence[ReadRequest]) -> None:
+        self._places = {(r.partition.topic, r.partition.partition): _Place(r) for r in requests}
+        self._open = len(self._places)
+        topics = {topic for topic, _ in self._places}
+        # One topic at a time is the rule, and then the partition's number is name enough.
+        self._by_number = {number: place for (_, number), place in self._places.items()} if len(topics) == 1 else None
+
+    @property
+    def complete(self) -> bool:
+        return self._open == 0
+
+    @property
+    def hungry(self) -> bool:
+        """True while some partition has neither a record nor an end."""
+        return any(place.open and not place.messages for place in self._places.values())
+
+    def take(self, messages: Sequence[Any], connection: Connection) -> bool:
+        """Sort messages in; True if any was news. Runs once a message: kept flat on purpose."""
+        news, places, by_number = False, self._places, self._by_number
+        for message in messages:
+            if by_number is not None:
+                place = by_number.get(message.partition())
+            else:
+                place = places.get((message.topic(), message.partition()))
+            if place is None or not place.open:
+                continue
+            if message.error() is not None:
+                news = self._take_error(place, message, connection) or news
+                continue
+            place.messages.append(message)
+            place.wanted -= 1
+            if place.wanted == 0:
+                self._shut(place)
+            news = True
+        return news
+
+    def _take_error(self, place: _Place, message: Any, connection: Connection) -> bool:
+        code = message.error().code()
+        if message.topic() is None:
+            # Of no partition, whatever its number says: the client could not find the coordinator of a group that
+            # it was only given because it wants one.
+            log.debug("not about a partition: %s", message.error())
+            return False
+        if code == KafkaError._PARTITION_EOF:
+            place.ended_at = message.offset()
+        elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            place.gone = True
+        elif message.error().retriable() or code in GOES_ON:
+            return False  # the client goes on by itself; the stall or the deadline decides
+        else:
+            needs = Needs(topic=f'Read on topic "{message.topic()}"')
+            doing = f"read {message.topic()}-{message.partition()}"
+            raise connection.failure(KafkaException(message.error()), doing, needs)
+        self._shut(place)
+        return True
+
+    def _shut(self, place: _Place) -> None:
+        place.open = False
+        self._open -= 1
+
+    def chunks(self) -> dict[TopicPartition, Chunk]:
+        """A chunk for every partition that has records, an end, or an answer that its offset is gone."""
+        answers = {place.request.partition: place.chunk() for place in self._places.values()}
+        return {tp: chunk for tp, chunk in answers.items() if chunk is not None}
+
+
+def turns(partitions: Sequence[TopicPartition]) -> list[list[int]]:
+    """Places of ``partitions`` in turns, each partition at most once a turn."""
+    turns: list[list[int]] = []
+    seen: dict[TopicPartition, int] = {}
+    for index, tp in enumerate(partitions):
+        turn = seen.get(tp, 0)
+        seen[tp] = turn + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(index)
+    return turns

@@ -1,0 +1,40 @@
+"""How far a mirror is behind what a job has processed, in the records' own time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconciler.core.anchors import Identity, Record
+from reconciler.formats.plan import PartitionPlan
+from reconciler.ports import LogReader, ReadRequest, TopicPartition
+
+MOST_ASKED = 100
+"""Partitions whose newest record is looked at, those with the newest anchors first."""
+
+
+def lags_ms(rows: Sequence[PartitionPlan], identity: Identity, reader: LogReader) -> dict[TopicPartition, int]:
+    """How much older than the anchor the record in front of each resume offset is, in ms; ``rows`` are all ``behind``.
+
+    One read for all. A partition is left out where nothing tells: it is empty, has no times, or is not among the first
+    ``MOST_ASKED``. Raises Unreachable and Refused as the reader does.
+    """
+    anchored = {_place(row): row.anchor.timestamp_ms for row in rows if row.anchor and row.anchor.timestamp_ms}
+    latest = sorted(anchored, key=lambda place: -anchored[place])[:MOST_ASKED]
+    last = {_place(row): row.record_offset for row in rows}
+    requests = [ReadRequest(place, offset, 1) for place in latest if (offset := last[place]) is not None]
+    chunks = reader.read(requests) if requests else []
+    found: dict[TopicPartition, int] = {}
+    for request, chunk in zip(requests, chunks, strict=True):
+        time_ms = _time_of(identity, chunk.records[0]) if chunk.records else None
+        if time_ms is not None:
+            found[request.partition] = max(0, anchored[request.partition] - time_ms)
+    return found
+
+
+def _place(row: PartitionPlan) -> TopicPartition:
+    return TopicPartition(row.topic, row.partition)
+
+
+def _time_of(identity: Identity, record: Record) -> int | None:
+    """The record's time in the job's sense; none where a broker overwrote it."""
+    return None if identity.record_time and record.append_time else identity.timestamp_of(record)

@@ -1,0 +1,163 @@
+"""Client settings as Kafka's own tools take them, in the words of librdkafka, whose properties a configuration holds.
+
+A properties file may be one of Kafka's Java tools (``--command-config``) or one of librdkafka's. What only Java clients
+know is translated where it has a counterpart (the names: librdkafka's CONFIGURATION.md), and left out where it is about
+other things than the connection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from reconciler.config.secrets import without_plain_secrets
+from reconciler.core.errors import ConfigError
+
+SERVERS = "bootstrap.servers"
+
+_LINE = re.compile(r"\s*(?P<name>[^\s=:#!][^\s=:]*)\s*[=:\s]\s*(?P<value>.*?)\s*")
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]+)""")
+_NOT_ABOUT_CONNECTIONS = re.compile(
+    r"(key|value)\.(de)?serializer|group\.id|auto\.offset\.reset|enable\.auto\.commit|acks|retries|"
+    r"(default\.api|request|delivery)\.timeout\.ms|max\.poll\..*|client\.dns\.lookup|isolation\.level|"
+    r"ssl\.(keystore|truststore)\.type|sasl\.login\.callback\.handler\.class|sasl\.client\.callback\.handler\.class"
+)
+_STORES = {
+    "ssl.truststore.location": ("PEM", "ssl.ca.location"),
+    "ssl.keystore.location": ("PKCS12", "ssl.keystore.location"),
+}
+"""Java's properties of key stores, the type librdkafka reads, and what it calls them."""
+_RENAMED = {
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A properties file in librdkafka's words. Raises ConfigError for what cannot be read or has no counterpart."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The client's settings {path} cannot be read: {error}.") from error
+    given: dict[str, str] = {}
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ConfigError(f"{path}: a line is not NAME=VALUE.", hint="Write it as Kafka's tools have it.")
+        given[found["name"]] = found["value"]
+    return translated(given, str(path))
+
+
+def given_properties(texts: Iterable[str]) -> dict[str, str]:
+    """``KEY=VALUE`` options. Raises ConfigError for one that is not, and does not repeat it."""
+    given = {}
+    for text in texts:
+        name, mark, value = text.partition("=")
+        if not mark or not name:
+            raise ConfigError("--client takes KEY=VALUE.", hint="For example: --client security.protocol=SASL_SSL")
+        given[name] = value
+    return translated(given, "--client")
+
+
+def translated(given: Mapping[str, str], where: str) -> dict[str, str]:
+    """Java's properties as librdkafka's; others as they are."""
+    client: dict[str, str] = {}
+    for name, value in given.items():
+        if name == "sasl.jaas.config":
+            client.update(_login(value, where))
+        elif name in _STORES:
+            kind, called = _STORES[name]
+            stated = given.get(name.replace("location", "type"), _kind_by_name(value) or kind).upper()
+            if stated != kind:
+                raise ConfigError(
+                    f"{where}: {name} is a store of type {stated}, which librdkafka does not read.",
+                    hint=_conversion(name),
+                )
+            client[called] = value
+        elif name == "ssl.truststore.password" or _NOT_ABOUT_CONNECTIONS.fullmatch(name):
+            continue
+        elif name == "ssl.endpoint.identification.algorithm":
+            client[name] = value or "none"
+        else:
+            client[_RENAMED.get(name, name)] = value
+    return client
+
+
+def _kind_by_name(path: str) -> str | None:
+    suffix = Path(path).suffix.lower()
+    return {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12", ".pem": "PEM", ".crt": "PEM", ".cer": "PEM"}.get(suffix)
+
+
+def _conversion(name: str) -> str:
+    if name.startswith("ssl.truststore"):
+        return "Export the authority's certificate as PEM (keytool -exportcert -rfc), and give it as ssl.ca.location."
+    return "Convert it: keytool -importkeystore -srckeystore OLD -destkeystore NEW.p12 -deststoretype PKCS12"
+
+
+def _login(jaas: str, where: str) -> dict[str, str]:
+    """User and password of a JAAS line, as Kafka's login modules for PLAIN and SCRAM have them."""
+    options = {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(jaas)}
+    if "username" not in options or "password" not in options:
+        raise ConfigError(
+            f"{where}: sasl.jaas.config has no username and password.",
+            hint="Give librdkafka's own properties for that mechanism: docs/how-to/secure-connections.md",
+        )
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
+
+
+# ---------------------------------------------------------------- what must not be written down
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a configuration may not hold this value as it is."""
+    return _refused({"destination": {"client": {name: value}}})
+
+
+def spelled(client: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings as a file may hold them, and the environment variables that their secrets are to be put into."""
+    safe: dict[str, str] = {}
+    needed: dict[str, str] = {}
+    for name, value in client.items():
+        if is_secret(name, value):
+            variable = "RECONCILER_" + re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
+            needed[variable], value = value, f"${{{variable}}}"
+        safe[name] = value
+    return safe, needed
+
+
+def spelled_address(address: str, variable: str) -> tuple[str, dict[str, str]]:
+    """A store's address without its password, and the environment variable that takes it.
+
+    Raises ConfigError for an address with a secret in another place than the usual ones.
+    """
+    if not _refused({"anchors": {"store": address}}):
+        return address, {}
+    for pattern in (
+        r"(?<=://)(?P<before>[^:/@]*:)(?P<secret>[^@/]+)(?=@)",
+        r"(?P<before>[?&]password=)(?P<secret>[^&#]+)",
+    ):
+        found = re.search(pattern, address)
+        if found is None:
+            continue
+        safe = f"{address[: found.start()]}{found['before']}${{{variable}}}{address[found.end() :]}"
+        if not _refused({"anchors": {"store": safe}}):
+            return safe, {variable: found["secret"]}
+    raise ConfigError(
+        "The store's address holds a secret.", hint="Write ${NAME} in its place (in single quotes), and set NAME."
+    )
+
+
+def _refused(content: Mapping[str, object]) -> bool:
+    try:
+        without_plain_secrets(content)
+    except ConfigError:
+        return True
+    return False

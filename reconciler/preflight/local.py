@@ -1,0 +1,148 @@
+"""What a configuration names on this machine, tried: certificates, a port, folders, keys, and a gateway's address."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from reconciler.config.addresses import without_secrets
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.preflight.tried import Tried, fail, failed, ok, warn
+from reconciler.trust import signing
+from reconciler.watch.listener import Access, Address
+
+GATEWAY_S = 5.0
+"""Seconds that a push gateway is waited for."""
+_LOGIN = "reconciler"
+
+
+def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[Tried]:
+    """What needs no network."""
+    yield from _functions(jobs)
+    yield from _certificate(config)
+    yield from _textfile(config)
+    yield from _keys(config)
+    yield from _audit_log(config)
+
+
+def network(config: Config) -> Iterator[Tried]:
+    """The port that watch would listen on, and the push gateway."""
+    yield from _port(config)
+    yield from _gateway(config)
+
+
+def _functions(jobs: tuple[Job, ...]) -> Iterator[Tried]:
+    for job in jobs:
+        _, id, _, _ = getattr(job.identity, "settings", ("", "", "", ""))
+        if id.startswith("python:"):
+            yield ok(f"job {job.name}", f"the function {id.removeprefix('python:')} could be imported")
+
+
+def _certificate(config: Config) -> Iterator[Tried]:
+    try:
+        access = Access.of(config.watch)
+    except ConfigError as error:
+        yield failed("watch", error)
+        return
+    if access.tls is not None:
+        yield ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
+
+
+def _port(config: Config) -> Iterator[Tried]:
+    try:
+        at = Address.parse(config.watch.listen)
+    except ConfigError as error:
+        yield failed("watch", error)
+        return
+    try:
+        place = socket.getaddrinfo(at.host or None, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(place[0], socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place[4])
+    except OSError as error:
+        yield warn(
+            "watch",
+            f"It could not listen on {config.watch.listen} now: {error.strerror}.",
+            "That is as it should be where watch is running here already; else choose another [watch] listen.",
+        )
+        return
+    yield ok("watch", f"{config.watch.listen} is free to listen on")
+
+
+def _textfile(config: Config) -> Iterator[Tried]:
+    folder = config.metrics.textfile
+    if folder is None:
+        return
+    path = Path(folder)
+    if path.is_dir() and os.access(path, os.W_OK | os.X_OK):
+        yield ok("metrics", f"{path} can be written")
+    else:
+        why = "may not be written by this user" if path.is_dir() else "is not a folder"
+        yield fail("metrics", f"{path} {why}.", "Make it, or let this user write there; or correct [metrics] textfile.")
+
+
+def _gateway(config: Config) -> Iterator[Tried]:
+    url = config.metrics.pushgateway
+    if url is None:
+        return
+    shown = without_secrets(url)
+    subject = "metrics"
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("it is not a URL with http:// or https://")
+        place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        with urlopen(Request(f"{parts.scheme}://{place}/-/ready"), timeout=GATEWAY_S):
+            pass
+    except HTTPError as error:
+        error.close()  # it answers; whether it takes a push is found by pushing only
+    except OSError as error:
+        why = getattr(error, "reason", error)
+        yield fail(
+            subject,
+            f"The push gateway {shown} does not answer: {why}.",
+            "See that it is up and reachable from here. A hook's figures would not arrive there.",
+            ExitCode.UNREACHABLE,
+        )
+        return
+    except ValueError as error:
+        yield fail(subject, f"[metrics] pushgateway = {shown}: {error}.", "For example: http://pushgateway:9091")
+        return
+    yield ok(subject, f"the push gateway {shown} answers")
+
+
+def _keys(config: Config) -> Iterator[Tried]:
+    trust = config.trust
+    for number, key in enumerate(trust.trusted_keys, start=1):
+        try:
+            ((name, _),) = signing.trusted(replace(trust, trusted_keys=(key,))).values()
+        except ConfigError as error:
+            yield failed("trust", error)
+        else:
+            yield ok("trust", f"the key {name if len(trust.trusted_keys) == 1 else f'{number}, {name},'} can be used")
+    if trust.signing_key is not None:
+        try:
+            signing.private_key(Path(trust.signing_key), trust.signing_passphrase)
+        except ConfigError as error:
+            yield failed("trust", error)
+        else:
+            yield ok("trust", f"the hook can sign with {trust.signing_key}")
+
+
+def _audit_log(config: Config) -> Iterator[Tried]:
+    if config.trust.audit_log is None:
+        return
+    path = Path(config.trust.audit_log)
+    there = path if path.exists() else path.parent
+    if there.exists() and os.access(there, os.W_OK):
+        yield ok("trust", f"the audit log {path} can be written")
+    else:
+        why = "may not be written by this user" if there.exists() else "has no folder to be in"
+        yield fail("trust", f"The audit log {path} {why}.", "Correct [trust] audit_log, or let this user write it.")

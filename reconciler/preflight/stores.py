@@ -1,0 +1,156 @@
+"""The stores that a configuration names, tried: they are opened and read, and what may be written is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ReconcilerError, Refused
+from reconciler.failover.gather import job_topics
+from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row
+from reconciler.preflight.tried import Tried, World, counted, fail, failed, ok, warn
+from reconciler.preflight.words import is_tracked
+
+
+def anchor_store(
+    config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World
+) -> Generator[Tried, None, bool]:
+    """Returns whether the store that keeps anchors aside can be used; True where none is configured."""
+    if config.anchor_store is None:
+        return True
+    subject = "[anchors] store"
+    users = [job for job in jobs if job.name in able and is_tracked(able[job.name])]
+    try:
+        store = world.open_store(config.anchor_store, kafka_client=config.destination.client)
+    except ReconcilerError as error:
+        yield failed(subject, error)
+        return False
+    try:
+        can = store.capabilities
+        if not (can.writable and can.keeps_anchors) or can.translated_by_mirror:
+            yield fail(
+                subject,
+                f"The store {store.address} cannot keep the anchors of other stores.",
+                "Choose another, for example sqlite:////srv/anchors.db.",
+            )
+            return False
+        if not users:
+            yield ok(subject, f"{store.address} is not used: every job keeps its anchors itself")
+            return True
+        counts = {job.name: len(store.read(job.group, job.topics)) for job in users}
+    except ReconcilerError as error:
+        again = "track makes it at its first round, and until then commands for these jobs end with 6."
+        yield fail(subject, error.message, f"{error.hint or ''} {again}".strip(), error.exit_code)
+        return False
+    finally:
+        store.close()
+    kept = ", ".join(f"{counted(count, 'anchor')} for {name}" for name, count in counts.items())
+    yield ok(subject, f"{store.address} keeps {kept}")
+    return True
+
+
+def job_store(
+    config: Config, job: Job, able: Capabilities, world: World, destination: ClusterInfo | None, *, with_anchors: bool
+) -> Iterator[Tried]:
+    subject = f"job {job.name}"
+    try:
+        store = world.open_store(
+            job.store, kafka_client=config.destination.client, anchors=config.anchor_store if with_anchors else None
+        )
+    except ReconcilerError as error:
+        yield failed(subject, error)
+        return
+    try:
+        try:
+            rows = store.read(job.group, job_topics(config, job))
+        except ReconcilerError as error:
+            yield failed(subject, error)
+            return
+        yield from _rows(config, job, able, store, rows, destination)
+        if able.writable:
+            yield _writable(job, store)
+    finally:
+        store.close()
+
+
+def _rows(
+    config: Config,
+    job: Job,
+    able: Capabilities,
+    store: OffsetStore,
+    rows: Sequence[Row],
+    destination: ClusterInfo | None,
+) -> Iterator[Tried]:
+    subject, where = f"job {job.name}", f'{store.address}, group "{job.group}"'
+    if not rows:
+        yield warn(
+            subject,
+            f"{where}: there is no stored offset for {', '.join(job_topics(config, job))}.",
+            "If the job has run, see that store, group and topics are spelled as the job has them.",
+        )
+        return
+    by_topic: dict[str, int] = {}
+    for row in rows:
+        by_topic[row.key.topic] = by_topic.get(row.key.topic, 0) + 1
+    listed = ", ".join(f"{count:,} of {topic}" for topic, count in sorted(by_topic.items()))
+    bare = [row for row in rows if row.stored.anchor is None and not row.stored.is_sentinel]
+    with_anchor = f"{len(rows) - len(bare):,} with an anchor" if bare else "all with an anchor"
+    yield ok(subject, f"{where}: {counted(len(rows), 'stored offset')} ({listed}), {with_anchor}")
+    if bare:
+        yield _bare(config, job, able, bare)
+    yield from _against(config, job, rows, destination)
+
+
+def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> Tried:
+    names = ", ".join(f"{row.key.topic}-{row.key.partition}" for row in bare[:3])
+    more = f" and {len(bare) - 3:,} more" if len(bare) > 3 else ""
+    said = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
+    if config.policy.no_anchor == "row-time":
+        return warn(f"job {job.name}", said, "By [policy] no_anchor they go by the time of their rows.")
+    if not is_tracked(able):
+        return warn(f"job {job.name}", said, "Let the job record them (recording() or observing()), or import them.")
+    lacks = "" if config.anchor_store else "Set [anchors] store and [source] bootstrap_servers, then let "
+    return warn(f"job {job.name}", said, f"{lacks or 'Let '}reconciler track run while the source is alive.")
+
+
+def _against(config: Config, job: Job, rows: Sequence[Row], destination: ClusterInfo | None) -> Iterator[Tried]:
+    """What the rows say about the destination: that it is where they come from, or lacks some of their partitions."""
+    if destination is None:
+        return
+    names = {topic: config.topics.destination_of(topic) for topic in job.topics}
+    from_there = [
+        row
+        for row in rows
+        if row.key.topic in names
+        and names[row.key.topic] != row.key.topic
+        and row.stored.anchor is not None
+        and row.stored.anchor.cluster_id == destination.cluster_id
+    ]
+    if from_there:
+        yield fail(
+            f"job {job.name}",
+            f"[destination] is the cluster that its offsets come from ({destination.cluster_id}).",
+            "Point [destination] at the other cluster.",
+        )
+    for topic, name in names.items():
+        info = destination.topics.get(name)
+        stored = {row.key.partition for row in rows if row.key.topic in (topic, name)}
+        if info is not None and (beyond := stored - set(info.partitions)):
+            yield warn(
+                f"job {job.name}",
+                f"{topic}: {counted(len(stored), 'partition')} stored, and {len(info.partitions):,} there, "
+                f"without partition {min(beyond)}.",
+                "The counts differ: offsets would be found by time (remapped), if at all.",
+            )
+
+
+def _writable(job: Job, store: OffsetStore) -> Tried:
+    """Said, and not tried: the store is asked whether a write would be refused now."""
+    subject = f"job {job.name}"
+    try:
+        store.check_writable(job.group)
+    except Refused as error:
+        return warn(subject, f"A correction could not be written now: {error.message}", error.hint or "")
+    except ReconcilerError as error:
+        return failed(subject, error)
+    return ok(subject, "its offsets may be corrected there, by what its permissions say (no write was tried)")

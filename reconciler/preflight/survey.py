@@ -1,0 +1,99 @@
+"""What a live cluster and a store tell of the jobs: groups with offsets of mirrored topics, and their records.
+
+Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.core.anchors import Record
+from reconciler.mirror.topics import Mirror
+from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition
+
+MOST_PARTITIONS = 20
+"""Partitions of a topic whose records are looked at."""
+MOST_GROUPS = 100
+"""Groups whose offsets are asked for, where none is named."""
+_TRIES = 5
+"""Reads of a partition, where markers and gaps make them short."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob:
+    """A group with offsets of mirrored topics, under the source's names; what it stored, as far as it says."""
+
+    group: str
+    topics: tuple[str, ...]
+    rows: int
+    without_anchor: int
+    ids: frozenset[bytes]
+
+    @classmethod
+    def of(cls, group: str, rows: Sequence[Row], mirror: Mirror) -> FoundJob:
+        anchors = [row.stored.anchor for row in rows]
+        return cls(
+            group,
+            tuple(sorted({mirror.source_of(row.key.topic) for row in rows})),
+            len(rows),
+            sum(anchor is None for anchor in anchors),
+            frozenset(anchor.id for anchor in anchors if anchor is not None and anchor.id is not None),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStore:
+    """A store's address as it is shown, what it can do, and the jobs that it keeps offsets of."""
+
+    address: str
+    able: Capabilities
+    jobs: tuple[FoundJob, ...]
+
+
+def jobs_in(
+    open_store: Callable[[], OffsetStore], mirror: Mirror, wanted: Sequence[str], others: Callable[[], Iterable[str]]
+) -> FoundStore:
+    """The jobs of a store: of the groups ``wanted``, else of all that it lists, else of ``others``.
+
+    Raises what the store does. Groups without offsets of a mirrored topic are no jobs.
+    """
+    store = open_store()
+    try:
+        listed = getattr(store, "groups", None)
+        groups = list(wanted) or (listed() if listed is not None else list(others())[:MOST_GROUPS])
+        names = sorted({*mirror.topics, *(mirror.source_of(topic) for topic in mirror.topics)})
+        found = []
+        for group in groups:
+            rows = store.read(group, names)
+            if rows:
+                found.append(FoundJob.of(group, rows, mirror))
+        return FoundStore(store.address, store.capabilities, tuple(found))
+    finally:
+        store.close()
+
+
+def sample(reader: LogReader, topics: Iterable[str], records: int) -> Mapping[TopicPartition, Sequence[Record]]:
+    """The newest records of each topic, about so many a topic, over some of its partitions. Absent topics have none."""
+    found: dict[TopicPartition, Sequence[Record]] = {}
+    described = reader.describe(topics).topics
+    for name in sorted(described):
+        partitions = [TopicPartition(name, number) for number in described[name].partitions]
+        starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
+        held = [tp for tp in partitions if ends[tp] > starts[tp]][:MOST_PARTITIONS]
+        for tp in held:
+            share = -(-records // len(held))
+            found[tp] = _newest(reader, tp, max(starts[tp], ends[tp] - share), ends[tp], share)
+    return found
+
+
+def _newest(reader: LogReader, tp: TopicPartition, begin: int, end: int, most: int) -> list[Record]:
+    records: list[Record] = []
+    at = begin
+    for _ in range(_TRIES):
+        if at >= end or len(records) >= most:
+            break
+        (chunk,) = reader.read([ReadRequest(tp, at, most - len(records))])
+        records += chunk.records
+        at = chunk.next_offset
+    return records[:most]

@@ -1,0 +1,167 @@
+"""A configuration as a file with comments that say where each line comes from. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.config.toml_text import toml_value
+from reconciler.mirror.topics import DEFAULT, IDENTITY, Mirror
+from reconciler.preflight.identity import NONE, Proposal
+
+COLUMNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedJob:
+    """A ``[[jobs]]`` table to be written; ``found`` says in words what the store holds of it."""
+
+    name: str
+    group: str
+    topics: Sequence[str]
+    store: str
+    identity: Proposal
+    found: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """Everything that is to be written. ``client`` and stores hold no secret; ``needed`` names variables for them."""
+
+    version: str
+    servers: str
+    cluster_id: str
+    client: Mapping[str, str]
+    source_servers: str | None
+    mirror: Mirror
+    jobs: Sequence[ProposedJob]
+    bare_jobs: Sequence[str] = ()
+    """Jobs whose store has offsets without anchors, and no room for them or nobody who puts them there."""
+    other_topics: Sequence[str] = ()
+    """Mirrored topics of which no job was found."""
+    needed: Sequence[str] = field(default=())
+
+
+def config_text(found: Proposed) -> str:
+    """The file."""
+    return "\n".join(_lines(found)) + "\n"
+
+
+def _lines(found: Proposed) -> Iterator[str]:
+    yield from _comment(
+        f"Written by reconciler init {found.version} from what it found at {found.servers} (cluster "
+        f"{found.cluster_id}). Look it through, then run: reconciler config check. Every key: "
+        "docs/reference/configuration.md"
+    )
+    if found.needed:
+        yield from _comment(f"Secrets are not in here. Set in the environment: {', '.join(found.needed)}")
+    yield from _source(found)
+    yield ""
+    yield "[destination]"
+    yield f"bootstrap_servers = {toml_value(found.servers)}"
+    if found.client:
+        yield ""
+        yield "[destination.client]                # any property of librdkafka"
+        for name, value in found.client.items():
+            yield f"{toml_value(name)} = {toml_value(value)}"
+    yield from _topics(found)
+    yield from _anchors(found)
+    yield from _policy()
+    for job in found.jobs:
+        yield from _job(job)
+    if found.other_topics:
+        yield ""
+        some = ", ".join(found.other_topics[:20])
+        more = f" and {len(found.other_topics) - 20:,} more" if len(found.other_topics) > 20 else ""
+        yield from _comment(f"Mirrored too, but no offset of theirs was found in that store: {some}{more}.")
+
+
+def _source(found: Proposed) -> Iterator[str]:
+    yield ""
+    yield "[source]"
+    if found.mirror.alias is not None:
+        why = f"MirrorMaker's name of the source, by its topic {found.mirror.seen[0]}" if found.mirror.seen else ""
+        if why:
+            yield from _comment(why)
+        yield f"alias = {toml_value(found.mirror.alias)}"
+    yield from _comment("Only track and audit connect to the source; everything else works without its address.")
+    if found.source_servers:
+        yield f"bootstrap_servers = {toml_value(found.source_servers)}"
+    else:
+        yield '# bootstrap_servers = "HOST:PORT"'
+
+
+def _topics(found: Proposed) -> Iterator[str]:
+    mirror = found.mirror
+    yield ""
+    yield "[topics]"
+    if mirror.policy == IDENTITY:
+        why = f": none begins with {mirror.alias} and a separator" if mirror.alias else ""
+        yield from _comment(f"Mirrored topics keep their names{why}.")
+    else:
+        topic = mirror.topics[0] if mirror.topics else f"{mirror.alias}{mirror.separator}TOPIC"
+        yield from _comment(f"{mirror.source_of(topic)} is {topic} here")
+    yield f"policy = {toml_value(mirror.policy)}"
+    if mirror.policy == DEFAULT:
+        yield f"separator = {toml_value(mirror.separator)}"
+
+
+def _anchors(found: Proposed) -> Iterator[str]:
+    yield ""
+    if not found.bare_jobs:
+        yield from _comment("A store for the anchors of jobs that have no room for them beside their offsets:")
+    else:
+        yield from _comment(
+            f"Offsets without an anchor were found for {', '.join(found.bare_jobs[:5])}. Let the job record anchors, "
+            "or let reconciler track keep them here while the source is alive (it needs [source] bootstrap_servers):"
+        )
+    yield "# [anchors]"
+    yield '# store = "sqlite:////srv/reconciler/anchors.db"'
+
+
+def _policy() -> Iterator[str]:
+    yield ""
+    yield from _comment("What may start without a person. These are the defaults.")
+    yield "[policy]"
+    yield '# new = "earliest"         # where a partition without a stored offset starts: earliest, latest, a time'
+    yield '# behind = "start"         # the mirror has not delivered the last processed record: start, wait, stop'
+    yield "# max_replay = 1000000     # the most records that may be read again where a place is known only roughly"
+    yield '# no_anchor = "stop"       # a stored offset without an anchor: stop, row-time'
+
+
+def _job(job: ProposedJob) -> Iterator[str]:
+    yield ""
+    yield "[[jobs]]"
+    if job.found:
+        yield from _comment(job.found)
+    yield f"name = {toml_value(job.name)}"
+    yield f"group = {toml_value(job.group)}"
+    yield f"topics = {toml_value(list(job.topics))}    # names on the source"
+    yield f"store = {toml_value(job.store)}"
+    yield ""
+    yield "[jobs.identity]"
+    for sentence in job.identity.why:
+        yield from _comment(sentence)
+    if job.identity.timestamp != "record":
+        yield f"timestamp = {toml_value(job.identity.timestamp)}"
+        yield f"unit = {toml_value(job.identity.unit)}"
+    mark = "    # a fingerprint of key and value tells records apart" if job.identity.id == NONE else ""
+    yield f"id = {toml_value(job.identity.id)}{mark}"
+    others = [choice for choice in job.identity.choices if choice not in (job.identity.id, NONE)][:3]
+    if others:
+        yield from _comment(f"It could also be: {', '.join(toml_value(choice) for choice in others)}")
+    if job.identity.may_increase:
+        yield from _comment(
+            "The ids looked at increased within each partition. If they always do, by construction, this helps the "
+            "search; if they do not, it would mislead it:"
+        )
+        yield '# id_order = "increasing"'
+
+
+def _comment(text: str) -> list[str]:
+    """What was found is other people's words: a line break in it must not begin a line of its own."""
+    clean = "".join(character if character.isprintable() else "?" for character in text)
+    return textwrap.wrap(
+        clean, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
+    )

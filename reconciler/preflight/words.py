@@ -1,0 +1,251 @@
+"""A configuration in words: what it means, for somebody who did not write it. Contacts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.config.addresses import without_secrets
+from reconciler.config.file import Cluster, Config, Job, TopicNames
+from reconciler.config.table import UNITS
+from reconciler.config.trust import TrustSettings
+from reconciler.ports import Capabilities
+
+CHECKPOINT = "checkpoint:"
+MOST_TOPICS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading, and sentences under it."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+def explained(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capabilities]) -> list[Section]:
+    """The whole configuration. ``abilities``: what each job's store can do by itself, by the job's name."""
+    sections = [
+        Section("clusters", tuple(_clusters(config))),
+        Section("topics", tuple(_topics(config, jobs))),
+    ]
+    sections += [Section(f"job {job.name}", tuple(_job(config, job, abilities.get(job.name)))) for job in jobs]
+    sections += [
+        Section("search", tuple(_search(config))),
+        Section("policy", tuple(_policy(config))),
+        Section("commands", tuple(_commands(config, jobs, abilities))),
+    ]
+    return sections
+
+
+# ---------------------------------------------------------------- clusters and topics
+
+
+def _clusters(config: Config) -> Iterator[str]:
+    yield f"The destination, where jobs are to go on, is the cluster at {_reached(config.destination)}."
+    name = f'The source, "{config.topics.alias}",' if config.topics.alias else "The source"
+    if config.source is None:
+        yield f"{name} is not connected to: no address is configured, and only track and audit would use one."
+    else:
+        yield f"{name} is the cluster at {_reached(config.source)}. Only track and audit connect to it."
+
+
+def _reached(cluster: Cluster) -> str:
+    client = cluster.client
+    protocol = client.get("security.protocol", "PLAINTEXT").upper()
+    login = ""
+    if protocol.startswith("SASL_"):
+        mechanism = client.get("sasl.mechanism") or client.get("sasl.mechanisms") or "GSSAPI"
+        user = f" as {client['sasl.username']}" if client.get("sasl.username") else ""
+        login = f", with a login{user} ({mechanism})"
+    elif any(client.get(f"ssl.{name}") for name in ("keystore.location", "certificate.location", "certificate.pem")):
+        login = ", with a client certificate"
+    tls = "over TLS" if protocol in ("SSL", "SASL_SSL") else "without encryption"
+    return f"{cluster.bootstrap_servers}, {tls}{login}"
+
+
+def _topics(config: Config, jobs: Sequence[Job]) -> Iterator[str]:
+    yield _rule(config.topics)
+    names = sorted({topic for job in jobs for topic in job.topics})
+    for topic in names[:MOST_TOPICS]:
+        yield f"{topic} -> {config.topics.destination_of(topic)}"
+    if len(names) > MOST_TOPICS:
+        yield f"… and {len(names) - MOST_TOPICS:,} more."
+
+
+def _rule(names: TopicNames) -> str:
+    if names.policy == "identity":
+        rule = "A mirrored topic has the same name at the destination (MirrorMaker's identity policy)"
+    elif names.policy == "names" and names.alias is None:
+        return "A mirrored topic is named at the destination as [topics.names] lists it; other topics are refused."
+    else:
+        rule = f'A mirrored topic is named "{names.alias}{names.separator}TOPIC" at the destination'
+    return f"{rule}, but for those that [topics.names] lists." if names.names else f"{rule}."
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
+    topics = ", ".join(job.topics[:MOST_TOPICS]) + (" and more" if len(job.topics) > MOST_TOPICS else "")
+    yield f'Reads {topics}. Its offsets are in {without_secrets(job.store)}, under the group "{job.group}".'
+    if able is not None:
+        yield _store_can(config, job, able)
+    yield _identity(job)
+
+
+def _store_can(config: Config, job: Job, able: Capabilities) -> str:
+    if job.store.startswith(CHECKPOINT):
+        correction = "That is a checkpoint, and only read: a correction is made in a copy of it"
+    elif not able.writable:
+        correction = "That store is only read"
+    elif able.atomic_batches:
+        correction = "A correction is written there whole, or not at all"
+    else:
+        correction = "A correction is written there row by row; if it is cut off, apply finishes it"
+    history = "; what was there before stays in its history" if able.keeps_history else ""
+    return f"{correction}{history}. {_anchors_kept(config, able)}"
+
+
+def _anchors_kept(config: Config, able: Capabilities) -> str:
+    aside = f"track keeps them in {without_secrets(config.anchor_store)}" if config.anchor_store else ""
+    if able.translated_by_mirror:
+        return "Anchors are in the commits' metadata, where the job puts some there" + (f"; {aside}." if aside else ".")
+    if able.keeps_anchors:
+        return "Anchors are kept with the offsets."
+    if aside:
+        return f"It has no room for anchors: {aside}."
+    return "It has no room for anchors, and no [anchors] store is configured to keep them."
+
+
+def _identity(job: Job) -> str:
+    timestamp, id, order, unit = getattr(job.identity, "settings", ("record", "none", "opaque", "ms"))
+    time = "the Kafka timestamp" if timestamp == "record" else f"{_place(timestamp)} (in {unit}, where it is a number)"
+    if id == "none":
+        return f"A record is told apart by a fingerprint of its key and value, and by its time: {time}."
+    grows = "; ids increase within each partition" if order == "increasing" else ""
+    return f"A record is told apart by its id: {_place(id)}{grows}. Its time is {time}."
+
+
+def _place(spec: str) -> str:
+    kind, _, rest = spec.partition(":")
+    words = {
+        "key": "its key",
+        "header": f'the header "{rest}"',
+        "json": f"{rest} in its JSON value",
+        "python": f"what the Python function {rest} returns",
+    }
+    return words.get(kind, spec)
+
+
+# ---------------------------------------------------------------- search and policy
+
+
+def _search(config: Config) -> Iterator[str]:
+    search = config.search
+    order = (
+        f"at most {span(search.max_disorder_ms)} out of order" if search.max_disorder_ms else "in the order of records"
+    )
+    yield f"Times within a source partition are taken to be {order}."
+    yield (
+        f"Up to {search.scan_records:,} records of a partition are read in search of its anchor. A cluster that does "
+        f"not answer is asked for {search.deadline_s:g} s."
+    )
+
+
+def _policy(config: Config) -> Iterator[str]:
+    policy = config.policy
+    place = {"earliest": "at the earliest record", "latest": "at the end"}.get(policy.new.place, "at the time given")
+    yield f"A partition without a stored offset starts {place}."
+    yield {
+        "start": "Where the mirror has not delivered the last processed record, the job may start where that ends.",
+        "wait": "Where the mirror has not delivered the last processed record, the job must wait (hook --wait).",
+        "stop": "Where the mirror has not delivered the last processed record, the job must not start.",
+    }[policy.start.behind]
+    yield (
+        f"Where a place is known only roughly, the job may start if {policy.start.max_replay:,} records or fewer are "
+        "read again."
+    )
+    yield {
+        "stop": "A stored offset without an anchor stops the job: nothing is guessed.",
+        "row-time": "A stored offset without an anchor is looked for by the time when its row was written.",
+    }[policy.no_anchor]
+    yield f"A plan may be applied for {span(policy.plan_expires_ms)}.{_signed(config.trust)}"
+
+
+def _signed(trust: TrustSettings) -> str:
+    if not trust.require_signature:
+        return ""
+    signs = "signs its own" if trust.signing_key and trust.signatures == 1 else "leaves its own to a person"
+    return f" It must be signed by {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys; hook {signs}."
+
+
+# ---------------------------------------------------------------- commands
+
+
+def _commands(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capabilities]) -> Iterator[str]:
+    yield _hook(config, jobs)
+    yield _track(config, jobs, abilities)
+    yield _watch(config)
+    if config.trust.audit_log:
+        yield f"apply, rollback and hook add a line to {config.trust.audit_log} about every write, or do not write."
+
+
+def _hook(config: Config, jobs: Sequence[Job]) -> str:
+    to = [name for name in (config.metrics.textfile, _host(config.metrics.pushgateway)) if name]
+    figures = f" Its figures go to {' and '.join(to)}." if to else ""
+    which = f"--job {jobs[0].name}" if len(jobs) == 1 else "--job NAME"
+    return (
+        f"hook {which} would check the job before every start, write what needs correcting to its store, and start "
+        f"the command unless a person is needed.{figures}"
+    )
+
+
+def _track(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capabilities]) -> str:
+    tracked = [job.name for job in jobs if job.name in abilities and is_tracked(abilities[job.name])]
+    names = ", ".join(tracked[:MOST_TOPICS]) + (" and more" if len(tracked) > MOST_TOPICS else "")
+    if not tracked:
+        return "track would find nothing to do: every job keeps its anchors itself."
+    lacks = []
+    if config.source is None or not config.source.bootstrap_servers:
+        lacks.append("[source] bootstrap_servers")
+    if config.anchor_store is None:
+        lacks.append("[anchors] store")
+    if lacks:
+        return f"track could keep anchors for {names}, and lacks {' and '.join(lacks)}."
+    return f"track would keep anchors for {names}, reading the source, in {without_secrets(config.anchor_store or '')}."
+
+
+def is_tracked(able: Capabilities) -> bool:
+    """Whether ``track`` looks after jobs of a store like that."""
+    return able.translated_by_mirror or not able.keeps_anchors
+
+
+def _watch(config: Config) -> str:
+    watch = config.watch
+    scheme = "https" if watch.tls_certificate else "http"
+    login = f", for the user {watch.username}" if watch.username else ""
+    return (
+        f"watch would check every job every {_each(watch.every_ms)}, with {watch.requests_per_second:,} requests a "
+        f"second at most, and serve the metrics at {scheme}://{watch.listen}/metrics{login}."
+        + (" All jobs are taken to run on this cluster (single_cluster)." if watch.single_cluster else "")
+    )
+
+
+def _host(url: str | None) -> str | None:
+    """A URL without the login that may stand in it."""
+    return None if url is None else without_secrets(url)
+
+
+def _each(ms: int) -> str:
+    return span(ms).removeprefix("1 ")
+
+
+def span(ms: int) -> str:
+    """Milliseconds in the largest unit that divides them."""
+    for unit in ("d", "h", "m", "s"):
+        if ms and ms % UNITS[unit] == 0:
+            count = ms // UNITS[unit]
+            word = {"d": "day", "h": "hour", "m": "minute", "s": "second"}[unit]
+            return f"{count:,} {word}{'' if count == 1 else 's'}"
+    return f"{ms:,} ms"

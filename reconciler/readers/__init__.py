@@ -1,1 +1,0 @@
-"""Reading a destination's log: Kafka, and an in-memory log that behaves like it."""

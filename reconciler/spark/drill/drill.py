@@ -1,0 +1,281 @@
+"""A drill: the failover of one job, tried against the destination. The job is not touched, and nothing is written.
+
+    from reconciler.spark.drill import drill
+
+    done = drill(config, config.chosen("clicks")[0], outside, Path("/tmp"))
+    print(done.may_start, [(each.row.partition, each.first, each.fault) for each in done.partitions])
+
+What a failover would do is done as far as it can be undone: the plan is made as ``check`` makes it; a checkpoint is
+copied, to a temporary place, as ``checkpoint clone`` does; the first records are read from there. Then a second reader
+starts at the anchor's own record and must come to the very same records behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.show import Description, describe
+from reconciler.config.file import Config, Job
+from reconciler.core.anchors import Identity, IdOrder, Record, fingerprint
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.probes import Range
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import Outside
+from reconciler.failover.positions import ENDS, SCHEME, check_positions
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.spark_checkpoint import END
+from reconciler.ports import Capabilities, Change, LogReader, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.spark.drill.reading import Batch, BatchReader, Seen, by_client, read_ranges
+
+FORMAT = "reconciler.drill/1"
+RECORDS = 100
+"""Offsets of each partition that the first batch spans at most."""
+ATTEMPTS = 3
+"""How often a checkpoint is copied that a running query goes on with meanwhile."""
+AGAIN = "Run the drill again. If it says the same, do not fail over: make a plan and look at the partition."
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One partition: from which offset its first batch was read, what came, and what that proves.
+
+    ``starts_at`` None: nothing was read, as the partition has no offset. ``stopped``: why it needs a person.
+    ``fault``: why the batch is not what the plan promised.
+    """
+
+    row: PartitionPlan
+    stopped: str | None
+    starts_at: int | None
+    read: tuple[Seen, ...]
+    found: str
+    fault: str | None = None
+
+    @property
+    def first(self) -> Seen | None:
+        return self.read[0] if self.read else None
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """What came of it. ``copy`` describes the temporary copy of the job's checkpoint, if it has one."""
+
+    plan: Plan
+    partitions: tuple[Tried, ...]
+    copy: Description | None
+
+    @property
+    def job(self) -> JobPlan:
+        return self.plan.job()
+
+    @property
+    def may_start(self) -> bool:
+        return all(each.stopped is None for each in self.partitions)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        return tuple(_named(each.row, each.fault) for each in self.partitions if each.fault)
+
+
+def drill(
+    config: Config,
+    job: Job,
+    outside: Outside,
+    place: Path,
+    *,
+    batch: BatchReader | None = None,
+    records: int = RECORDS,
+) -> Drill:
+    """Try the failover of one job of the configuration; ``place`` is an empty folder for the checkpoint's copy.
+
+    ``batch`` reads the first records (default: Kafka's client), at most ``records`` offsets of each partition.
+    Raises what ``check`` and ``clone`` raise: Changed where a query goes on too fast for a copy to be made,
+    Unreachable, Refused, ConfigError. A job that needs a person is no error: its partitions say so; no copy is made.
+    """
+    if job.store.endswith(ENDS):
+        raise ConfigError(
+            f'Job "{job.name}" is the end of another job\'s batch, and cannot be started.',
+            hint="Drill the job whose store is the checkpoint itself.",
+        )
+    outside = _only_read(outside)
+    plan, copy = _planned(config, job, outside, place)
+    (planned,) = plan.jobs
+    rows = tuple(row for row in planned.partitions if row.position != END)  # the first batch begins at the start
+    reader = outside.patient(config.search)
+    ranges = _ranges(reader, rows, _starts(rows, copy), records)
+    seen = (batch or by_client(reader))(ranges)
+    behind = _behind_anchors(reader, rows, ranges)
+    policy, identity = config.policy.start, job.identity
+    tried = tuple(_tried(row, policy, identity, ranges, seen, behind) for row in rows)
+    return Drill(plan, tried, copy)
+
+
+def _only_read(outside: Outside) -> Outside:
+    def opened(address: str) -> OffsetStore:
+        return OnlyRead(outside.open_store(address))
+
+    return replace(outside, open_store=opened)
+
+
+class OnlyRead:
+    """A store of which nothing is changed, whoever asks for it: writes do nothing."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._store.capabilities
+
+    @property
+    def address(self) -> str:
+        return self._store.address
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        return self._store.read(group, topics)
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        return WriteResult()
+
+    def create(self) -> None:
+        """Nothing."""
+
+    def check_writable(self, group: str) -> None:
+        self._store.check_writable(group)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+# ---------------------------------------------------------------- the plan, and the copy
+
+
+def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[Plan, Description | None]:
+    """The plan, and for a checkpoint its copy: made together, as a query that runs moves both."""
+    for attempt in range(ATTEMPTS):
+        plan = check_positions(config, [job], outside).plan
+        policy = config.policy.start
+        stops = any(why_stopped(row, policy) for row in plan.job().partitions)
+        if stops or not job.store.startswith(SCHEME):
+            return plan, None
+        path = place / f"checkpoint-{attempt}"
+        try:
+            clone(job.store.removeprefix(SCHEME), str(path), plan, job=job.name, config=config, outside=outside)
+        except Changed:
+            if attempt == ATTEMPTS - 1:
+                raise
+            continue
+        return plan, describe(path)
+    raise AssertionError("every attempt returns or raises")
+
+
+def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[TopicPartition, int]:
+    """Where the job would begin: where its copied checkpoint says, else where the plan does."""
+    starts: dict[TopicPartition, int] = {}
+    for row in rows:
+        at = _at(row)
+        said = [
+            offset
+            for source in (copy.sources if copy is not None else ())
+            if (offset := (source.start or {}).get((at.topic, at.partition))) is not None
+        ]
+        if said:
+            starts[at] = min(said)
+        elif row.resume_offset is not None:
+            starts[at] = row.resume_offset
+    return starts
+
+
+# ---------------------------------------------------------------- the first batch
+
+
+def _ranges(
+    reader: LogReader, rows: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], records: int
+) -> dict[TopicPartition, Range]:
+    places = [_at(row) for row in rows if _at(row) in starts]
+    begins, ends = reader.log_starts(places), reader.log_ends(places)
+    for at in places:
+        if not begins[at] <= starts[at] <= ends[at]:
+            raise Changed(
+                f"{at.topic}-{at.partition}: the log is now [{begins[at]}, {ends[at]}] and does not hold offset "
+                f"{starts[at]}.",
+                hint=AGAIN,
+            )
+    return {at: Range(starts[at], min(ends[at], starts[at] + records)) for at in places}
+
+
+def _behind_anchors(
+    reader: LogReader, rows: Sequence[PartitionPlan], ranges: Mapping[TopicPartition, Range]
+) -> dict[TopicPartition, list[Record]]:
+    """What a reader meets that starts at the record the plan rests on, or where there is none at the plan's offset."""
+    asked: dict[TopicPartition, Range] = {}
+    for row in rows:
+        begin = row.resume_offset if row.record_offset is None else row.record_offset
+        if _at(row) in ranges and begin is not None:
+            asked[_at(row)] = Range(begin, max(ranges[_at(row)].end, begin + 1))
+    return read_ranges(reader, asked)
+
+
+def _tried(
+    row: PartitionPlan,
+    policy: StartPolicy,
+    identity: Identity,
+    ranges: Mapping[TopicPartition, Range],
+    seen: Batch,
+    behind: Mapping[TopicPartition, Sequence[Record]],
+) -> Tried:
+    at, stopped = _at(row), why_stopped(row, policy)
+    if at not in ranges:
+        return Tried(row, stopped, None, (), "nothing to read")
+    read = tuple(seen[at])
+    found, fault = _judged(row, identity, ranges[at], read, behind.get(at, ()))
+    return Tried(row, stopped, ranges[at].start, read, found, fault)
+
+
+def _judged(
+    row: PartitionPlan, identity: Identity, where: Range, read: Sequence[Seen], records: Sequence[Record]
+) -> tuple[str, str | None]:
+    """What the batch proves, and what is wrong with it."""
+    if row.resume_offset != where.start:
+        return "", f"the copy of the checkpoint begins at {where.start}, and the plan at {row.resume_offset}"
+    following = [Seen.of(record) for record in records if where.start <= record.offset < where.end]
+    if list(read) != following:
+        differing = next((pair for pair in zip(read, following, strict=False) if pair[0] != pair[1]), None)
+        what = f"{differing[0].offset} where {differing[1].offset} follows" if differing else f"{len(read)} records"
+        return "", f"the batch has {what}, and a second reader found {len(following)} records there"
+    if row.record_offset is None:
+        return "the log's end" if not read else "the first there is", None
+    anchor = records[0] if records else None
+    if anchor is None or anchor.offset != row.record_offset or not _is_anchor(row, identity, anchor):
+        return "", f"the record at {row.record_offset} is not the one that the plan rests on"
+    between = sum(row.record_offset < record.offset < where.start for record in records)
+    if between and row.verdict in (Verdict.MATCH, Verdict.MOVED) and identity.id_order is not IdOrder.INCREASING:
+        return "", f"{between} records lie between the anchor, {row.record_offset}, and the batch"
+    nothing = "" if read else ", the log's end"
+    return f"behind {row.record_offset:,}{nothing}", None
+
+
+def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
+    """Whether what the plan says of the anchor is true of the record; ids that increase may prove another one."""
+    anchor = row.anchor
+    if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
+        return True
+    if row.matched_by == "id" and anchor.id_hash is not None and identity.id_of is not None:
+        if identity.id_order is IdOrder.INCREASING:
+            return True
+        found = identity.id_of(record)
+        return found is not None and hashlib.sha256(found).hexdigest()[:16] == anchor.id_hash
+    if row.matched_by == "fingerprint":
+        return fingerprint(record.key, record.value) == anchor.fingerprint
+    return True
+
+
+def _at(row: PartitionPlan) -> TopicPartition:
+    return TopicPartition(row.topic, row.partition)
+
+
+def _named(row: PartitionPlan, said: str) -> str:
+    return f"{row.topic}-{row.partition}: {said}"

@@ -1,0 +1,357 @@
+"""Record anchors for sinks other than foreachBatch (files, Kafka, a table, the console).
+
+    from reconciler.spark.observing import observing
+
+    anchors = observing(spark, store="checkpoint:/srv/clicks/checkpoint", anchors="sqlite:////srv/anchors.db",
+                        group="clicks", bootstrap_servers="localhost:9092", id="header:message-id")
+    events = anchors.watch(spark.readStream.format("kafka").options(**options).load(), ["events"])
+    query = (events.writeStream.format("parquet").option("path", "/srv/clicks/out")
+             .option("checkpointLocation", "/srv/clicks/checkpoint").start())
+
+Theory of operation. ``watch`` has Spark observe the last record of each partition while the batch runs: one
+aggregation over the whole batch, with a ``max_by`` for each partition, since ``observe`` knows no groups. When the
+batch is done and committed, Spark reports its end offsets together with what was observed; a listener stores both.
+
+The report comes after the commit, so that nothing is stored for a batch that failed. It is asynchronous: of a driver
+that is killed, the last one may be lost. The store is then a batch behind the checkpoint: the anchor lags, the verdict
+is ``bounded``, and the difference counts as replay. The next report after a restart puts it right. A report that comes
+twice, or late, changes nothing.
+
+A partition that no report has named yet (it is new since ``watch``, or was silent since the query began) is looked up
+in the cluster that the query reads: the last record before the offset that was reported.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from threading import RLock
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.ports import OffsetStore, TopicPartition
+from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, Given, LastRecord, last_record
+from reconciler.spark.recording.checkpoint import Batch, CheckpointRecorder, committed, lowest, unknown
+from reconciler.spark.recording.foreach_batch import recorder_for
+from reconciler.spark.recording.store import SourceCluster, clock_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+PAYLOAD_BYTES = 64 * 1024
+"""Keys and values longer than this together stay behind: such a record has no fingerprint in its anchor."""
+LOOK_UP_S = 10.0
+
+
+def observing(
+    spark: SparkSession,
+    *,
+    store: str | OffsetStore,
+    group: str,
+    bootstrap_servers: str,
+    anchors: str | None = None,
+    kafka_client: Mapping[str, str] | None = None,
+    timestamp: Given = "record",
+    id: Given = "none",
+    unit: str = "ms",
+    config_id: str | None = None,
+    config_timestamp: str | None = None,
+    fingerprint: bool = True,
+    now_ms: Callable[[], int] = clock_ms,
+) -> Observer:
+    """Watch one query's Kafka sources, and store each partition's next offset and its last record's anchor.
+
+    The arguments are those of ``recording``, which see. With ``store="checkpoint:PATH"`` the anchors belong to the
+    query's own checkpoint, for a job that continues from it after a failover; any other store has rows for a job that
+    starts anew.
+
+    What is observed is part of the query's progress, which Spark logs. With ``fingerprint`` that is keys and values;
+    False leaves them out, and needs an ``id`` that is ``key``, a header or a column.
+
+    Raises ConfigError for settings that are wrong, and Unreachable or Refused where the store does not take them.
+    """
+    identity = BatchIdentity(timestamp, id, unit, config_id, config_timestamp)
+    if not fingerprint:
+        _require_id_without_payload(identity)
+    client = {"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}
+    recorder = recorder_for(store, group, client, anchors=anchors, now_ms=now_ms)
+    recorder.open()
+    return Observer(spark, recorder, identity, group, client, payload=fingerprint)
+
+
+class Observer:
+    """What ``observing`` returns. One for each query."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        recorder: Any,
+        identity: BatchIdentity,
+        group: str,
+        client: Mapping[str, str],
+        *,
+        payload: bool,
+    ) -> None:
+        self._spark = spark
+        self._recorder = recorder
+        self._identity = identity
+        self._group = group
+        self._client = dict(client)
+        self._payload = payload
+        self._cluster = SourceCluster(client)
+        self._units: dict[str, str] = {}
+        self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
+        self._run: tuple[str, int] | None = None
+        self._listener: Any = None
+        self._lock = RLock()
+        self.trouble: ReconcilerError | None = None
+        """What kept the last report from being stored; None if it was stored."""
+
+    # ------------------------------------------------------------ the query's side
+
+    def watch(self, frame: DataFrame, topics: Iterable[str] | str) -> DataFrame:
+        """``frame`` with its last records observed. Give the Kafka source's own frame, in front of any filter.
+
+        ``topics`` are those that the source subscribes to, as a list or as a regular expression in one text (as for
+        ``subscribePattern``). Their partitions are asked for now. A query with several sources has each watched.
+
+        Raises ConfigError for columns that are missing, topics that are not there, and settings that are wrong.
+        """
+        from reconciler.spark.handoff.cluster import topics_matching
+
+        if frame.isStreaming is False:
+            raise ConfigError("watch() observes streaming sources; this one is read at once.")
+        self._identity.check(frame)
+        names = topics_matching(self._client, topics) if isinstance(topics, str) else sorted(set(topics))
+        info = self._cluster.having(set(names))
+        places = [TopicPartition(name, number) for name in names for number in info.topics[name].partitions]
+        own = self._identity.own_columns(frame)
+        types = dict(frame.select(*(column.alias(name) for name, column in own.items())).dtypes) if own else {}
+        self._identity.require_types(types)
+        name = f"reconciler:{self._group}:{len(self._units)}"
+        self._units[name] = "ms" if types.get(OWN_TIME) == "timestamp" else self._identity.unit
+        if self._listener is None:
+            self._listener = _listener(self._hear)
+            self._spark.streams.addListener(self._listener)
+        return frame.observe(name, _observed(frame, places, self._fields(frame, own, types)))
+
+    def settle(self, query: Any) -> None:
+        """Store what the query has reported, now: before a program ends, for its listener may not have heard yet.
+
+        Raises what kept it from being stored.
+        """
+        for progress in query.recentProgress:  # the last one may be of a trigger that found nothing to do
+            self._hear(progress)
+        if self.trouble is not None:
+            raise self.trouble
+
+    def close(self) -> None:
+        """Listen no more, and close the store."""
+        if self._listener is not None:
+            self._spark.streams.removeListener(self._listener)
+            self._listener = None
+        self._recorder.close()
+
+    def _fields(self, frame: DataFrame, own: Mapping[str, Column], types: Mapping[str, str]) -> list[Column]:
+        from pyspark.sql import functions as f
+
+        fields = [f.col("topic"), f.col("partition"), f.col("offset"), f.unix_millis("timestamp").alias("timestamp")]
+        if "timestampType" in frame.columns:
+            fields.append(f.col("timestampType"))
+        size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
+        fits = size <= PAYLOAD_BYTES if self._payload else f.lit(False)
+        fields.append(fits.alias("payload_known"))
+        key_is_id = isinstance(self._identity.id, str) and self._identity.id == "key"
+        key = f.col("key") if key_is_id else f.when(fits, f.col("key"))
+        fields += [key.alias("key"), f.when(fits, f.col("value")).alias("value")]
+        if self._identity.needs_headers:
+            fields.append(f.col("headers"))
+        for name, column in own.items():
+            column = f.unix_millis(column) if types[name] == "timestamp" else column
+            kind = "bytes" if types[name] == "binary" else "value"
+            fields.append(f.struct(column.alias(kind)).alias(name))
+        return fields
+
+    # ------------------------------------------------------------ the reports' side
+
+    def _hear(self, progress: Any) -> None:
+        """Store one report. Never raises: there is nobody to raise to in a listener."""
+        with self._lock:
+            try:
+                self._take(progress)
+            except ReconcilerError as error:
+                self.trouble = error
+                log.error("batch %s of group %s is not stored: %s", progress["batchId"], self._group, error)
+
+    def _take(self, progress: Any) -> None:
+        found = {name: row for name, row in progress["observedMetrics"].items() if name in self._units}
+        if not found:
+            return
+        run, number = str(progress["runId"]), int(progress["batchId"])
+        self._require_one_query(str(progress["id"]))
+        if self._run is not None and self._run[0] == run and number <= self._run[1]:
+            return  # it came twice, or late
+        ends = [last for name, row in found.items() for last in _last_records(row[0], self._units[name])]
+        if isinstance(self._recorder, CheckpointRecorder):
+            self._keep(self._recorder, reported(number, progress["sources"]), _latest(ends))
+        else:
+            self._recorder.batch(number, _latest(ends), self._identity)
+        self._run, self.trouble = (run, number), None
+
+    def _keep(self, recorder: CheckpointRecorder, batch: Batch, ends: Sequence[LastRecord]) -> None:
+        anchors = recorder.named(ends, self._identity)
+        missing = dict(unknown(batch, recorder.kept({at.topic for at in batch.ends}), anchors))
+        looked_up = self._looked_up({at: end for at, end in missing.items() if end > 0})
+        recorder.keep(batch, anchors, partial(committed, looked_up=looked_up))
+
+    def _looked_up(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, StoredOffset]:
+        """What the cluster says of these offsets; what cannot be found is left out."""
+        from reconciler.core.errors import Unreachable
+        from reconciler.core.probes import Search
+        from reconciler.core.verdicts import Finding
+        from reconciler.engine import EngineSettings, Inquiry, run
+        from reconciler.kafka.reader import KafkaLogReader
+        from reconciler.tracking.lookback import Looked, Place, look_back
+
+        if not places:
+            return {}
+        reader = KafkaLogReader(self._client, who="job's")
+        try:
+            info = self._cluster.having({at.topic for at in places})
+            asked = {}
+            for at, offset in places.items():
+                topic = info.topics[at.topic]
+                place = Place(offset, info.cluster_id, topic.topic_id, topic.compacted, None, clock_ms())
+                begin = partial(look_back, place, self._texts())
+                asked[at] = Inquiry(at, cast("Callable[[], Search[Finding]]", begin))
+            answers = run(reader, asked, clock=monotonic, settings=EngineSettings(LOOK_UP_S)).found
+        except Unreachable as error:
+            log.warning("the last records of %d silent partitions could not be looked up: %s", len(places), error)
+            return {}
+        finally:
+            reader.close()
+        looked = {at: cast("Looked", answer.finding).kept for at, answer in answers.items()}
+        return {at: kept for at, kept in looked.items() if kept is not None}
+
+    def _texts(self) -> Any:
+        """How a record that Spark did not read is named: by the texts; a column that has none names nothing."""
+        texts = self._identity.texts
+        if not isinstance(self._identity.timestamp, str) and self._identity.config_timestamp is None:
+            texts = replace(texts, timestamp_of=lambda record: None)
+        return texts
+
+    def _require_one_query(self, query: str) -> None:
+        if self._query is None:
+            self._query = query
+        if self._query != query:
+            raise ConfigError(
+                f"Two queries report what was watched for group {self._group}: {self._query} and {query}.",
+                hint="Make one observing() for each query, with a group of its own.",
+            )
+
+
+# ---------------------------------------------------------------- what is observed
+
+
+def _observed(frame: DataFrame, places: Sequence[TopicPartition], fields: Sequence[Column]) -> Column:
+    """All partitions' last records as one JSON text: reports that come as JSON keep nothing nested."""
+    from pyspark.sql import functions as f
+
+    last = []
+    for at in places:
+        here = (f.col("partition") == at.partition) & (f.col("topic") == at.topic)
+        last.append(f.max_by(f.struct(*fields), f.when(here, f.col("offset"))))
+    return f.to_json(f.array(*last)).alias("last_records")
+
+
+def _last_records(text: str | None, own_unit: str) -> list[LastRecord]:
+    """From what was observed. Spark writes bytes as base64, and leaves null fields out."""
+    return [last_record(_decoded(each), own_unit) for each in json.loads(text or "[]") if each]
+
+
+def _decoded(each: dict[str, Any]) -> dict[str, Any]:
+    from base64 import b64decode
+
+    def plain(value: str | None) -> bytes | None:
+        return None if value is None else b64decode(value)
+
+    fields = {name: each.get(name) for name in ("topic", "partition", "offset", "timestamp", "timestampType")}
+    fields |= {name: plain(each.get(name)) for name in ("key", "value")}
+    fields["headers"] = [{"key": h.get("key"), "value": plain(h.get("value"))} for h in each.get("headers") or ()]
+    fields["payload_known"] = each["payload_known"]
+    for name in (OWN_ID, OWN_TIME):
+        own = each.get(name) or {}
+        fields[name] = plain(own["bytes"]) if "bytes" in own else own.get("value")
+    return fields
+
+
+def _latest(ends: Iterable[LastRecord]) -> list[LastRecord]:
+    """Of two sources with the same partition, the one that is ahead."""
+    found: dict[TopicPartition, LastRecord] = {}
+    for end in ends:
+        if end.at not in found or end.offset > found[end.at].offset:
+            found[end.at] = end
+    return [found[at] for at in sorted(found)]
+
+
+# ---------------------------------------------------------------- what is reported
+
+
+def reported(number: int, sources: Iterable[Any]) -> Batch:
+    """The batch that a report is of: the Kafka offsets where it began and where it ended."""
+    each = list(sources)
+    return Batch(
+        number,
+        lowest(_offsets(source["startOffset"]) for source in each),
+        lowest(_offsets(source["endOffset"]) for source in each),
+    )
+
+
+def _offsets(said: object) -> Mapping[tuple[str, int], int] | None:
+    """Kafka's offsets; None for another source's. Where the report came as JSON, so did they, inside of it."""
+    try:
+        content = json.loads(said) if isinstance(said, str) else said
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
+        return None
+    found = {(topic, key): offset for topic, each in content.items() for key, offset in each.items()}
+    if not all(key.isdecimal() and isinstance(offset, int) for (_, key), offset in found.items()):
+        return None
+    return {(topic, int(key)): offset for (topic, key), offset in found.items()}
+
+
+def _require_id_without_payload(identity: BatchIdentity) -> None:
+    if isinstance(identity.id, str) and identity.id != "key" and not identity.id.startswith("header:"):
+        raise ConfigError(
+            f'fingerprint=False leaves keys and values out, and id = "{identity.id}" cannot be read without them.',
+            hint='Give an id that is "key", "header:NAME" or a column; or leave fingerprint at True.',
+        )
+    if isinstance(identity.timestamp, str) and identity.timestamp.startswith("json:"):
+        raise ConfigError(
+            f'fingerprint=False leaves values out, and timestamp = "{identity.timestamp}" is read from them.',
+            hint="Give a column for the timestamp, or leave fingerprint at True.",
+        )
+
+
+def _listener(hear: Callable[[Any], None]) -> Any:
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):  # type: ignore[misc]
+        def onQueryStarted(self, event: Any) -> None: ...
+
+        def onQueryProgress(self, event: Any) -> None:
+            hear(event.progress)
+
+        def onQueryIdle(self, event: Any) -> None: ...
+
+        def onQueryTerminated(self, event: Any) -> None: ...
+
+    return Listener()

@@ -1,0 +1,339 @@
+"""Offsets in manifests, a file a batch, below a folder on any file system that fsspec opens.
+
+Theory of operation. ``PATH/GROUP/NUMBER.jsonl`` are manifests (``layouts/ranges.py``); a larger number is newer. Jobs
+may write them, and so does this store.
+
+- F1  A reading walks back from the newest manifest and takes each partition's first range, until a complete snapshot.
+      Torn manifests are stepped over with a warning: what their batch did is done again, never skipped.
+- F2  A write makes the manifest after the newest one there is, whole or torn, and makes it exclusively: of two writers
+      that read the same state, one is told, reads again, and finds the conflict. Where the file system cannot do that
+      (``Folder.exclusive``), a warning says so.
+- F3  A manifest names what changed, and from time to time, as a snapshot, everything. Only what is older than a
+      complete snapshot is ever removed, and of that the newest ones stay. So a process that is killed between any two
+      steps leaves a state that reads the same.
+- F4  A writer that was held up may make a file whose number others have used and removed meanwhile: it is older than a
+      snapshot and says nothing. So a writer looks once more whether its manifest counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from time import monotonic
+from urllib.parse import parse_qsl, quote
+
+from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.folder import Folder, open_folder
+from reconciler.formats import range_manifests
+from reconciler.formats.json_fields import FieldError
+from reconciler.formats.range_manifests import Manifest, Range, Torn
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.stores import common
+
+KEEP = 20
+WALK = 1000
+SNAPSHOT_EVERY = 10
+"""Manifests that are read at the most when only this store writes."""
+CONTENDED_S = 30.0
+
+# Not names below reconciler.stores: the command line silences those, for client libraries' sake.
+notes = logging.getLogger("reconciler.notes.files")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A partition's range, the version of the manifest it was first written in, and the newest torn one above it."""
+
+    range: Range
+    version: str
+    below_torn: str = ""
+
+
+@dataclass(slots=True)
+class _State:
+    """A group's rows, and what was read to know them."""
+
+    highest: int = 0
+    walked: int = 0
+    snapshot: int | None = None
+    torn: str = ""
+    places: dict[TopicPartition, _Place] = field(default_factory=dict)
+
+    def take(self, number: int, manifest: Manifest) -> None:
+        for each in manifest.ranges:
+            key = TopicPartition(each.topic, each.partition)
+            version = each.origin or range_manifests.version_of(number, manifest.digest)
+            self.places.setdefault(key, _Place(each, version, self.torn))
+        if manifest.snapshot:
+            self.snapshot = number
+
+    def rows(self) -> list[common.TextRow]:
+        return [
+            common.TextRow(key, place.range.stored, _version(key, place), note=_note(place), text=place.range.text)
+            for key, place in sorted(self.places.items())
+            if place.range.stored is not None
+        ]
+
+
+class FilesStore:
+    """A store below a folder. ``keep``: manifests that stay though nothing needs them. ``walk``: the most to read.
+
+    Raises, from every method, what ``Folder`` raises, and Refused for a complete manifest that is not understood.
+    """
+
+    def __init__(self, folder: Folder, *, address: str, keep: int = KEEP, walk: int = WALK) -> None:
+        self._folder = folder
+        self._address = address
+        self._keep = keep
+        self._walk = walk
+        self._told: set[str] = set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(keeps_history=False, atomic_batches=True)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, ordered by topic and partition. Raises Refused where there is no such folder."""
+        common.check_name("group's name", group)
+        wanted = common.wanted_topics(topics)
+        self._refuse_missing()
+        return [row for row in self._state(group).rows() if wanted is None or row.key.topic in wanted]
+
+    def _state(self, group: str) -> _State:
+        began = monotonic()
+        while True:
+            try:
+                return self._walk_back(group)
+            except FileNotFoundError as err:  # removed since it was listed, so there is a newer snapshot
+                if monotonic() - began > CONTENDED_S:
+                    raise Unreachable(
+                        f"Manifests of group {group!r} in {self._folder.shown} vanish while they are read.",
+                        hint="See what removes them, then run this again.",
+                    ) from err
+
+    def _walk_back(self, group: str) -> _State:
+        below = folder_of(group)
+        numbers = self._numbers(below)
+        state = _State(highest=numbers[0] if numbers else 0)
+        for number in numbers:
+            if state.walked == self._walk:
+                raise Refused(
+                    f"Group {group!r} in {self._folder.shown} has more than {self._walk} manifests since its last"
+                    " snapshot, and the older ones may hold partitions that the newer ones do not.",
+                    hint=f"Add ?walk={10 * self._walk} to the store's address; the next write makes a snapshot.",
+                )
+            state.walked += 1
+            name = range_manifests.name_of(number)
+            manifest = self._load(group, f"{below}/{name}")
+            if manifest is None:
+                state.torn = state.torn or name
+                continue
+            state.take(number, manifest)
+            if manifest.snapshot:
+                break
+        return state
+
+    def _numbers(self, below: str) -> list[int]:
+        """The numbers of the group's manifests, the newest first."""
+        found = []
+        for name in self._folder.names(below):
+            number = range_manifests.number_of(name)
+            if number is not None:
+                found.append(number)
+            elif name.endswith(".jsonl"):
+                self._tell(f"{below}/{name}", "its name is not twenty digits and .jsonl")
+        return sorted(found, reverse=True)
+
+    def _load(self, group: str, name: str) -> Manifest | None:
+        try:
+            manifest = range_manifests.load(self._folder.read(name))
+        except Torn as err:
+            self._tell(name, f"it is torn: {err}")
+            return None
+        except FieldError as err:
+            raise Refused(
+                f"The manifest {self._folder.shown}/{name} is complete, and is not understood: {err}.",
+                hint="See what wrote it. Move it away to go by the manifests before it.",
+            ) from err
+        if manifest.group != group:
+            raise Refused(
+                f"The manifest {self._folder.shown}/{name} is of group {manifest.group!r}, in the folder of {group!r}.",
+                hint="Move it where it belongs.",
+            )
+        return manifest
+
+    def _tell(self, name: str, why: str) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            notes.warning("the manifest %s/%s is ignored: %s", self._folder.shown, name, why)
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """All changes in one new manifest, or none of them if any row is no longer at its expected version.
+
+        Raises OutcomeUnknown where the file system did not answer, and where others wrote so much meanwhile that it
+        is not known whether this came before or after them.
+        """
+        common.check_changes(group, changes)
+        if not changes:
+            return WriteResult()
+        self._refuse_missing()
+        if not self._folder.exclusive:
+            self._tell("*", "not ignored, but two writers at the same moment are not kept apart on this file system")
+        began = monotonic()
+        while True:
+            state = self._state(group)
+            versions = {row.key: row.version for row in state.rows()}
+            conflicts = common.conflicts(changes, versions)
+            if conflicts:
+                return WriteResult(conflicts=conflicts)
+            try:
+                self._publish(group, state, changes, reason, now_ms)
+            except FileExistsError:
+                if monotonic() - began > CONTENDED_S:
+                    raise Unreachable(
+                        f"Other writers of group {group!r} in {self._folder.shown} kept this one from writing for"
+                        f" {CONTENDED_S:g} s; nothing was written.",
+                        hint="Stop what else writes this group's offsets, then run this again.",
+                    ) from None
+                continue
+            return WriteResult(tuple(change.key for change in changes))
+
+    def _publish(self, group: str, state: _State, changes: Sequence[Change], reason: str, now_ms: int) -> None:
+        """Make the next manifest. Raises FileExistsError where another writer did."""
+        new = {change.key: _range(change, now_ms) for change in changes}
+        snapshot = state.snapshot is None or state.walked >= SNAPSHOT_EVERY
+        if snapshot:
+            kept = {
+                key: replace(place.range, origin=place.version)
+                for key, place in state.places.items()
+                if place.range.stored is not None
+            }
+            new = {key: each for key, each in {**kept, **new}.items() if each.stored is not None}
+        data = range_manifests.dump(group, new.values(), written_at_ms=now_ms, snapshot=snapshot, reason=reason)
+        number, below = state.highest + 1, folder_of(group)
+        self._folder.publish(f"{below}/{range_manifests.name_of(number)}", data)
+        self._see_that_it_counts(
+            group, number, range_manifests.version_of(number, range_manifests.digest_of(data)), changes
+        )
+        with suppress(Refused, Unreachable, OutcomeUnknown):  # what stays is only in the way
+            self._compact(below, number if snapshot else state.snapshot)
+
+    def _see_that_it_counts(self, group: str, number: int, version: str, changes: Sequence[Change]) -> None:
+        """F4. Raises OutcomeUnknown unless the manifest just made is the newest, or its ranges are what counts."""
+        if max(self._numbers(folder_of(group)), default=number) == number:
+            return
+        places = self._state(group).places
+        mine = [change.key for change in changes if change.new is not None]
+        if not mine or any(key not in places or places[key].version != version for key in mine):
+            raise OutcomeUnknown(
+                f"Others wrote offsets of group {group!r} in {self._folder.shown} at the same moment, and it is not"
+                " known whether these came before theirs.",
+                hint="Run this again: it reads what is there and writes only what is missing.",
+            )
+
+    def _compact(self, below: str, snapshot: int | None) -> None:
+        """Remove what is older than the snapshot, but for the newest ``keep`` manifests (F3)."""
+        if snapshot is None:
+            return
+        for number in self._numbers(below)[self._keep :]:
+            if number < snapshot:
+                self._folder.remove(f"{below}/{range_manifests.name_of(number)}")
+        self._folder.tidy(below)
+
+    # ------------------------------------------------------------ the folder
+
+    def create(self) -> None:
+        """Make the folder, unless it is there."""
+        if not self._folder.exists():
+            self._folder.make()
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused if the folder is missing, or is known not to be writable. Writes nothing."""
+        common.check_name("group's name", group)
+        self._refuse_missing()
+        if not self._folder.may_be_written(folder_of(group)):
+            raise Refused(
+                f"The folder {self._folder.shown} may not be written by this user.",
+                hint="Make it writable for the user that runs this.",
+            )
+
+    def _refuse_missing(self) -> None:
+        if not self._folder.exists():
+            raise Refused(
+                f"There is no folder {self._folder.shown} with manifests of offsets.",
+                hint="Correct the store's address, or have the folder made by:"
+                " reconciler anchors import -c FILE --job JOB /dev/null",
+            )
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+
+def _version(key: TopicPartition, place: _Place) -> str:
+    return f"{place.version} {key.topic}:{key.partition}"
+
+
+def _note(place: _Place) -> str:
+    if not place.below_torn:
+        return ""
+    return f"the manifest {place.below_torn}, which is newer, is torn: what its batch did may be done again"
+
+
+def _range(change: Change, now_ms: int) -> Range:
+    topic, partition = change.key.topic, change.key.partition
+    stored = common.stamped(change, now_ms)
+    text = change.text if isinstance(change, common.PutBack) else None
+    if text is not None and stored is not None:
+        with suppress(FieldError):
+            theirs = range_manifests.parse_range(text, stored.written_at_ms)
+            if (theirs.topic, theirs.partition, theirs.stored) == (topic, partition, stored):
+                return theirs
+    return Range(topic, partition, stored, range_manifests.line_of(topic, partition, stored))
+
+
+def folder_of(group: str) -> str:
+    """A group's folder: its name, percent-encoded but for letters, digits, ``-``, ``_`` and dots within.
+
+    A name that would be longer than 120 characters is cut and made unique by its digest.
+    """
+    name = quote(group, safe="").replace("~", "%7E")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) > 120:
+        name = f"{name[:100]}~{blake2b(group.encode(), digest_size=8).hexdigest()}"
+    return name
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``files:PATH`` or ``files:URL``, with ``?keep=N`` and ``?walk=N``."""
+    url, _, query = address.partition(":")[2].partition("?")
+    settings = {"keep": KEEP, "walk": WALK}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key not in settings:
+            raise ConfigError(
+                f"A files: address takes no {key!r}.",
+                hint="It takes keep and walk: files:/var/offsets?keep=20&walk=1000.",
+            )
+        if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= 10**6:
+            raise ConfigError(f"{key}={value} in a files: address is not a number from 1 to 1,000,000.")
+        settings[key] = int(value)
+    if not url:
+        raise ConfigError(
+            "A files: address names no folder.", hint="Write files:/var/offsets, or files:webhdfs://HOST:9870/offsets."
+        )
+    common.check_name("path of the files store", url)
+    folder = open_folder(url)
+    shown = f"files:{folder.shown if '://' in url else url}" + (f"?{query}" if query else "")
+    return FilesStore(folder, address=shown, keep=settings["keep"], walk=settings["walk"])

@@ -1,0 +1,130 @@
+"""Offsets in HBase as Cloudera's example for Spark Streaming keeps them: one row a batch, all partitions in it.
+
+Row key: ``TOPIC:GROUP:EPOCH_MS``, the batch's time; family ``offsets`` (TTL 2,592,000 s); qualifier: the partition in
+decimal; value: the next offset to read, in decimal. Source: "Offset Management For Apache Kafka With Apache Spark
+Streaming".
+
+What the format's reader does with it, which this product has to respect:
+
+- It scans backwards from ``TOPIC:GROUP:NOW`` (inclusive) to ``TOPIC:GROUP:0`` (exclusive) and takes the first row. It
+  compares keys as bytes, so times must have one number of digits. It takes a row of a group ``GROUP:14`` that lies in
+  between for one of ``GROUP``; this reader does not: behind ``TOPIC:GROUP:`` it wants 13 digits and nothing else.
+- It counts the row's cells, of all families, and reads as many partitions from 0 on: a row must be dense, and hold
+  nothing else. A partition that the row does not name starts at offset 0. So a partition that has no stored offset and
+  lies in front of one that has is written as ``00``, which that reader takes for 0, this one for "nothing stored".
+- It looks at no other row. A partition that the latest row lacks has no stored offset, whatever older rows say.
+
+A Kafka topic's name has no colon, so that the first one ends it; the last one begins the time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from reconciler.formats import decimal_text
+from reconciler.formats.decimal_text import NotDecimal
+
+FAMILY = b"offsets"
+TTL_SECONDS = 2_592_000
+DIGITS = 13
+MAX_EPOCH_MS = 10**DIGITS - 1
+"""In the year 2286."""
+NOTHING = b"00"
+"""A partition without stored offset, in front of one that has one."""
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TIME = re.compile(rb"[0-9]{13}")
+
+
+class NotAnOffset(ValueError):
+    """A cell of the family holds what no writer of this format puts there; the message says which and what."""
+
+
+def is_topic(name: str) -> bool:
+    """True for a name that Kafka allows: only such a topic can be in a key."""
+    return _TOPIC.fullmatch(name) is not None
+
+
+def prefix(topic: str, group: str) -> bytes:
+    """What the keys of a topic's and group's rows begin with (and those of other groups may, too)."""
+    return f"{topic}:{group}:".encode()
+
+
+def row_key(topic: str, group: str, epoch_ms: int) -> bytes:
+    """The key of one batch's row. Raises ValueError for a time that has no 13 digits."""
+    if not 0 <= epoch_ms <= MAX_EPOCH_MS:
+        raise ValueError(f"{epoch_ms} is not a time in {DIGITS} digits")
+    return prefix(topic, group) + b"%013d" % epoch_ms
+
+
+def epoch_of(row: bytes, prefix: bytes) -> int | None:
+    """The time in a key that begins with ``prefix``; None if it is another group's."""
+    rest = row[len(prefix) :]
+    return int(rest) if row.startswith(prefix) and _TIME.fullmatch(rest) else None
+
+
+def topic_of(row: bytes) -> str | None:
+    """The topic of any group's row, None for a key of another form."""
+    name, colon, rest = row.partition(b":")
+    text = name.decode("ascii", "replace")
+    return text if colon and is_topic(text) and _TIME.fullmatch(rest.rpartition(b":")[2]) else None
+
+
+def from_latest(prefix: bytes) -> bytes:
+    """Where a backward scan for a group's latest row begins: behind all its rows, and no row of the group itself."""
+    return prefix + b":"  # the character behind the digits
+
+
+def before_others(row: bytes, prefix: bytes) -> bytes:
+    """Where a backward scan goes on after a row of another form or group: no row of this group is skipped.
+
+    The key given back is not the row's own, unless nothing smaller can be said; the caller leaves that one out.
+    """
+    rest = row[len(prefix) :]
+    digits = len(rest) - len(rest.lstrip(b"0123456789"))
+    if digits >= DIGITS:  # a longer key: only what is in its first 13 digits, and smaller, can be the group's
+        return prefix + rest[:DIGITS]
+    return prefix + rest[: digits + 1]  # all that begin with these are no times
+
+
+def offset_of(column: bytes, value: bytes) -> int | None:
+    """The offset in a partition's cell, None for "nothing stored". Raises NotAnOffset for anything else."""
+    if value == NOTHING:
+        return None
+    try:
+        return decimal_text.offset_of(value)
+    except NotDecimal as error:
+        raise NotAnOffset(f"column {column.decode('ascii', 'replace')} {error}: {value[:40]!r}") from error
+
+
+def column(partition: int) -> bytes:
+    """The column of a partition."""
+    return FAMILY + b":%d" % partition
+
+
+def partition_of(column: bytes) -> int | None:
+    """The partition whose column it is, None for another column."""
+    family, _, qualifier = column.partition(b":")
+    return decimal_text.partition_of(qualifier.decode("ascii", "replace")) if family == FAMILY else None
+
+
+def dense(texts: Mapping[int, bytes]) -> dict[bytes, bytes]:
+    """The row of these offsets, as text by partition, with ``NOTHING`` in every gap in front of the last."""
+    return {column(number): texts.get(number, NOTHING) for number in range(max(texts, default=-1) + 1)}
+
+
+def texts(cells: Mapping[bytes, bytes]) -> dict[int, bytes]:
+    """A row's texts by partition, as they are, without those that say "nothing stored"."""
+    found = {partition_of(name): value for name, value in cells.items()}
+    return {number: value for number, value in found.items() if number is not None and value != NOTHING}
+
+
+def text(offset: int) -> bytes:
+    """An offset as this format writes it."""
+    return b"%d" % offset
+
+
+def nothing_for(partitions: Iterable[int]) -> dict[bytes, bytes]:
+    """The row that says that none of these partitions has a stored offset."""
+    return {column(number): NOTHING for number in partitions}

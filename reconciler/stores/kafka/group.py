@@ -1,0 +1,248 @@
+"""Offsets that a group committed in Kafka, with their anchors in the commit metadata.
+
+Kafka has no compare-and-set for commits. What is done instead: a group with live members is refused (the broker
+refuses such commits too), the rows are read again right before the commit, with their offset and metadata as the
+version, and once more after it. What remains is a program that commits without being a member (manual assignment)
+in the milliseconds between: the second reading notices it, unless it committed the very same.
+
+Kafka holds no negative offset, so sentinels are refused. Its Python client can delete a whole group, but not one
+row: deleting all rows of a group deletes the group, any other deletion is refused with the command that does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.formats import anchor_text
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.stores import common
+from reconciler.stores.kafka.group_rows import Committed, GroupState
+
+if TYPE_CHECKING:
+    from reconciler.stores.kafka.group_requests import Requests
+
+T = TypeVar("T")
+
+TIMEOUT_S = 10.0
+BATCH = 250
+"""Partitions a commit. A commit becomes one record batch, of 1 MB at most by default; a row takes 1.6 kB at most."""
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaGroupStore:
+    """The committed offsets of one cluster's groups.
+
+    ``client`` holds librdkafka properties. Every method raises Unreachable without an answer in ``timeout_s``, and
+    Refused when the cluster says no.
+    """
+
+    def __init__(self, client: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> None:
+        self._settings = dict(client)
+        self._timeout_s = timeout_s
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(keeps_history=False, atomic_batches=False, translated_by_mirror=True)
+
+    @property
+    def address(self) -> str:
+        return "kafka-group:"
+
+    @cached_property
+    def _requests(self) -> Requests:
+        # Imported late: the client takes a tenth of a second to load, and a hook may never need it.
+        from reconciler.stores.kafka.group_requests import Requests
+
+        return Requests(self._settings, timeout_s=self._timeout_s)
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, ordered by topic and partition.
+
+        Offsets in an open transaction are waited for, also a partition's first one. Without ``topics``, all that the
+        group has is read, and a partition's first offset is not seen before its transaction ends.
+        """
+        common.check_name("group's name", group)
+        wanted = common.wanted_topics(topics)
+        if wanted is None:
+            found = self._requests.all_committed(group)
+        else:
+            found = self._requests.committed(group, self._partitions(wanted))
+        return [_row(key, found[key]) for key in sorted(found)]
+
+    def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
+        """Every partition of those of the topics that exist.
+
+        A broker leaves out, without a word, the rows of topics that one may not describe, and offsets that only an
+        open transaction knows; it tells of both where they are named.
+        """
+        known = self._requests.topics(topics, why="where the group may have offsets")
+        return [TopicPartition(name, number) for name in sorted(known) for number in sorted(known[name].partitions)]
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """Commit the changes whose rows are still at their expected versions.
+
+        ``reason`` is only logged: Kafka keeps no history. Raises Refused, with nothing written, for a live group, a
+        sentinel, a topic or partition that the cluster does not have, and a deletion of some but not all rows.
+        Raises OutcomeUnknown where a commit was not answered, was taken in part, or was overwritten at once.
+        """
+        common.check_changes(group, changes)
+        if not changes:
+            return WriteResult()
+        _refuse_sentinels(changes)
+        self._refuse_live(group)
+        before = self._requests.committed(group, [change.key for change in changes])
+        versions = {key: row.version for key, row in before.items()}
+        conflicts = common.conflicts(changes, versions)
+        good = [change for change in changes if change.key not in set(conflicts)]
+        stamped = {change: common.stamped(change, now_ms) for change in good}
+        new = {change.key: _committed(change, stored) for change, stored in stamped.items() if stored is not None}
+        gone = [change.key for change in good if change.new is None and change.key in before]
+        self._refuse_unknown_topics(group, new)
+        if gone:
+            self._delete(group, gone, also_writing=bool(new))
+        self._commit(group, new)
+        _log.info("committed %d offsets of group %r: %s", len(new), group, reason)
+        return WriteResult(tuple(change.key for change in good), conflicts)
+
+    def create(self) -> None:
+        """Nothing to make: a group comes with its first commit."""
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused if the group has live members, or may not be looked at or changed. Writes nothing."""
+        common.check_name("group's name", group)
+        found = self._refuse_live(group)
+        if not (found.may_commit or found.may_delete):
+            raise Refused(
+                f"This user may not change group {group!r}; nothing was written.",
+                hint=f"Ask the cluster's administrator for Read on group {group!r}, or for Delete on it where all its"
+                " offsets are to be removed.",
+            )
+
+    def close(self) -> None:
+        if "_requests" in self.__dict__:
+            self._requests.close()
+
+    def _refuse_live(self, group: str) -> GroupState:
+        """The group's state. Raises Refused if it has live members."""
+        found = self._requests.state(group)
+        if found.live:
+            raise _live(group, found)
+        return found
+
+    def _refuse_unknown_topics(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
+        # The broker would refuse these rows and take the others; better to know before anything is written.
+        if not new:
+            return
+        known = self._requests.topics({key.topic for key in new}, why="where offsets are to be committed")
+        for key in sorted(new):
+            topic = known.get(key.topic)
+            if topic is None or key.partition not in topic.partitions:
+                what = f"partition {key.partition} of topic" if topic else "topic"
+                raise Refused(
+                    f"The cluster has no {what} {key.topic!r}; nothing was written.",
+                    hint="Check the topic policy in the configuration, and that the mirror made this topic.",
+                )
+            if not topic.may_read:
+                raise Refused(
+                    f"This user may not commit offsets of topic {key.topic!r} in group {group!r}; nothing was written.",
+                    hint=f"Ask the cluster's administrator for Read on topic {key.topic!r}.",
+                )
+
+    def _delete(self, group: str, keys: Sequence[TopicPartition], *, also_writing: bool) -> None:
+        if also_writing or self._requests.all_committed(group).keys() != set(keys):
+            raise Refused(
+                f"Kafka's Python client cannot delete single offsets, and group {group!r} keeps others than the"
+                f" {len(keys)} to delete; nothing was written.",
+                hint="Run kafka-consumer-groups.sh --delete-offsets --group '"
+                f"{group}' {_topic_options(keys)}, then run this again for the rest.",
+            )
+        self._requests.delete_group(group)
+
+    def _commit(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
+        from reconciler.stores.kafka.group_requests import outcome_unknown
+
+        taken = 0
+        for batch in _batches(list(new.items()), BATCH):
+            try:
+                self._requests.commit(group, dict(batch))
+            except Unreachable as err:
+                if not taken:
+                    raise
+                what = f"{taken} of {len(new)} were, then: {err.message}"
+                raise outcome_unknown(group, what) from err
+            taken += len(batch)
+        if new and _content(self._requests.committed(group, list(new))) != _content(new):
+            raise outcome_unknown(group, "read again right after the commit, they were others.")
+
+
+def _content(rows: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, tuple[int, Anchor | None]]:
+    """Without the time of writing: what another process committed at the same time from the same plan is as good."""
+    return {key: (row.offset, anchor_text.decode(row.metadata).anchor) for key, row in rows.items()}
+
+
+def _row(key: TopicPartition, committed: Committed) -> Row:
+    found = anchor_text.decode(committed.metadata)
+    if found.reason is not None:
+        _log.debug("no anchor for %s:%d: %s", key.topic, key.partition, found.reason)
+    stored = StoredOffset(committed.offset, found.anchor, found.written_at_ms)
+    return common.TextRow(key, stored, committed.version, text=committed.metadata)
+
+
+def _committed(change: Change, stored: StoredOffset) -> Committed:
+    text = change.text if isinstance(change, common.PutBack) else None
+    return Committed(stored.offset, anchor_text.encode(stored) if text is None else text)
+
+
+def _refuse_sentinels(changes: Iterable[Change]) -> None:
+    for change in changes:
+        if change.new is not None and change.new.is_sentinel:
+            raise Refused(
+                f"Kafka holds no negative offset: {change.new.offset} for {change.key.topic}:"
+                f"{change.key.partition} cannot be committed; nothing was written.",
+                hint="Leave the row out: a group without a row starts by its own auto.offset.reset.",
+            )
+
+
+def _live(group: str, found: GroupState) -> Refused:
+    count = len(found.members)
+    shown = ", ".join(sorted(found.members)[:10]) or f"state {found.state}"
+    return Refused(
+        f"Group {group!r} has {count or 'perhaps'} live member{'s' if count != 1 else ''} ({shown});"
+        " nothing was written.",
+        hint="Stop the job, wait until its members have left or their session has timed out, then run again.",
+    )
+
+
+def _topic_options(keys: Iterable[TopicPartition]) -> str:
+    by_topic: dict[str, list[str]] = {}
+    for key in sorted(keys):
+        by_topic.setdefault(key.topic, []).append(str(key.partition))
+    return " ".join(f"--topic {topic}:{','.join(numbers)}" for topic, numbers in by_topic.items())
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``kafka-group:``, on the cluster that ``kafka_client`` names."""
+    if address.partition(":")[2]:
+        raise ConfigError(
+            "The address of the group store is kafka-group: and nothing behind it.",
+            hint="The cluster is the one under [destination]; groups and topics are a job's.",
+        )
+    if not kafka_client or not kafka_client.get("bootstrap.servers"):
+        raise ConfigError(
+            "The store kafka-group: needs the destination's client settings, and there are none.",
+            hint="Set bootstrap_servers under [destination].",
+        )
+    return KafkaGroupStore(kafka_client)

@@ -1,0 +1,243 @@
+"""The requests that the group store makes, in this product's words and errors.
+
+Committed offsets are asked for through a consumer that subscribes to nothing, so joins nothing and disturbs no member.
+The admin client's request for them ends the whole process (librdkafka 2.16, its issue 5040) where a broker answers that
+another one is the group's coordinator, which happens whenever a coordinator is restarted or moved. A consumer asks the
+same of the broker and looks for the new coordinator itself; but it has to be told the partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AclOperation, AdminClient, ConsumerGroupDescription
+
+from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.kafka.errors import ON_TOPIC, UNANSWERED, Needs
+from reconciler.kafka.requests import Admin, Ask, code_of, may_have_happened
+from reconciler.ports import TopicPartition
+from reconciler.stores.kafka.group_rows import Committed, GroupState, KnownTopic
+
+_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
+_LIVE = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    }
+)
+"""How a broker refuses a change from outside to a group that has members."""
+_NEVER_JOINS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "isolation.level": "read_committed"}
+"""Offsets in an open transaction are waited for."""
+
+
+class Requests:
+    """One cluster's groups. Every method raises Unreachable and Refused as ``Admin.call`` does."""
+
+    def __init__(self, client: Mapping[str, str], *, timeout_s: float) -> None:
+        self._admin = Admin(client, timeout_s=timeout_s)
+        self._consumers: dict[str, Consumer] = {}
+
+    def close(self) -> None:
+        while self._consumers:
+            self._consumers.popitem()[1].close()
+        self._admin.close()
+
+    def committed(self, group: str, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Committed]:
+        """The group's committed offsets of the given partitions. Offsets in an open transaction are waited for."""
+        asked = [KafkaPartition(key.topic, key.partition) for key in keys]
+
+        def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
+            if group not in self._consumers:
+                _described(client, group, timeout_s)  # a consumer that may not ask for its coordinator asks for ever
+                self._consumers[group] = self._admin.consumer({**_NEVER_JOINS, "group.id": group})
+            try:
+                return list(self._consumers[group].committed(asked, timeout=timeout_s))
+            except KafkaException as error:
+                self._consumers.pop(group).close()
+                if code_of(error) in UNANSWERED and self._answers_about(group, asked, timeout_s):
+                    raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)) from error
+                raise
+
+        return self._rows(group, ask) if asked else {}
+
+    def _answers_about(self, group: str, asked: Sequence[KafkaPartition], timeout_s: float) -> bool:
+        """Whether it was an open transaction that kept the answer back: without waiting for those, there is one."""
+        consumer = self._admin.consumer({**_NEVER_JOINS, "isolation.level": "read_uncommitted", "group.id": group})
+        try:
+            consumer.committed(list(asked), timeout=timeout_s)
+        except KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return True
+
+    def all_committed(self, group: str) -> dict[TopicPartition, Committed]:
+        """All of the group's committed offsets.
+
+        A partition's first offset is not seen before its transaction ends, nor are those of topics that one may not
+        describe. A coordinator that moves at this very moment ends the process.
+        """
+
+        def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
+            request = [ConsumerGroupTopicPartitions(group)]
+            futures = client.list_consumer_group_offsets(request, require_stable=True, request_timeout=timeout_s)
+            return list(futures[group].result().topic_partitions)
+
+        return self._rows(group, ask)
+
+    def _rows(self, group: str, ask: Ask[list[KafkaPartition]]) -> dict[TopicPartition, Committed]:
+        def checked(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
+            rows = ask(client, timeout_s)
+            for row in rows:
+                if row.error is not None and row.error.code() not in _NO_TOPIC:
+                    raise KafkaException(row.error)
+            return rows
+
+        rows = self._admin.call(f"read the offsets of group {group!r}", checked, _to_look_at(group))
+        return {
+            TopicPartition(row.topic, row.partition): Committed(row.offset, row.metadata or "")
+            for row in rows
+            if row.error is None and row.offset >= 0
+        }
+
+    def state(self, group: str) -> GroupState:
+        """Whether the group has members, and who they are."""
+
+        def ask(client: AdminClient, timeout_s: float) -> GroupState:
+            found = _described(client, group, timeout_s)
+            if found is None:
+                return GroupState("DEAD")
+            return GroupState(
+                state=found.state.name,
+                members=tuple(f"{member.client_id} at {member.host.lstrip('/')}" for member in found.members),
+                may_commit=_may(AclOperation.READ, found.authorized_operations),
+                may_delete=_may(AclOperation.DELETE, found.authorized_operations),
+            )
+
+        return self._admin.call(f"look at the members of group {group!r}", ask, _to_look_at(group))
+
+    def topics(self, names: Iterable[str], *, why: str) -> dict[str, KnownTopic]:
+        """Those of the topics that exist. Creates none.
+
+        Raises Refused where one may not be described: it may exist or not. ``why`` it is asked for ends the sentence.
+        """
+        asked = sorted(names)
+        if not asked:
+            return {}
+        hidden: dict[str, KafkaException] = {}
+
+        def ask(client: AdminClient, timeout_s: float) -> dict[str, KnownTopic]:
+            found = {}
+            futures = client.describe_topics(
+                TopicCollection(asked), include_authorized_operations=True, request_timeout=timeout_s
+            )
+            for name, future in futures.items():
+                try:
+                    topic = future.result()
+                except KafkaException as err:
+                    if code_of(err) in ON_TOPIC:
+                        hidden[name] = err
+                    elif code_of(err) not in _NO_TOPIC:
+                        raise
+                else:
+                    numbers = frozenset(partition.id for partition in topic.partitions)
+                    found[name] = KnownTopic(numbers, _may(AclOperation.READ, topic.authorized_operations))
+            return found
+
+        known = self._admin.call(f"look up {_some(asked)}, {why}", ask, Needs())
+        if hidden:
+            which = _some(sorted(hidden))
+            needs = Needs(topic=f"Describe on {which} (Read to commit offsets), if there is such a topic")
+            raise self._admin.failure(next(iter(hidden.values())), f"look up {which}, {why}", needs)
+        return known
+
+    def commit(self, group: str, rows: Mapping[TopicPartition, Committed]) -> None:
+        """Commit the rows as one request.
+
+        Raises Refused where the broker took none, OutcomeUnknown where it took some, or did not answer.
+        """
+        asked = [KafkaPartition(key.topic, key.partition, row.offset, row.metadata) for key, row in rows.items()]
+
+        def ask(client: AdminClient, timeout_s: float) -> None:
+            request = [ConsumerGroupTopicPartitions(group, asked)]
+            futures = client.alter_consumer_group_offsets(request, request_timeout=timeout_s)
+            answers = futures[group].result().topic_partitions
+            failed = [answer for answer in answers if answer.error is not None]
+            if failed and len(failed) == len(answers):
+                raise KafkaException(failed[0].error)
+            if failed:
+                first = f"{failed[0].topic}:{failed[0].partition}: {failed[0].error.str()}"
+                raise outcome_unknown(group, f"{len(failed)} of {len(answers)} rows were refused ({first}).")
+
+        topics = _some(sorted({key.topic for key in rows}))
+        needs = Needs(topic=f"Read on {topics}", group=f"Read on group {group!r}")
+        self._sent(group, f"commit offsets of group {group!r}", ask, needs)
+
+    def delete_group(self, group: str) -> None:
+        """Delete the group with all its offsets. A group that is gone already is no error."""
+
+        def ask(client: AdminClient, timeout_s: float) -> None:
+            try:
+                client.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
+            except KafkaException as err:
+                if err.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+
+        doing = f"delete group {group!r}, which holds nothing but the offsets to be removed"
+        self._sent(group, doing, ask, Needs(group=f"Delete on group {group!r}"))
+
+    def _sent(self, group: str, doing: str, ask: Ask[None], needs: Needs) -> None:
+        try:
+            self._admin.call(doing, ask, needs)
+        except Unreachable as err:
+            if may_have_happened(err.__cause__):
+                raise outcome_unknown(group, err.message) from err
+            if code_of(err.__cause__) in _LIVE:
+                raise Refused(
+                    f"Could not {doing}: it has live members; nothing was written by this request.",
+                    hint="Stop the job, wait until its members have left, then run again.",
+                ) from err
+            raise
+
+
+def _described(client: AdminClient, group: str, timeout_s: float) -> ConsumerGroupDescription | None:
+    """What a broker says of a group, None if there is none."""
+    futures = client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=timeout_s)
+    try:
+        return futures[group].result()
+    except KafkaException as err:
+        if code_of(err) == KafkaError.GROUP_ID_NOT_FOUND:
+            return None
+        raise
+
+
+def outcome_unknown(group: str, what: str) -> OutcomeUnknown:
+    """A write that was sent, and may have happened in whole, in part or not at all."""
+    return OutcomeUnknown(
+        f"Whether all offsets of group {group!r} were written is not known: {what}",
+        hint="Run apply again: it reads what is there and writes only what is missing.",
+    )
+
+
+def _to_look_at(group: str) -> Needs:
+    return Needs(group=f"Describe on group {group!r} (Read to commit offsets there, Delete to remove all of them)")
+
+
+def _may(operation: AclOperation, allowed: Sequence[AclOperation] | None) -> bool:
+    """Whether an operation is among those that a broker says are allowed; an old one says nothing."""
+    return not allowed or operation in allowed or AclOperation.ALL in allowed
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return f"topic{'s' if len(names) > 1 else ''} {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,379 @@
+"""Offsets with their anchors in a compacted topic of the cluster that a job reads, so that a mirror carries them along.
+
+A job's rows are records of one topic of one partition, written in transactions (``kafka_topic_writer``: what makes
+this a compare-and-set) and read to the end (``kafka_topic_log``). On the destination cluster there may be two topics:
+
+- NAME holds what is written there, and, where the mirror renames nothing, what the mirror brings as well.
+- ``ALIAS.NAME`` is what MirrorMaker's default policy makes of the source's NAME. It is only read.
+
+Where both have a row for the same group, topic and partition, the one that was written later counts. A change is
+always written to NAME: deleting a row that only the mirrored topic has writes a record there that hides it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from time import monotonic
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.formats.json_fields import FieldError
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.retry import insist
+from reconciler.stores import common
+from reconciler.stores.kafka import topic_rows
+from reconciler.stores.kafka.topic_rows import RowName, Value
+
+if TYPE_CHECKING:
+    from reconciler.stores.kafka.topic_log import Latest, TopicLog
+    from reconciler.stores.kafka.topic_requests import Look, Requests
+    from reconciler.stores.kafka.topic_writer import Writer
+
+TIMEOUT_S = 10.0
+CONTENDED_S = 30.0
+"""Seconds for which a writer that others keep displacing tries again."""
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NOT_MIRRORED = re.compile(r"__.*|\..*|.*[.-]internal|.*\.replica")
+"""What MirrorMaker 2 takes for internal topics, and leaves behind (DefaultTopicFilter, ReplicationPolicy)."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A row as one topic has it."""
+
+    topic: str
+    offset: int
+    raw: bytes
+
+    def value(self, name: RowName) -> Value:
+        try:
+            return topic_rows.decode_value(self.raw)
+        except FieldError as err:
+            raise Refused(
+                f"The record at offset {self.offset} of topic {self.topic!r}, which holds the offset of group"
+                f" {name.group!r} for {name.topic}:{name.partition}, is damaged: {err}.",
+                hint="See what wrote it. Delete the row by a record with the same key and no value, then import it.",
+            ) from err
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the topics hold for one group: by name, the records of the topics that have one, NAME's first."""
+
+    ids: Mapping[str, str]
+    records: dict[RowName, list[_Record]] = field(default_factory=dict)
+
+    def row(self, name: RowName) -> common.TextRow | None:
+        """The row that counts, if there is one. Raises Refused for a damaged record."""
+        values = [(record, record.value(name)) for record in self.records.get(name, ())]
+        if not values:
+            return None
+        record, value = max(values, key=lambda pair: pair[1].written_at_ms)  # NAME's where they are equal
+        if value.stored is None:
+            return None
+        key = TopicPartition(name.topic, name.partition)
+        return common.TextRow(key, value.stored, self.version(name), text=record.raw.decode())
+
+    def version(self, name: RowName) -> str:
+        """Changes with every record, also when a topic is made anew."""
+        return " ".join(f"{self.ids[record.topic]}@{record.offset}" for record in self.records[name])
+
+
+class KafkaTopicStore:
+    """Rows in the topic ``name``, and read also in the topics ``mirrored`` (None: those that look like it).
+
+    ``client`` holds librdkafka properties. Every method raises Unreachable without an answer in ``timeout_s``, and
+    Refused when the cluster says no. May be used by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, str],
+        name: str,
+        mirrored: Sequence[str] | None = None,
+        *,
+        address: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._settings = dict(client)
+        self._name = name
+        self._mirrored = None if mirrored is None else tuple(mirrored)
+        self._address = address or f"kafka-topic:{name}"
+        self._timeout_s = timeout_s
+        self._logs: dict[tuple[str, str], TopicLog] = {}
+        self._writers: dict[str, Writer] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(keeps_history=False, atomic_batches=True)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, ordered by topic and partition.
+
+        Rows of transactions that are open when it begins are waited for. Raises Refused where there is no such topic,
+        and for damaged records of the group's rows of these topics.
+        """
+        common.check_name("group's name", group)
+        wanted = common.wanted_topics(topics)
+        found = self._found(group)
+        rows = [found.row(name) for name in found.records if wanted is None or name.topic in wanted]
+        return sorted((row for row in rows if row is not None), key=lambda row: row.key)
+
+    def _found(self, group: str, *, to_write: bool = False, waiting: bool = True) -> _Found:
+        looks = self._requests.look([self._name, *self._others])
+        if self._name not in looks and (to_write or not looks):
+            raise self._missing(*(() if looks else self._others))
+        found = _Found({name: look.topic_id for name, look in looks.items()})
+        for name in (self._name, *self._others):
+            if name in looks:
+                for key, latest in self._log(name, group).read(looks[name], waiting=waiting).items():
+                    self._keep(found, name, key, latest)
+        return found
+
+    def _keep(self, found: _Found, topic: str, key: bytes, latest: Latest) -> None:
+        try:
+            name = topic_rows.decode_key(key)
+        except FieldError as err:
+            from reconciler.stores.kafka.topic_log import notes
+
+            notes.warning("topic %s, offset %d: %s; the record is ignored", topic, latest.offset, err)
+            return
+        found.records.setdefault(name, []).append(_Record(topic, latest.offset, latest.value))
+
+    @cached_property
+    def _requests(self) -> Requests:
+        # Imported late: the client takes a tenth of a second to load, and a hook may never need it.
+        from reconciler.stores.kafka.topic_requests import Requests
+
+        return Requests(self._settings, timeout_s=self._timeout_s)
+
+    @cached_property
+    def _others(self) -> tuple[str, ...]:
+        """The mirrored topics. Raises Refused where it is not clear which they are."""
+        if self._mirrored is not None:
+            return self._mirrored
+        found = self._requests.mirrored(self._name)
+        if len(found) > 1:
+            raise Refused(
+                f"More than one topic may be a mirrored copy of {self._name!r}: {', '.join(found)}.",
+                hint=f"Name the right one in the store's address, as kafka-topic:{self._name}?mirrored={found[0]}.",
+            )
+        return tuple(found)
+
+    def _log(self, topic: str, group: str) -> TopicLog:
+        from reconciler.kafka.connection import Connection
+        from reconciler.stores.kafka.topic_log import TopicLog
+
+        if (topic, group) not in self._logs:
+            connection = Connection(self._settings, timeout_s=self._timeout_s)
+            self._logs[topic, group] = TopicLog(connection, self._requests, group)
+        return self._logs[topic, group]
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """All changes in one transaction, or none of them if any row is no longer at its expected version.
+
+        Of several writers at once exactly one wins; what the mirror writes cannot be held up, and is noticed only if
+        it came before. ``reason`` is only logged. Raises OutcomeUnknown where the commit was not answered.
+        """
+        common.check_changes(group, changes)
+        if not changes:
+            return WriteResult()
+        from reconciler.stores.kafka.topic_writer import Displaced
+
+        began, token = monotonic(), secrets.token_bytes(8)
+
+        def once() -> WriteResult:
+            try:
+                return self._write(group, changes, token, now_ms)
+            except Displaced:
+                self._forget_writer(group)
+                if self._came_through(group, token):
+                    return WriteResult(tuple(change.key for change in changes))
+                raise
+            except BaseException:
+                self._forget_writer(group)
+                raise
+
+        try:
+            result = insist(
+                once,
+                give_up=lambda: monotonic() - began >= CONTENDED_S,
+                helps=lambda err: isinstance(err, Displaced),
+            )
+        except Displaced as err:
+            raise Unreachable(
+                f"Other writers of group {group!r} kept this one from writing to topic {self._name!r} for"
+                f" {CONTENDED_S:g} s; nothing was written.",
+                hint="Stop what else writes this group's rows, then run this again.",
+            ) from err
+        if result.written:
+            _log.info("wrote %d rows of group %r to topic %s: %s", len(result.written), group, self._name, reason)
+        return result
+
+    def _write(self, group: str, changes: Sequence[Change], token: bytes, now_ms: int) -> WriteResult:
+        """One try. What is read while not admitted proves only that one is late: whoever is displaces nobody."""
+        if group not in self._writers:
+            # Not waiting: an open transaction may be that of a dead writer of this group, which admission ends.
+            records = self._records(group, changes, now_ms, waiting=False)
+            if isinstance(records, WriteResult):
+                return records
+            from reconciler.stores.kafka.topic_writer import Writer
+
+            self._writers[group] = Writer(self._settings, self._name, group, timeout_s=self._timeout_s)
+        records = self._records(group, changes, now_ms)
+        if isinstance(records, WriteResult):
+            return records
+        if records:
+            self._writers[group].write(records, token)
+        return WriteResult(tuple(change.key for change in changes))
+
+    def _records(
+        self, group: str, changes: Sequence[Change], now_ms: int, *, waiting: bool = True
+    ) -> dict[bytes, bytes | None] | WriteResult:
+        """What to write, or the conflicts that stand against it."""
+        found = self._found(group, to_write=True, waiting=waiting)
+        names = {change: RowName(group, change.key.topic, change.key.partition) for change in changes}
+        rows = {change.key: found.row(name) for change, name in names.items()}
+        conflicts = common.conflicts(changes, {key: row.version for key, row in rows.items() if row is not None})
+        if conflicts:
+            return WriteResult(conflicts=conflicts)
+        return {
+            topic_rows.encode_key(name): self._value(change, now_ms, found.records.get(name, ()))
+            for change, name in names.items()
+            if change.new is not None or rows[change.key] is not None
+        }
+
+    def _value(self, change: Change, now_ms: int, there: Sequence[_Record]) -> bytes | None:
+        stored = common.stamped(change, now_ms)
+        if stored is not None:
+            text = change.text if isinstance(change, common.PutBack) else None
+            return (text or topic_rows.encode_value(stored)).encode()
+        if any(record.topic != self._name for record in there):
+            return topic_rows.encode_deleted(now_ms).encode()
+        return None
+
+    def _came_through(self, group: str, token: bytes) -> bool:
+        """True if a write that looked displaced was committed all the same."""
+        looks = self._requests.look([self._name])
+        return self._name in looks and self._log(self._name, group).holds(looks[self._name], token)
+
+    def _forget_writer(self, group: str) -> None:
+        self._writers.pop(group, None)
+
+    # ------------------------------------------------------------ the topic
+
+    def create(self) -> None:
+        """Make the topic, compacted and of one partition, unless it is there."""
+        if self._name in self._requests.look([self._name]):
+            return
+        self._requests.create(self._name)
+        insist(self._see, give_up=_after(self._timeout_s))
+
+    def _see(self) -> None:
+        # The broker that answers next may not have heard of it yet.
+        if self._name not in self._requests.look([self._name]):
+            raise Unreachable(f"Topic {self._name!r} was made, and is not there yet.", hint="Run this again.")
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused if the topic is missing, would lose rows, or may not be written. Writes nothing."""
+        common.check_name("group's name", group)
+        look = self._requests.look([self._name]).get(self._name)
+        if look is None:
+            raise self._missing()
+        self._refuse_unfit(look)
+        if not look.may_write:
+            raise Refused(
+                f"This user may not write to topic {self._name!r}.",
+                hint=f"Ask the cluster's administrator for Write on topic {self._name!r}.",
+            )
+
+    def _refuse_unfit(self, look: Look) -> None:
+        if look.partitions != 1 or self._requests.is_compacted(self._name) is False:
+            raise Refused(
+                f"Topic {self._name!r} is not one that keeps rows: it must have one partition and cleanup.policy"
+                " compact, or rows are deleted when they are old.",
+                hint=f"Run kafka-configs.sh --alter --topic {self._name} --add-config cleanup.policy=compact, or name"
+                " another topic.",
+            )
+
+    def _missing(self, *also: str) -> Refused:
+        """NAME is not there; nor are the topics ``also`` that were looked for."""
+        nor = f" (nor {' or '.join(map(repr, also))})" if also else ""
+        return Refused(
+            f"The cluster has no topic {self._name!r}{nor} to keep offsets in.",
+            hint="Correct the store's address, or have the topic made by:"
+            " reconciler anchors import -c FILE --job JOB /dev/null",
+        )
+
+    def close(self) -> None:
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+        self._writers.clear()
+        if "_requests" in self.__dict__:
+            self._requests.close()
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    began = monotonic()
+    return lambda: monotonic() - began >= seconds
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``kafka-topic:NAME`` or ``kafka-topic:NAME?mirrored=a.NAME``, on the cluster that ``kafka_client`` names.
+
+    ``mirrored`` may be repeated, and empty to read no mirrored topic at all. ``timeout=SECONDS`` is for every answer.
+    """
+    name, _, query = address.partition(":")[2].partition("?")
+    parameters = parse_qsl(query, keep_blank_values=True)
+    unknown = sorted({key for key, _ in parameters} - {"mirrored", "timeout"})
+    named = [value for key, value in parameters if key == "mirrored"]
+    mirrored = [value for value in named if value]
+    if unknown:
+        raise ConfigError(
+            f"A kafka-topic: address takes no {unknown[0]!r}.",
+            hint="It takes mirrored and timeout: kafka-topic:NAME?mirrored=a.NAME&timeout=10.",
+        )
+    times = [value for key, value in parameters if key == "timeout"] or [f"{TIMEOUT_S:g}"]
+    timeout_s = common.timeout_s(times[0]) if len(times) == 1 else None
+    if timeout_s is None:
+        raise ConfigError(
+            f"timeout={'&timeout='.join(times)} is not a time in seconds, above 0 and up to 600.",
+            hint="For example 10.",
+        )
+    for topic in (name, *mirrored):
+        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            raise ConfigError(
+                f"{topic!r} is not the name of a topic, in the address of a kafka-topic: store.",
+                hint="Write kafka-topic:NAME, as in kafka-topic:offsets.",
+            )
+    if name in mirrored:
+        raise ConfigError(f"Topic {name!r} cannot be its own mirrored copy.", hint="Leave ?mirrored= out.")
+    if _NOT_MIRRORED.fullmatch(name):
+        raise ConfigError(
+            f"MirrorMaker would not carry topic {name!r}: it takes such a name for an internal topic.",
+            hint="Choose one that does not begin with __ or a dot, nor end in .internal, -internal or .replica.",
+        )
+    if not kafka_client or not kafka_client.get("bootstrap.servers"):
+        raise ConfigError(
+            "The store kafka-topic: needs the destination's client settings, and there are none.",
+            hint="Set bootstrap_servers under [destination].",
+        )
+    return KafkaTopicStore(kafka_client, name, mirrored if named else None, address=address, timeout_s=timeout_s)

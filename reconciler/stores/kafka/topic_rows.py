@@ -1,0 +1,154 @@
+"""Rows of a compacted topic: a record's key names a group's partition, its value holds the offset and the anchor.
+
+Key: the JSON array ``["reconciler.rows/1",GROUP,TOPIC,PARTITION]``, ASCII, without spaces. Compaction compares bytes,
+so a key of any other spelling is not one.
+
+Value, version 1: ``{"v":1,"s":STORED_OFFSET,"w":WRITTEN_AT_MS,"a":ANCHOR}``, ASCII JSON; the anchor as in
+``anchor_json``. What is not known is left out, keys that a reader does not know are ignored. No value (a tombstone)
+says that there is no row. ``{"v":1,"d":DELETED_AT_MS}`` says so too, and hides an older row that was mirrored from
+another cluster.
+
+A value stays within ``MAX_BYTES``, far below the megabyte that a broker takes unless told otherwise
+(``max.message.bytes``): an id too long to fit is left out in favour of the fingerprint.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError
+from reconciler.formats import anchor_fields, json_fields
+from reconciler.formats.anchor_fields import SHORT
+from reconciler.formats.json_fields import FieldError
+
+TAG = "reconciler.rows/1"
+VERSION = 1
+MAX_BYTES = 256 * 1024
+
+_BEGINS = f'["{TAG}",'.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class RowName:
+    """Whose offset of which partition a record is about."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a record's value says: a row, or that there is none since ``deleted_at_ms``."""
+
+    stored: StoredOffset | None
+    deleted_at_ms: int | None = None
+
+    @property
+    def written_at_ms(self) -> int:
+        """Epoch ms; -1 where it is not known."""
+        at = self.deleted_at_ms if self.stored is None else self.stored.written_at_ms
+        return -1 if at is None else at
+
+
+def is_ours(key: bytes | None) -> bool:
+    """True for a key that begins as this format's keys do, and as nobody else's would."""
+    return key is not None and key.startswith(_BEGINS)
+
+
+def group_begins(group: str) -> bytes:
+    """What the keys of a group's rows begin with, and no others do."""
+    return _BEGINS + json.dumps(group, ensure_ascii=True).encode() + b","
+
+
+def encode_key(name: RowName) -> bytes:
+    content = [TAG, name.group, name.topic, name.partition]
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def decode_key(key: bytes) -> RowName:
+    """Raises FieldError for bytes that ``encode_key`` does not make."""
+    name = _name(key)
+    if encode_key(name) != key:
+        raise FieldError("the key", "is not spelt as this format spells it")
+    return name
+
+
+def _name(key: bytes) -> RowName:
+    try:
+        content = json.loads(key.decode("ascii"))
+    except (ValueError, RecursionError) as err:
+        raise FieldError("the key", "is not JSON") from err
+    if not isinstance(content, list) or len(content) != 4 or content[0] != TAG:
+        raise FieldError("the key", "is not an array of format, group, topic and partition")
+    parts = dict(zip(("format", "group", "topic", "partition"), content, strict=True))
+    group, topic = json_fields.string(parts, "group"), json_fields.string(parts, "topic")
+    partition = json_fields.integer(parts, "partition", 0, json_fields.INT32_MAX)
+    if not group or not topic or partition is None:
+        raise FieldError("the key", "lacks a group, a topic or a partition")
+    return RowName(group, topic, partition)
+
+
+def encode_value(stored: StoredOffset) -> str:
+    """A row as ASCII text. Raises ConfigError where the ids of cluster and topic alone are too long."""
+    text = _text(stored)
+    if len(text) > MAX_BYTES and stored.anchor is not None:
+        text = _text(replace(stored, anchor=replace(stored.anchor, id=None)))
+    if len(text) > MAX_BYTES:
+        raise ConfigError(
+            f"An anchor of {len(text)} bytes does not fit into a record, even without its id.",
+            hint="Its cluster id or topic id is not one that Kafka gives: correct it at the anchor's origin.",
+        )
+    return text
+
+
+def encode_deleted(deleted_at_ms: int) -> str:
+    """That there is no row, as ASCII text."""
+    return _dumped({"v": VERSION, "d": deleted_at_ms})
+
+
+def _text(stored: StoredOffset) -> str:
+    content: dict[str, object] = {"v": VERSION, "s": stored.offset}
+    if stored.written_at_ms is not None:
+        content["w"] = stored.written_at_ms
+    if stored.anchor is not None:
+        content["a"] = anchor_fields.known(anchor_fields.dump(stored.anchor, SHORT))
+    return _dumped(content)
+
+
+def _dumped(content: dict[str, object]) -> str:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
+
+
+def decode_value(value: bytes) -> Value:
+    """Raises FieldError, which says what is wrong, for whatever is not of this format."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as err:
+        raise FieldError("the value", "is not text") from err
+    content = json_fields.json_object(text)
+    version = json_fields.integer(content, "v", 1)
+    if version is None:
+        raise FieldError("v", "is missing")
+    if version > VERSION:
+        raise FieldError("v", f"is {version}, the version of a newer release")
+    deleted_at_ms = json_fields.integer(content, "d")
+    if deleted_at_ms is not None:
+        return Value(None, deleted_at_ms)
+    offset = json_fields.integer(content, "s")
+    if offset is None:
+        raise FieldError("s", "is missing")
+    return Value(StoredOffset(offset, _anchor(content.get("a")), json_fields.integer(content, "w")))
+
+
+def _anchor(found: object) -> Anchor | None:
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise FieldError("a", "is not a JSON object")
+    try:
+        return anchor_fields.load(found, SHORT)
+    except FieldError as err:
+        raise FieldError(f"a.{err.field}" if err.field else "a", err.problem) from err

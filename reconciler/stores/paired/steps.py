@@ -1,0 +1,135 @@
+"""What writing an offset and its anchor to two stores takes, worked out for one row. Pure; see ``paired``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.ports import Change, Row, TopicPartition
+from reconciler.stores.common import PutBack
+from reconciler.stores.paired.rules import Kept
+
+ASIDE = ".being-written"
+"""Behind a topic's name: a topic as far as stores go, and not one that a job may have."""
+NOTHING = Kept()
+
+
+def aside_of(key: TopicPartition) -> TopicPartition:
+    """Where the anchor of a row is laid aside while the row is being written."""
+    return TopicPartition(key.topic + ASIDE, key.partition)
+
+
+def without_aside(key: TopicPartition) -> TopicPartition:
+    """The row that an anchor is kept for, wherever it lies."""
+    return TopicPartition(key.topic.removesuffix(ASIDE), key.partition)
+
+
+def gathered(rows: Iterable[Row]) -> dict[TopicPartition, Kept]:
+    """An anchor store's rows by the row that they are kept for."""
+    found: dict[TopicPartition, Kept] = {}
+    for row in rows:
+        key = without_aside(row.key)
+        before = found.get(key, NOTHING)
+        found[key] = replace(before, main=row) if key == row.key else replace(before, aside=row)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a finished write has left: the offset there is (None: no row), and the anchor kept for it, if any."""
+
+    offset: int | None
+    anchored: StoredOffset | None
+
+    @classmethod
+    def of(cls, new: StoredOffset | None) -> Goal:
+        return cls(None, None) if new is None else cls(new.offset, new if new.anchor is not None else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change, with what is there now and what is laid ``aside`` for it (None: nothing need be)."""
+
+    change: Change
+    own: Row | None
+    kept: Kept
+    aside: StoredOffset | None
+    goal: Goal
+
+    @classmethod
+    def of(cls, change: Change, own: Row | None, kept: Kept, now_ms: int) -> Step:
+        new = change.new
+        if new is not None and new.written_at_ms is None and not isinstance(change, PutBack):
+            new = replace(new, written_at_ms=now_ms)
+        goal = Goal.of(new)
+        if new is None:
+            return cls(change, own, kept, _exact(own, kept), goal)
+        return cls(change, own, kept, None if new.anchor is None and kept.main is None else new, goal)
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.change.key
+
+    @property
+    def removed_first(self) -> Row | None:
+        """The anchor that goes before the row does, when the row is deleted."""
+        return self.kept.main if self.goal.offset is None else None
+
+    def lay_aside(self) -> Change | None:
+        """What changes aside; what another write left there goes."""
+        there = self.kept.aside
+        if self.aside is not None:
+            return dated(aside_of(self.key), version_of(there), self.aside)
+        return None if there is None else Change(aside_of(self.key), there.version, None)
+
+
+def _exact(own: Row | None, kept: Kept) -> StoredOffset | None:
+    main = kept.main
+    return main.stored if own and main and main.stored.offset == own.stored.offset else None
+
+
+def dated(key: TopicPartition, expected: str | None, stored: StoredOffset) -> Change:
+    """A change that leaves the row's time of writing as it is, also where it has none."""
+    return (PutBack if stored.written_at_ms is None else Change)(key, expected, stored)
+
+
+def version_of(row: Row | None) -> str | None:
+    """What a compare-and-set on the row expects."""
+    return None if row is None else row.version
+
+
+def same(one: StoredOffset, other: StoredOffset) -> bool:
+    return (one.offset, one.anchor) == (other.offset, other.anchor)
+
+
+def unfinished(own: Row, kept: Kept) -> Goal | None:
+    """What a write that was interrupted after it had changed the offset meant to leave; None if there is none."""
+    aside, main = kept.aside, kept.main
+    if aside is None or aside.stored.offset != own.stored.offset:
+        return None
+    if main is not None and main.stored.offset == own.stored.offset and not same(main.stored, aside.stored):
+        return None  # one number in two numberings: whether it was changed cannot be told
+    return Goal.of(aside.stored)
+
+
+def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition, Kept]) -> list[Change]:
+    """What is to be changed for the anchors to be what the goals say."""
+    changes = []
+    for key, goal in goals.items():
+        main = kept.get(key, NOTHING).main
+        if goal.anchored is None and main is not None:
+            changes.append(Change(key, main.version, None))
+        elif goal.anchored is not None and (main is None or not same(main.stored, goal.anchored)):
+            changes.append(dated(key, version_of(main), goal.anchored))
+    return changes
+
+
+def cleared(asides: Mapping[TopicPartition, StoredOffset], kept: Mapping[TopicPartition, Kept]) -> list[Change]:
+    """The removal of what was laid aside, where it is still that and nobody else's."""
+    found = [(key, kept.get(key, NOTHING).aside, mine) for key, mine in asides.items()]
+    return [
+        Change(aside_of(key), there.version, None)
+        for key, there, mine in found
+        if there is not None and same(there.stored, mine)
+    ]

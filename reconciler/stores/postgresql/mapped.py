@@ -1,0 +1,250 @@
+"""Offsets in a table that is another program's: a row for each topic and partition (and group), its columns mapped.
+
+Only the mapped columns are read and written; all others are left alone, and get their defaults in a row that is made.
+A batch is one transaction: if any row is another than expected, nothing is written. The table has no room for anchors.
+
+- M1  The rows of the batch's topics are locked, compared, and then changed where they still hold the old offset.
+- M2  Before rows are made, the table is locked against other writers: it may have no unique constraint that would keep
+      two rows of one partition apart.
+- M3  Numbers go to the server as text, and take the type of their column there: any type that shows an offset as
+      decimal digits will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from psycopg import sql
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.formats import decimal_text
+from reconciler.formats.decimal_text import NotDecimal
+from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
+from reconciler.stores import common
+from reconciler.stores.postgresql.address import Columns
+from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
+from reconciler.stores.postgresql.own import refuse_read_only, refuse_without
+
+_TABLES = {"r", "p"}
+"""``pg_class.relkind`` of what has rows with an ``xmin``: tables, and partitioned ones."""
+
+
+class MappedStore:
+    """An offset store in an existing table. Raises as ``OwnStore`` does."""
+
+    def __init__(self, database: Database, schema: str | None, columns: Columns, address: str) -> None:
+        self._database = database
+        self._columns = columns
+        self._schema = schema
+        self._name = quoted(schema, columns.table)
+        self._address = address
+        self._looked = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(keeps_anchors=False, atomic_batches=True)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, ordered by topic and partition, without anchors and times."""
+        self._check_group(group)
+        wanted = common.wanted_topics(topics)
+        found = self._database.transaction(lambda db: self._rows(db, group, wanted))
+        return [found[key] for key in sorted(found)]
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """All changes, or none of them if any row is no longer as expected. ``reason`` is not kept.
+
+        Raises OutcomeUnknown where the answer to the COMMIT did not come.
+        """
+        common.check_changes(group, changes)
+        self._check_group(group)
+        if not changes:
+            return WriteResult()
+
+        def work(db: Session) -> WriteResult:
+            if any(change.expected is None and change.new is not None for change in changes):
+                self._look(db)
+                db.run(self._sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
+            found = self._rows(db, group, {change.key.topic for change in changes}, lock=True)
+            conflicts = common.conflicts(changes, {key: row.version for key, row in found.items()})
+            if conflicts:
+                raise Undo(WriteResult(conflicts=conflicts))
+            self._put(db, group, sorted(changes, key=lambda change: change.key), found)
+            return WriteResult(tuple(change.key for change in changes))
+
+        return self._database.transaction(work)
+
+    def create(self) -> None:
+        """Raise Refused if the table is not there: it is another program's to make."""
+        self._database.transaction(self._look)
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused if the database is read-only, or this user may not update the offsets. Writes nothing."""
+        self._check_group(group)
+
+        def work(db: Session) -> None:
+            self._look(db)
+            refuse_read_only(db, self._database.place)
+            refuse_without(db, self._database.place, self._name, ("SELECT",))
+            update = "SELECT has_column_privilege(%s, %s, 'UPDATE')"
+            if db.one(update, (self._name, self._columns.offset)) != (True,):
+                raise Refused(
+                    f"{self._database.place} does not allow this user to UPDATE {self._name}; nothing was written.",
+                    hint=f"Have it granted: GRANT UPDATE ON {self._name} TO …",
+                )
+
+        self._database.transaction(work)
+
+    def close(self) -> None:
+        self._database.close()
+
+    # ------------------------------------------------------------ rows
+
+    def _rows(
+        self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
+    ) -> dict[TopicPartition, common.TextRow]:
+        self._look(db)
+        statement = self._sql(
+            "SELECT {topic}::text, {partition}::text, {offset}::text, xmin::text FROM {table}"
+            " WHERE (%s::text[] IS NULL OR {topic}::text = ANY(%s::text[])) AND {of_group}"
+            " ORDER BY {topic}, {partition}" + (" FOR UPDATE" if lock else "")
+        )
+        names = None if topics is None else sorted(topics)
+        found: dict[TopicPartition, common.TextRow] = {}
+        for topic, partition, offset, xmin in db.all(statement, (names, names, *self._of(group))):
+            row = self._row(topic, partition, offset, xmin)
+            if row.key in found:
+                raise self._damaged(
+                    f"two rows for {topic}:{partition}",
+                    "The table must have one row a partition"
+                    + (" and group." if self._columns.group else "; if it has groups, name their column (&group=…)."),
+                )
+            found[row.key] = row
+        return found
+
+    def _row(self, topic: str | None, partition: str | None, offset: str | None, xmin: str) -> common.TextRow:
+        if topic is None or partition is None or offset is None:
+            raise self._damaged(f"a row without a value: {topic}:{partition}, offset {offset}")
+        number = decimal_text.partition_of(partition)
+        if number is None:
+            raise self._damaged(f"a row of {topic} with the partition {partition!r}")
+        try:
+            stored = StoredOffset(decimal_text.offset_of(offset))
+        except NotDecimal as err:
+            raise self._damaged(f"{offset!r} for {topic}:{partition}, which {err}") from err
+        # xmin is the transaction that wrote the row as it is: it tells 5 from a later 5.
+        return common.TextRow(TopicPartition(topic, number), stored, f"{xmin}.{number}.{offset}", text=offset)
+
+    def _put(
+        self, db: Session, group: str, changes: Sequence[Change], found: dict[TopicPartition, common.TextRow]
+    ) -> None:
+        of = self._of(group)
+        where = "WHERE {topic}::text = %s AND {partition}::text = %s AND {offset}::text = %s AND {of_group}"
+
+        def at(change: Change) -> tuple[str, ...]:
+            return change.key.topic, str(change.key.partition), found[change.key].text, *of
+
+        there = [change for change in changes if change.key in found]
+        gone = [at(change) for change in there if change.new is None]
+        kept = [(self._text(change), *at(change)) for change in there if change.new is not None]
+        made = [
+            (change.key.topic, str(change.key.partition), self._text(change), *of)
+            for change in changes
+            if change.new is not None and change.key not in found
+        ]
+        columns = [self._columns.topic, self._columns.partition, self._columns.offset]
+        columns += [self._columns.group] if self._columns.group else []
+        insert = self._sql(
+            "INSERT INTO {table} ({columns}) VALUES ({marks})",
+            columns=sql.SQL(", ").join(map(identifier, columns)),
+            marks=sql.SQL(", ").join([sql.Placeholder()] * len(columns)),
+        )
+        done = db.each(self._sql(f"DELETE FROM {{table}} {where}"), gone)
+        done += db.each(self._sql(f"UPDATE {{table}} SET {{offset}} = %s {where}"), kept)
+        done += db.each(insert, made)
+        if done != len(gone) + len(kept) + len(made):
+            raise Refused(
+                f"{self._database.place} took {done} of {len(gone) + len(kept) + len(made)} changes of"
+                f" {self._name} without an error; nothing was written.",
+                hint="A trigger, a rule or a row security policy of the table keeps back the others.",
+            )
+
+    @staticmethod
+    def _text(change: Change) -> str:
+        assert change.new is not None
+        text = change.text if isinstance(change, common.PutBack) else None
+        try:
+            if text is not None and decimal_text.offset_of(text) == change.new.offset:
+                return text
+        except NotDecimal:
+            pass
+        return str(change.new.offset)
+
+    def _damaged(self, what: str, hint: str = "Correct the row, or the columns in the store's address.") -> Refused:
+        return Refused(f"{self._database.place}: the table {self._columns.table} holds {what}.", hint=hint)
+
+    # ------------------------------------------------------------ group, table, columns
+
+    def _check_group(self, group: str) -> None:
+        common.check_name("group's name", group)
+        if self._columns.of_group not in (None, group):
+            raise ConfigError(
+                f"The offsets in the table {self._columns.table} are those of group {self._columns.of_group!r}, and"
+                f" group {group!r} is asked for: this table has no groups.",
+                hint="Correct the job's group, or of_group in the store's address.",
+            )
+
+    def _of(self, group: str) -> tuple[str, ...]:
+        return (group,) if self._columns.group else ()
+
+    def _look(self, db: Session) -> None:
+        """Refused where the table or a column is missing; looked for once."""
+        if self._looked:
+            return
+        name = self._name
+        kind = db.one("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", (name,))
+        if kind is None:
+            columns = self._columns
+            group = f'"{columns.group}" text NOT NULL, ' if columns.group else ""
+            raise Refused(
+                f"There is no table {name} in {self._database.place}.",
+                hint=f"Correct the store's address, or make the table, for example: CREATE TABLE {name} ({group}"
+                f'"{columns.topic}" text NOT NULL, "{columns.partition}" integer NOT NULL, "{columns.offset}" bigint'
+                " NOT NULL).",
+            )
+        if kind[0] not in _TABLES:
+            raise Refused(
+                f"{name} in {self._database.place} is not a table.",
+                hint="Name the table itself in the store's address.",
+            )
+        found = db.all(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
+            " AND NOT attisdropped ORDER BY attnum",
+            (name,),
+        )
+        there = [column for (column,) in found]
+        wanted = [self._columns.topic, self._columns.partition, self._columns.offset, self._columns.group]
+        for column in wanted:
+            if column is not None and column not in there:
+                raise Refused(
+                    f'The table {name} in {self._database.place} has no column "{column}".',
+                    hint=f"Correct the store's address; the table has: {', '.join(there)}.",
+                )
+        self._looked = True
+
+    def _sql(self, text: str, **parts: sql.Composable) -> sql.Composable:
+        columns: dict[str, Any] = {
+            "topic": identifier(self._columns.topic),
+            "partition": identifier(self._columns.partition),
+            "offset": identifier(self._columns.offset),
+            "of_group": sql.SQL("true"),
+        }
+        if self._columns.group:
+            columns["of_group"] = sql.SQL("{}::text = %s").format(identifier(self._columns.group))
+        return sql.SQL(text).format(table=identifier(self._schema, self._columns.table), **columns, **parts)

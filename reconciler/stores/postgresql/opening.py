@@ -1,0 +1,26 @@
+"""Offsets in PostgreSQL: in this product's own tables, or in a table that a job already keeps its offsets in.
+
+``postgresql_address`` says what an address may hold, ``postgresql_own`` and ``postgresql_mapped`` are the two stores,
+and ``postgresql_connection`` is how both talk to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.config.addresses import without_secrets
+from reconciler.ports import OffsetStore
+from reconciler.stores.postgresql import address as postgresql_address
+from reconciler.stores.postgresql.connection import Database
+from reconciler.stores.postgresql.mapped import MappedStore
+from reconciler.stores.postgresql.own import OwnStore
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``postgresql://…`` with ``table=`` for an existing table, without for this product's own."""
+    parsed = postgresql_address.parse(address)
+    database = Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s)
+    shown = without_secrets(address)
+    if parsed.columns is None:
+        return OwnStore(database, parsed.schema, shown)
+    return MappedStore(database, parsed.schema, parsed.columns, shown)

@@ -1,0 +1,364 @@
+"""This product's own tables in PostgreSQL: offsets with their anchors, whole batches, and a history.
+
+``reconciler_offsets`` holds the rows, ``reconciler_history`` every change with the row before and after it, the
+sequence ``reconciler_changes`` numbers the changes, and ``reconciler_store`` has one row with a random name and the
+version of these tables. A row's version is that name and the number of the change that made it, so that none ever comes
+back, not even when the tables are dropped and made anew.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+from psycopg import sql
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Refused
+from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
+from reconciler.stores import common
+from reconciler.stores.common import HistoryEntry
+from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
+from reconciler.stores.postgresql.errors import Again
+from reconciler.stores.sqlite.schema import HISTORY_KEPT, NOTHING, from_columns, to_columns
+
+SCHEMA_VERSION = 1
+_ONE_AT_A_TIME = 0x4F464652
+"""The advisory lock under which tables are made: the letters OFFR."""
+
+_TYPES = {
+    "stored_offset": "bigint",
+    "names": "text",
+    "anchor_offset": "bigint",
+    "timestamp_ms": "bigint",
+    "id": "bytea",
+    "fingerprint": "text",
+    "cluster_id": "text",
+    "topic_id": "text",
+    "written_at_ms": "bigint",
+}
+"""In the order of ``to_columns``."""
+_COLUMNS = tuple(_TYPES)
+_HISTORY = tuple(f"{side}_{name}" for side in ("before", "after") for name in _TYPES)
+_KEY = ("grp", "topic", "partition")
+_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+class Kind(Enum):
+    """What is in the database."""
+
+    OURS = "ours"
+    MISSING = "missing"
+    NEWER = "newer"
+    FOREIGN = "foreign"
+
+
+class OwnStore:
+    """An offset store in tables of this product's own, in ``schema`` (None: by the connection's search path).
+
+    Raises, from every method: Refused where the tables are missing, another program's or a newer version's, and where
+    the server says no; Unreachable without an answer in time.
+    """
+
+    def __init__(self, database: Database, schema: str | None, address: str) -> None:
+        self._database = database
+        self._schema = schema
+        self._address = address
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(keeps_history=True, atomic_batches=True)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, ordered by topic and partition."""
+        common.check_name("group's name", group)
+        wanted = common.wanted_topics(topics)
+
+        def work(db: Session) -> list[Row]:
+            name = self._name(db)
+            return sorted(
+                (self._row(name, *values) for values in self._rows(db, group, wanted)), key=lambda row: row.key
+            )
+
+        return self._database.transaction(work)
+
+    def groups(self) -> list[str]:
+        """The groups that have rows."""
+
+        def work(db: Session) -> list[str]:
+            self._name(db)
+            return [
+                name
+                for (name,) in db.all(self._sql("SELECT DISTINCT grp FROM {table} ORDER BY grp", "reconciler_offsets"))
+            ]
+
+        return self._database.transaction(work)
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """All changes, or none of them if any row is no longer at its expected version.
+
+        Raises OutcomeUnknown where the answer to the COMMIT did not come.
+        """
+        common.check_changes(group, changes)
+        if not changes:
+            return WriteResult()
+
+        def work(db: Session) -> WriteResult:
+            name = self._name(db)
+            found = {
+                TopicPartition(topic, partition): (f"{name}-{change}", values)
+                for topic, partition, change, *values in self._rows(
+                    db, group, {change.key.topic for change in changes}, lock=True
+                )
+            }
+            conflicts = common.conflicts(changes, {key: version for key, (version, _) in found.items()})
+            if conflicts:
+                raise Undo(WriteResult(conflicts=conflicts))
+            before = {key: tuple(values) for key, (_, values) in found.items()}
+            # In one order for all, so that two batches wait for each other and never in a circle.
+            ordered = sorted((c for c in changes if c.new is not None or c.key in before), key=lambda c: c.key)
+            self._put(db, group, ordered, before, reason, now_ms)
+            return WriteResult(tuple(change.key for change in changes))
+
+        return self._database.transaction(work)
+
+    def history(self, group: str) -> list[HistoryEntry]:
+        """The changes to the group's rows, oldest first; the last ``HISTORY_KEPT`` of each partition."""
+        common.check_name("group's name", group)
+
+        def work(db: Session) -> list[tuple[Any, ...]]:
+            self._name(db)
+            statement = self._sql(
+                "SELECT topic, partition, reason, at_ms, {history} FROM {table} WHERE grp = %s ORDER BY change",
+                "reconciler_history",
+                history=_listed(_HISTORY),
+            )
+            return db.all(statement, (group,))
+
+        half = len(NOTHING)
+        return [
+            HistoryEntry(
+                TopicPartition(topic, partition),
+                self._stored(values[:half]),
+                self._stored(values[half:]),
+                reason,
+                at_ms,
+            )
+            for topic, partition, reason, at_ms, *values in self._database.transaction(work)
+        ]
+
+    def create(self) -> None:
+        """Make the tables, unless they are there. The database and the schema must exist."""
+
+        def work(db: Session) -> None:
+            db.all("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
+            if self._kind(db) is Kind.MISSING:
+                for statement in self._definitions():
+                    db.run(statement)
+                insert = self._sql("INSERT INTO {table} (name, version) VALUES (%s, %s)", "reconciler_store")
+                db.run(insert, (secrets.token_hex(8), SCHEMA_VERSION))
+            self._name(db)
+
+        self._database.transaction(work)
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused if the database is read-only, or this user may not write the tables. Writes nothing."""
+        common.check_name("group's name", group)
+
+        def work(db: Session) -> None:
+            self._name(db)
+            refuse_read_only(db, self._database.place)
+            for table in ("reconciler_offsets", "reconciler_history"):
+                refuse_without(
+                    db, self._database.place, quoted(self._schema, table), ("SELECT", "INSERT", "UPDATE", "DELETE")
+                )
+
+        self._database.transaction(work)
+
+    def close(self) -> None:
+        self._database.close()
+
+    # ------------------------------------------------------------ rows
+
+    def _rows(
+        self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
+    ) -> list[tuple[Any, ...]]:
+        statement = self._sql(
+            "SELECT topic, partition, change, {columns} FROM {table} WHERE grp = %s"
+            " AND (%s::text[] IS NULL OR topic = ANY(%s::text[])) ORDER BY topic, partition"
+            + (" FOR UPDATE" if lock else ""),
+            "reconciler_offsets",
+            columns=_listed(_COLUMNS),
+        )
+        names = None if topics is None else sorted(topics)
+        return db.all(statement, (group, names, names))
+
+    def _put(
+        self,
+        db: Session,
+        group: str,
+        changes: Sequence[Change],
+        before: dict[TopicPartition, tuple[Any, ...]],
+        reason: str,
+        now_ms: int,
+    ) -> None:
+        keys = [(group, change.key.topic, change.key.partition) for change in changes]
+        after = [to_columns(common.stamped(change, now_ms)) for change in changes]
+        sequence = quoted(self._schema, "reconciler_changes")
+        found = db.all("SELECT nextval(%s::regclass) FROM generate_series(1, %s)", (sequence, len(changes)))
+        numbers = sorted(number for (number,) in found)
+        rows = list(zip(changes, keys, after, numbers, strict=True))
+        remembered = [
+            (number, *key, reason, now_ms, *before.get(change.key, NOTHING), *new) for change, key, new, number in rows
+        ]
+        db.each(self._insert("reconciler_history", ("change", *_KEY, "reason", "at_ms", *_HISTORY)), remembered)
+        where = "WHERE grp = %s AND topic = %s AND partition = %s"
+        db.each(
+            self._sql(f"DELETE FROM {{table}} {where}", "reconciler_offsets"),
+            [key for change, key, _, _ in rows if change.new is None],
+        )
+        db.each(
+            self._sql(f"UPDATE {{table}} SET change = %s, {{new}} {where}", "reconciler_offsets", new=_set(_COLUMNS)),
+            [(number, *new, *key) for change, key, new, number in rows if change.new and change.key in before],
+        )
+        made = [(*key, number, *new) for change, key, new, number in rows if change.new and change.key not in before]
+        insert = self._insert("reconciler_offsets", (*_KEY, "change", *_COLUMNS))
+        if db.each(sql.SQL("{} ON CONFLICT DO NOTHING").format(insert), made) != len(made):
+            raise Again(f"{self._database.place}: another writer made the same rows; nothing was written.")
+        db.each(
+            self._sql(
+                f"DELETE FROM {{table}} {where} AND change <= (SELECT change FROM {{table}} {where}"
+                f" ORDER BY change DESC LIMIT 1 OFFSET {HISTORY_KEPT})",
+                "reconciler_history",
+            ),
+            [(*key, *key) for key in keys],
+        )
+
+    def _row(self, name: str, topic: str, partition: int, change: int, *values: object) -> Row:
+        stored = self._stored(values)
+        if stored is None:
+            raise self._damaged(f"{topic}:{partition} has no offset")
+        return Row(TopicPartition(topic, partition), stored, f"{name}-{change}")
+
+    def _stored(self, values: Sequence[Any]) -> StoredOffset | None:
+        try:
+            return from_columns(values)
+        except ValueError as err:
+            raise self._damaged(str(err)) from err
+
+    def _damaged(self, what: str) -> Refused:
+        return Refused(
+            f"{self._database.place} holds a row in reconciler_offsets that this product did not write: {what}.",
+            hint="Correct or delete the row, or restore the table from a backup.",
+        )
+
+    # ------------------------------------------------------------ tables
+
+    def _kind(self, db: Session) -> Kind:
+        if not any(self._exists(db, name) for name in ("reconciler_store", "reconciler_offsets")):
+            return Kind.MISSING
+        columns = db.all(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (quoted(self._schema, "reconciler_store"),),
+        )
+        if not {("name",), ("version",)} <= {*columns}:
+            return Kind.FOREIGN
+        found = db.one(self._sql("SELECT version FROM {table}", "reconciler_store"))
+        if found is None:
+            return Kind.FOREIGN
+        return Kind.OURS if found[0] == SCHEMA_VERSION else Kind.NEWER
+
+    def _exists(self, db: Session, name: str) -> bool:
+        found = db.one("SELECT to_regclass(%s) IS NOT NULL", (quoted(self._schema, name),))
+        return bool(found and found[0])
+
+    def _name(self, db: Session) -> str:
+        """The store's own name; Refused for tables that this version must keep its hands off."""
+        kind, place = self._kind(db), self._database.place
+        where = f"{place}, schema {self._schema}" if self._schema else place
+        if kind is Kind.MISSING:
+            raise Refused(
+                f"There are no tables of an offset store in {where}.",
+                hint="Correct the store's address. To make a new store there, run: reconciler anchors import -c FILE"
+                " --job NAME /dev/null",
+            )
+        if kind is Kind.NEWER:
+            raise Refused(
+                f"The offset store in {where} was made by a newer version of this product.",
+                hint="Upgrade this installation to at least that version.",
+            )
+        if kind is Kind.FOREIGN:
+            raise Refused(
+                f"The tables reconciler_… in {where} are another program's.",
+                hint="Give the offset store a schema of its own (&schema=NAME), or the other tables other names.",
+            )
+        found = db.one(self._sql("SELECT name FROM {table}", "reconciler_store"))
+        return str(found[0]) if found else ""
+
+    def _definitions(self) -> list[sql.Composable]:
+        key = "grp text NOT NULL, topic text NOT NULL, partition integer NOT NULL"
+        return [
+            self._sql("CREATE TABLE {table} (name text NOT NULL, version integer NOT NULL)", "reconciler_store"),
+            self._sql("CREATE SEQUENCE {table}", "reconciler_changes"),
+            self._sql(
+                f"CREATE TABLE {{table}} ({key}, change bigint NOT NULL, {{columns}},"
+                " PRIMARY KEY (grp, topic, partition))",
+                "reconciler_offsets",
+                columns=_declared(""),
+            ),
+            self._sql(
+                f"CREATE TABLE {{table}} (change bigint NOT NULL, {key}, {{before}}, {{after}}, reason text NOT NULL,"
+                " at_ms bigint NOT NULL, PRIMARY KEY (grp, topic, partition, change))",
+                "reconciler_history",
+                before=_declared("before_"),
+                after=_declared("after_"),
+            ),
+        ]
+
+    def _sql(self, text: str, table: str, **parts: sql.Composable) -> sql.Composable:
+        return sql.SQL(text).format(table=identifier(self._schema, table), **parts)
+
+    def _insert(self, table: str, columns: Sequence[str]) -> sql.Composable:
+        marks = sql.SQL(", ").join([sql.Placeholder()] * len(columns))
+        return self._sql("INSERT INTO {table} ({names}) VALUES ({marks})", table, names=_listed(columns), marks=marks)
+
+
+def refuse_read_only(db: Session, place: str) -> None:
+    """Raise Refused where this transaction may not write anything at all."""
+    found = db.one("SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'")
+    if found and any(found):
+        why = "it is a standby" if found[0] else "its transactions are read-only by default"
+        raise Refused(
+            f"{place} cannot be written: {why}; nothing was written.",
+            hint="Name the primary, or several hosts and target_session_attrs=read-write.",
+        )
+
+
+def refuse_without(db: Session, place: str, name: str, privileges: Iterable[str]) -> None:
+    """Raise Refused where this user lacks one of the privileges on a table, named as SQL has it."""
+    for privilege in privileges:
+        if db.one("SELECT has_table_privilege(%s, %s)", (name, privilege)) != (True,):
+            raise Refused(
+                f"{place} does not allow this user to {privilege} on {name}; nothing was written.",
+                hint=f"Have it granted: GRANT {privilege} ON {name} TO …",
+            )
+
+
+def _listed(names: Sequence[str]) -> sql.Composable:
+    return sql.SQL(", ").join(map(identifier, names))
+
+
+def _set(names: Sequence[str]) -> sql.Composable:
+    return sql.SQL(", ").join(sql.SQL("{} = %s").format(identifier(name)) for name in names)
+
+
+def _declared(prefix: str) -> sql.Composable:
+    return sql.SQL(", ").join(
+        sql.SQL("{} {}").format(identifier(prefix + name), sql.SQL(kind)) for name, kind in _TYPES.items()
+    )

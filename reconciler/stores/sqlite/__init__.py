@@ -1,0 +1,1 @@
+"""Offset stores in a SQLite file: the store behind ``sqlite:///PATH``."""

@@ -1,0 +1,306 @@
+"""Offset stores in a SQLite file, with compare-and-set, whole batches and a history. Standard library only.
+
+Every call opens its own connection: calls from threads, forked processes and other programs do not disturb each
+other, and nothing is held between calls. Reading never creates the file; ``create`` and the first write do.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+from urllib.parse import quote
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.stores import common
+from reconciler.stores.common import HistoryEntry
+from reconciler.stores.sqlite import errors
+from reconciler.stores.sqlite import schema as schema
+
+BUSY_TIMEOUT_S = 10.0
+"""How long a call waits for other writers."""
+
+
+class SqliteStore:
+    """An offset store in one file. ``path`` is taken relative to the working directory once, here.
+
+    Raises, from every method: Refused for a file that is missing (on reading), is not SQLite, belongs to another
+    program or to a newer version, or may not be opened; Unreachable where it stays locked or the disk fails.
+    """
+
+    def __init__(self, path: str, *, address: str | None = None, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        self._path = os.path.abspath(path)
+        self._address = address or f"sqlite:///{path}"
+        self._busy_timeout_s = busy_timeout_s
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(keeps_history=True, atomic_batches=True)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, ordered by topic and partition."""
+        common.check_name("group's name", group)
+        wanted = common.wanted_topics(topics)
+        with self._reading() as db:
+            name = schema.store_name(db)
+            found = db.execute(
+                f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets"
+                " WHERE grp = ? ORDER BY topic, partition",
+                (group,),
+            ).fetchall()
+        return [self._row(name, *values) for values in found if wanted is None or values[0] in wanted]
+
+    def groups(self) -> list[str]:
+        """The groups that have rows."""
+        with self._reading() as db:
+            return [name for (name,) in db.execute("SELECT DISTINCT grp FROM reconciler_offsets ORDER BY grp")]
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """All changes, or none of them if any row is no longer at its expected version.
+
+        Creates the file if there is none, in a directory that must exist. Raises OutcomeUnknown where the disk
+        fails at the very end, so that the changes may be there or not.
+        """
+        common.check_changes(group, changes)
+        if not os.path.exists(self._path):
+            found = common.conflicts(changes, {})
+            if found or not changes:
+                return WriteResult(conflicts=found)  # no reason to create the file
+        with self._writing() as db:
+            found = self._conflicts(db, group, changes)
+            if not found:
+                for change in changes:
+                    self._put(db, group, change, reason, now_ms)
+        return WriteResult(conflicts=found) if found else WriteResult(tuple(change.key for change in changes))
+
+    def history(self, group: str) -> list[HistoryEntry]:
+        """The changes to the group's rows, oldest first; the last ``HISTORY_KEPT`` of each partition."""
+        common.check_name("group's name", group)
+        with self._reading() as db:
+            found = db.execute(
+                f"SELECT topic, partition, reason, at_ms, {schema.HISTORY_COLUMNS} FROM reconciler_history"
+                " WHERE grp = ? ORDER BY change",
+                (group,),
+            ).fetchall()
+        half = len(schema.NOTHING)
+        return [
+            HistoryEntry(
+                TopicPartition(topic, partition),
+                self._stored(values[:half]),
+                self._stored(values[half:]),
+                reason,
+                at_ms,
+            )
+            for topic, partition, reason, at_ms, *values in found
+        ]
+
+    def create(self) -> None:
+        """Make the file with its empty tables, unless it is there. Its directory must exist."""
+        with self._writing():
+            pass
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused if the file, or the place where it would be made, cannot be written. Writes nothing."""
+        common.check_name("group's name", group)
+        if os.path.exists(self._path):
+            with self._reading(empty_is_missing=False):
+                pass
+            if not _allowed(self._path, os.W_OK):
+                raise Refused(
+                    f"The offset store {self._path} may not be written by this user.",
+                    hint="Make the file writable for the user that runs this.",
+                )
+        self._check_parent()
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    # ------------------------------------------------------------ connections
+
+    @contextmanager
+    def _reading(self, *, empty_is_missing: bool = True) -> Iterator[sqlite3.Connection]:
+        if not os.path.exists(self._path):
+            raise self._missing()
+        with self._translated(), closing(self._connect_to_read()) as db:
+            if not self._is_ours(db) and empty_is_missing:
+                raise self._missing()
+            yield db
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction on a file with tables, made if need be; committed at the end, undone by any exception."""
+        if not os.path.exists(self._path):
+            self._check_parent()
+        with self._translated(), closing(self._connect("rwc")) as db:
+            self._prefer_wal(db)
+            # IMMEDIATE: what is read in it is still so when it is written.
+            db.execute("BEGIN IMMEDIATE")
+            if not self._is_ours(db):
+                schema.create(db)
+            yield db
+            self._commit(db)
+
+    def _connect(self, mode: str, more: str = "") -> sqlite3.Connection:
+        uri = f"file:{quote(self._path)}?mode={mode}{more}"
+        return sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, isolation_level=None)
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        # A WAL file needs a lock file beside it even to be read. On a read-only mount or in a backup there can be
+        # none, but without a -wal file nobody has unfinished business there: the main file is the whole truth.
+        if not _allowed(os.path.dirname(self._path), os.W_OK) and not os.path.exists(f"{self._path}-wal"):
+            return self._connect("ro", "&immutable=1")
+        # Not mode=ro: such a connection leaves its lock files behind.
+        db = self._connect("rw")
+        db.execute("PRAGMA query_only = ON")
+        return db
+
+    def _prefer_wal(self, db: sqlite3.Connection) -> None:
+        # Readers then do not hold up writers. Some file systems cannot do it, and while others are creating the
+        # file it may be locked; the store is right without it too.
+        if os.path.getsize(self._path) == 0:
+            with suppress(sqlite3.OperationalError):
+                db.execute("PRAGMA journal_mode = WAL")
+
+    def _commit(self, db: sqlite3.Connection) -> None:
+        try:
+            db.execute("COMMIT")
+        except sqlite3.OperationalError as err:
+            if errors.primary_code(err) != sqlite3.SQLITE_IOERR:
+                raise
+            raise OutcomeUnknown(
+                f"The disk with the offset store {self._path} failed while it was written ({err}).",
+                hint="Check the disk, then apply again.",
+            ) from err
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as err:
+            sentence = errors.explain(err, self._path, self._busy_timeout_s)
+            if sentence is None:
+                raise
+            raise sentence from err
+
+    # ------------------------------------------------------------ what kind of file it is
+
+    def _is_ours(self, db: sqlite3.Connection) -> bool:
+        """False for an empty file; Refused for one that this version must keep its hands off."""
+        kind = schema.kind_of(db)
+        if kind is schema.Kind.NEWER:
+            raise Refused(
+                f"The offset store {self._path} was made by a newer version of this product.",
+                hint="Upgrade this installation to at least that version.",
+            )
+        if kind is schema.Kind.FOREIGN:
+            raise Refused(
+                f"{self._path} is a SQLite file of another program, not an offset store.",
+                hint="Give the offset store a file of its own.",
+            )
+        return kind is schema.Kind.OURS
+
+    def _missing(self) -> Refused:
+        return Refused(
+            f"There is no offset store at {self._path}.",
+            hint="Correct the store's address; the first write to a right one creates the file.",
+        )
+
+    def _check_parent(self) -> None:
+        parent = os.path.dirname(self._path)
+        if not os.path.isdir(parent):
+            raise Refused(
+                f"There is no directory {parent} to hold the offset store.",
+                hint="Create it, or correct the store's address.",
+            )
+        # SQLite keeps its journal beside the file, so the directory counts even where the file exists.
+        if not _allowed(parent, os.W_OK | os.X_OK):
+            raise Refused(
+                f"The directory {parent} of the offset store may not be written by this user.",
+                hint="Make it writable for the user that runs this.",
+            )
+
+    # ------------------------------------------------------------ rows
+
+    def _conflicts(self, db: sqlite3.Connection, group: str, changes: Sequence[Change]) -> tuple[TopicPartition, ...]:
+        name = schema.store_name(db)
+        found = db.execute("SELECT topic, partition, change FROM reconciler_offsets WHERE grp = ?", (group,))
+        return common.conflicts(changes, {TopicPartition(t, p): _version(name, c) for t, p, c in found})
+
+    def _put(self, db: sqlite3.Connection, group: str, change: Change, reason: str, now_ms: int) -> None:
+        row = (group, change.key.topic, change.key.partition)
+        where = "WHERE grp = ? AND topic = ? AND partition = ?"
+        before = db.execute(f"SELECT {schema.COLUMNS} FROM reconciler_offsets {where}", row).fetchone()
+        if before is None and change.new is None:
+            return
+        after = schema.to_columns(common.stamped(change, now_ms))
+        remembered = (*row, reason, now_ms, *(before or schema.NOTHING), *after)
+        number = db.execute(
+            f"INSERT INTO reconciler_history (grp, topic, partition, reason, at_ms, {schema.HISTORY_COLUMNS})"
+            f" VALUES ({_marks(remembered)})",
+            remembered,
+        ).lastrowid
+        if change.new is None:
+            db.execute(f"DELETE FROM reconciler_offsets {where}", row)
+        else:
+            values = (*row, number, *after)
+            db.execute(
+                f"REPLACE INTO reconciler_offsets (grp, topic, partition, change, {schema.COLUMNS})"
+                f" VALUES ({_marks(values)})",
+                values,
+            )
+        db.execute(
+            f"DELETE FROM reconciler_history {where} AND change <= (SELECT change FROM reconciler_history {where}"
+            " ORDER BY change DESC LIMIT 1 OFFSET ?)",
+            (*row, *row, schema.HISTORY_KEPT),
+        )
+
+    def _row(self, name: str, topic: str, partition: int, change: int, *values: object) -> Row:
+        stored = self._stored(values)
+        if stored is None:
+            raise self._damaged(f"{topic}:{partition} has no offset")
+        return Row(TopicPartition(topic, partition), stored, _version(name, change))
+
+    def _stored(self, values: Sequence[Any]) -> StoredOffset | None:
+        try:
+            return schema.from_columns(values)
+        except ValueError as err:
+            raise self._damaged(str(err)) from err
+
+    def _damaged(self, what: str) -> Refused:
+        return Refused(
+            f"The offset store {self._path} holds a row that this product did not write: {what}.",
+            hint="Correct or delete the row, or restore the file from a backup.",
+        )
+
+
+def _version(name: str, change: int) -> str:
+    return f"{name}-{change}"
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _allowed(path: str, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``sqlite:///PATH``, as in SQLAlchemy: three slashes before a relative path, four make it absolute."""
+    rest = address.partition(":")[2]
+    path = rest.removeprefix("///")
+    if path == rest or path in ("", ":memory:") or path.endswith("/"):
+        raise ConfigError(
+            f"{address!r} is not the address of a SQLite store.",
+            hint="Write sqlite:///offsets.db (relative), sqlite:////var/lib/offsets.db (absolute) or memory:.",
+        )
+    common.check_name("path of the SQLite store", path)
+    return SqliteStore(path, address=address)

@@ -1,0 +1,126 @@
+"""A topic's offsets in one text, ``PARTITION:OFFSET,PARTITION:OFFSET,…``, edited in place.
+
+What others wrote may have white space around numbers, colons and commas, a comma or a line break at the end, and its
+partitions in any order. Whatever is not edited stays as it is, to the byte, and an entry that was added and then
+removed leaves no trace.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from reconciler.formats.json_fields import INT32_MAX, INT64_MAX, INT64_MIN
+
+_ENTRY = re.compile(r"([0-9]{1,40})(\s*:\s*)([+-]?[0-9]{1,40})", re.ASCII)
+_END = re.compile(r"[\s,]*", re.ASCII)
+_BETWEEN = re.compile(r"\s*,[\s,]*", re.ASCII)
+
+
+class NotAListing(ValueError):
+    """The text is not of this format; the message is the end of a sentence about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One partition's offset, with its text as it stands."""
+
+    partition: int
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A parsed text: ``gaps[n]`` stands before ``entries[n]``, and the last gap at the end."""
+
+    entries: tuple[Entry, ...] = ()
+    gaps: tuple[str, ...] = ("",)
+
+    @property
+    def text(self) -> str:
+        return "".join(gap + entry.text for gap, entry in zip(self.gaps, self.entries, strict=False)) + self.gaps[-1]
+
+    def entry(self, partition: int) -> Entry | None:
+        return next((entry for entry in self.entries if entry.partition == partition), None)
+
+    def with_offset(self, partition: int, offset: int) -> Listing:
+        """The listing with this offset, spaced as the entry was, or as the first one is."""
+        like = self.entry(partition) or (self.entries[0] if self.entries else None)
+        spaces = ":" if like is None else _parts(like.text)[2]
+        # An entry that is there keeps the spelling of its partition.
+        number = _parts(like.text)[1] if like is not None and like.partition == partition else str(partition)
+        return self.with_entry(Entry(partition, offset, f"{number}{spaces}{offset}"))
+
+    def with_entry(self, entry: Entry) -> Listing:
+        """The listing with this entry in the place of the one of its partition, or at the end."""
+        if self.entry(entry.partition) is not None:
+            entries = tuple(entry if old.partition == entry.partition else old for old in self.entries)
+            return replace(self, entries=entries)
+        if not self.entries:
+            return Listing((entry,), (*self.gaps, ""))
+        separator = self.gaps[1] if len(self.entries) > 1 else ","
+        return Listing((*self.entries, entry), (*self.gaps[:-1], separator, self.gaps[-1]))
+
+    def without(self, partition: int) -> Listing:
+        """The listing without this partition's entry, and without one of the commas around it."""
+        for at, entry in enumerate(self.entries):
+            if entry.partition == partition:
+                entries = self.entries[:at] + self.entries[at + 1 :]
+                if not entries:
+                    return Listing((), ("".join(self.gaps),))
+                drop = at if at > 0 else 1
+                return Listing(entries, self.gaps[:drop] + self.gaps[drop + 1 :])
+        return self
+
+
+def parse(text: str | bytes) -> Listing:
+    """Read a text. Raises ``NotAListing``, whatever it is."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("ascii")
+        except UnicodeDecodeError:
+            raise NotAListing("is not text") from None
+    entries: list[Entry] = []
+    gaps: list[str] = []
+    at = 0
+    while True:
+        gap = _END.match(text, at)
+        assert gap is not None  # it matches the empty text
+        if gap.end() == len(text):
+            return Listing(tuple(entries), (*gaps, text[at:]))
+        if entries and not _BETWEEN.fullmatch(gap.group()):
+            raise NotAListing(f"goes on without a comma after partition {entries[-1].partition}")
+        entry = _entry(text, gap.end())
+        if any(other.partition == entry.partition for other in entries):
+            raise NotAListing(f"names partition {entry.partition} twice")
+        entries.append(entry)
+        gaps.append(gap.group())
+        at = gap.end() + len(entry.text)
+
+
+def parse_entry(text: str) -> Entry:
+    """Read one entry, all of ``text``. Raises ``NotAListing``."""
+    entry = _entry(text, 0)
+    if entry.text != text:
+        raise NotAListing("is not one PARTITION:OFFSET")
+    return entry
+
+
+def _entry(text: str, at: int) -> Entry:
+    found = _ENTRY.match(text, at)
+    if found is None:
+        raise NotAListing("is not a list of PARTITION:OFFSET")
+    partition, offset = int(found[1]), int(found[3])
+    if partition > INT32_MAX:
+        raise NotAListing(f"names a partition {partition}, which Kafka cannot have")
+    if not INT64_MIN <= offset <= INT64_MAX:
+        raise NotAListing(f"has an offset for partition {partition} that does not fit into 64 bits")
+    return Entry(partition, offset, found.group())
+
+
+def _parts(text: str) -> re.Match[str]:
+    found = _ENTRY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not an entry")
+    return found

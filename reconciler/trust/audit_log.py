@@ -1,0 +1,277 @@
+"""The audit log: a file that is only appended to, each of whose lines holds the hash of the one before it.
+
+Format ``reconciler.audit-log/1``: one JSON object a line, in the canonical spelling of plans, with a newline at its
+end. ``hash`` is the SHA-256 of the object without it; ``prev`` the hash of the record before, 64 zeros for the first.
+
+Invariants that ``verified`` checks and ``Log`` keeps:
+
+1. A line is to the byte the canonical JSON of a record, or it is torn: the beginning of a line whose writing was cut
+   off, which is never JSON.
+2. What is torn is followed by a record of kind ``torn`` that says how long it is and what its hash is, unless it is
+   the end of the file.
+3. Records are numbered from 1, and each names the hash of the one before.
+
+A chain shows that something in it was altered, left out or moved. It cannot show that its end was cut off, or that all
+of it was written anew: for that a hash must be known elsewhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.failover.snapshot import sync_name
+from reconciler.formats.plan import canonical
+from reconciler.formats.plan_fields import PlanError, load
+
+FORMAT = "reconciler.audit-log/1"
+FIRST = "0" * 64
+FIELDS = (
+    *("format", "line", "time", "kind", "of", "action", "by", "command", "plan", "cluster_id", "jobs"),
+    *("outcome", "exit_code", "message", "torn", "prev", "hash"),
+)
+_TYPES = {
+    **dict.fromkeys(("time", "kind", "prev", "hash"), str),
+    **dict.fromkeys(("of", "action", "cluster_id", "outcome", "message"), str | None),
+    **dict.fromkeys(("by", "plan", "torn"), dict | None),
+    **dict.fromkeys(("command", "jobs"), list | None),
+    "line": int,
+}
+LOCK_S = 30.0
+"""Seconds that others may take to write their line. One that was stopped in the middle must not stop all for ever."""
+_BLOCK = 64 * 1024
+_BEGINNING = b'{"action":'
+_LOOK = (
+    "See what happened to it with: reconciler audit-log verify. Move it away and keep it; a new one begins by itself."
+)
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the log ends: the last record's number and hash, and the bytes behind it that are no record."""
+
+    line: int = 0
+    hash: str = FIRST
+    torn: bytes = b""
+
+
+class Log:
+    """The log at ``path``. Each ``append`` reads the end of the file again: others write it too."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def check(self) -> None:
+        """Raise ConfigError if nothing can be appended now, Changed if the end of the log is not as it was written."""
+        with self._opened() as file:
+            _head(file, self.path)
+
+    def append(self, fields: Record, time_text: str) -> Head:
+        """Write one record to the disk, after one that says so if the last one's writing was cut off.
+
+        Raises as ``check`` does; then the record is not in the log, or a torn beginning of it is.
+        """
+        with self._opened() as file:
+            head = _head(file, self.path)
+            text = b""
+            if head.torn:
+                torn = {"bytes": len(head.torn), "sha256": hashlib.sha256(head.torn).hexdigest()}
+                head, text = _line({"kind": "torn", "torn": torn}, time_text, head)
+                text = b"\n" + text
+            head, line = _line(fields, time_text, head)
+            _write(file, text + line, self.path)
+            if head.line == 1:
+                sync_name(self.path.parent)
+        return head
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+        try:
+            _lock(file, self.path)
+            yield file
+        finally:
+            os.close(file)
+
+
+def _lock(file: int, path: Path) -> None:
+    until = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                raise ConfigError(
+                    f"Another process has held the audit log {path} for {LOCK_S:.0f} s. Nothing was written.",
+                    hint="See what it is waiting for.",
+                ) from error
+            time.sleep(0.01)
+        except OSError as error:
+            raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"The audit log {path} cannot be written: {error.strerror or error}. Nothing else was written.",
+        hint="See to [trust] audit_log: what is not logged is not done.",
+    )
+
+
+def _write(file: int, text: bytes, path: Path) -> None:
+    try:
+        if os.write(file, text) < len(text):
+            raise OSError("there was room for a part only")
+        os.fsync(file)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _line(fields: Record, time_text: str, head: Head) -> tuple[Head, bytes]:
+    record = dict.fromkeys(FIELDS[:-1]) | {"format": FORMAT, "time": time_text, "line": head.line + 1}
+    record |= {"prev": head.hash, **fields}
+    clean: dict[str, Any] = json.loads(json.dumps(record), object_hook=_encodable)
+    own = hash_of(clean)
+    return Head(head.line + 1, own), canonical({**clean, "hash": own}) + b"\n"
+
+
+def _encodable(values: dict[str, Any]) -> dict[str, Any]:
+    """A file's name may hold bytes that are no text: they are spelled out."""
+    return {key: _encodable_value(value) for key, value in values.items()}
+
+
+def _encodable_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_encodable_value(item) for item in value]
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
+def hash_of(record: Record) -> str:
+    return hashlib.sha256(canonical({key: record[key] for key in record if key != "hash"})).hexdigest()
+
+
+def record_of(line: bytes) -> Record | None:
+    """The record that a line is to the byte; None if it is not even JSON.
+
+    Raises PlanError for JSON that is no record, or was altered.
+    """
+    try:
+        text = line.decode()
+        found = load(text)
+    except (UnicodeDecodeError, PlanError):
+        return None
+    if not isinstance(found, dict) or found.keys() != set(FIELDS) or found["format"] != FORMAT:
+        raise PlanError(f"is no record of format {FORMAT}")
+    try:
+        whole = canonical(found) == line and found["hash"] == hash_of(found)
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        raise PlanError("was altered: its hash does not fit its content")
+    if not all(isinstance(found[name], kinds) for name, kinds in _TYPES.items()):
+        raise PlanError("is no record, though its hash fits: it was not written by this product")
+    return found
+
+
+def _head(file: int, path: Path) -> Head:
+    """Look back from the end for the last record. Raises Changed for a whole line that is none."""
+    size, block = os.fstat(file).st_size, _BLOCK
+    while True:
+        begin = max(0, size - block)
+        data = os.pread(file, size - begin, begin)
+        # A line that begins in front of the block is not looked at, unless the block is all there is.
+        *lines, rest = (data if begin == 0 else data[data.find(b"\n") + 1 :]).split(b"\n")
+        for number in reversed(range(len(lines))):
+            try:
+                record = record_of(lines[number])
+            except PlanError as error:
+                raise Changed(f"The last line of the audit log {path} {error}.", hint=_LOOK) from error
+            if record is not None:
+                return _head_of(record, b"\n".join([*lines[number + 1 :], rest]), path)
+        if begin == 0:
+            if data and not data.startswith(_BEGINNING) and data.strip(b"\0"):
+                raise ConfigError(f"{path} is no audit log.", hint="Give [trust] audit_log a file of its own.")
+            return Head(torn=data)
+        block *= 4
+
+
+def _head_of(record: Record, torn: bytes, path: Path) -> Head:
+    if torn.endswith(b"\n"):  # a line whose writing was cut off has no end
+        raise Changed(f"The last line of the audit log {path} is no record.", hint=_LOOK)
+    return Head(record["line"], record["hash"], torn)
+
+
+# ---------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """A line whose writing was cut off. ``declared``: the record behind it says so."""
+
+    after_line: int
+    bytes: int
+    declared: bool
+
+
+def verified(path: Path) -> Iterator[Record | Torn]:
+    """The log's records, one after another, as long as the chain holds.
+
+    Raises Changed at the first line that is not what was written there; ConfigError if the file cannot be read.
+    """
+    head, torn = Head(), b""
+    try:
+        with path.open("rb") as file:
+            for raw in file:
+                line = raw[:-1] if raw.endswith(b"\n") else raw
+                try:
+                    record = record_of(line) if raw.endswith(b"\n") else None
+                except PlanError as error:
+                    raise _broken(head, path, str(error)) from error
+                if record is None:
+                    torn += raw
+                    continue
+                if torn:
+                    yield _declared(record, torn[:-1], head, path)
+                    torn = b""
+                elif record["kind"] == "torn":
+                    raise _broken(head, path, "tells of a line that was cut off, and there is none")
+                head = _next(record, head, path)
+                yield record
+    except OSError as error:
+        raise ConfigError(f"The audit log {path} cannot be read: {error.strerror or error}.") from error
+    if torn.endswith(b"\n"):
+        raise _broken(head, path, "is no record")
+    if torn:
+        yield Torn(head.line, len(torn), declared=False)
+
+
+def _declared(record: Record, torn: bytes, head: Head, path: Path) -> Torn:
+    said = {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
+    if record["kind"] != "torn" or record["torn"] != said:
+        raise _broken(head, path, "is no record")
+    return Torn(head.line, len(torn), declared=True)
+
+
+def _next(record: Record, head: Head, path: Path) -> Head:
+    if record["prev"] != head.hash or record["line"] != head.line + 1:
+        raise _broken(head, path, "does not follow from the one before it: a line was removed, moved or put in")
+    return Head(record["line"], record["hash"])
+
+
+def _broken(head: Head, path: Path, what: str) -> Changed:
+    where = f"The record behind number {head.line}" if head.line else "The first record"
+    return Changed(f"{where} of the audit log {path} {what}.", hint="Everything in front of it is as it was written.")

@@ -1,0 +1,175 @@
+"""What is written to the audit log, and when: an intention before the first write, a result after the last.
+
+A process that ends between the two leaves an open intention, which says what it was about to write. An attempt that
+is refused before there is anything to write leaves one line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from reconciler.config.addresses import without_secrets
+from reconciler.config.file import Job
+from reconciler.config.redaction import KNOWN
+from reconciler.core.errors import ExitCode, NeedsPerson, OutcomeUnknown, ReconcilerError
+from reconciler.formats.plan import Plan
+from reconciler.ports import TopicPartition
+from reconciler.trust.audit_log import Log
+
+if TYPE_CHECKING:
+    from reconciler.failover.apply import JobChanges
+    from reconciler.failover.rollback import JobReturns
+
+log = logging.getLogger("reconciler.audit")
+
+DONE, NOTHING, PARTIAL, REFUSED, UNKNOWN = "done", "nothing", "partial", "refused", "unknown"
+"""Outcomes. ``partial``: a job was refused, and the others were written. ``unknown``: it may have happened in part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One row: the offsets before and after; None where there was or is no row."""
+
+    job: Job
+    key: TopicPartition
+    before: int | None
+    after: int | None
+
+
+def of_changes(changes: Sequence[JobChanges]) -> list[Written]:
+    """The rows that ``apply`` would write."""
+    return [
+        Written(change.job, item.key, item.now.stored.offset if item.now else None, item.new.offset)
+        for change in changes
+        if not change.is_refused
+        for item in change.intended
+    ]
+
+
+def of_plan(plan: Plan, job: Job) -> list[Written]:
+    """The offsets of a job that a checkpoint's copy begins at."""
+    return [
+        Written(job, TopicPartition(row.topic, row.partition), None, row.resume_offset)
+        for row in plan.job(job.name).partitions
+    ]
+
+
+def of_returns(jobs: Sequence[JobReturns]) -> list[Written]:
+    """The rows that ``rollback`` would write."""
+    return [
+        Written(
+            change.job,
+            item.key,
+            item.now.stored.offset if item.now else None,
+            item.before.offset if item.before else None,
+        )
+        for change in jobs
+        for item in change.returns
+    ]
+
+
+class Attempt:
+    """One command's attempt to write, used in a ``with`` block. Without a log it does nothing.
+
+    ``intends`` before the first write, ``wrote`` after the last; how the block ends says the rest.
+    """
+
+    def __init__(
+        self, log: Log | None, action: str, by: Mapping[str, Any], command: Sequence[str], now_ms: Callable[[], int]
+    ) -> None:
+        self._log = log
+        self._now_ms = now_ms
+        self._fields: dict[str, Any] = {"action": action, "by": dict(by), "command": list(command)}
+        self._intention: str | None = None
+        self._wrote = False
+
+    def __enter__(self) -> Self:
+        if self._log is not None:
+            self._log.check()
+        return self
+
+    def concerns(self, plan: Plan, path: Path | None, signers: Mapping[str, str | None]) -> None:
+        """The plan that this is about, where it lies, and whose keys have signed it (with the trusted ones' names)."""
+        sha256 = plan.sha256 if self._log is not None else None
+        place = None if path is None else str(path)
+        self._fields["plan"] = {"path": place, "sha256": sha256, "signed_by": dict(signers)}
+        self._fields["cluster_id"] = plan.cluster_id
+
+    def intends(self, rows: Sequence[Written]) -> None:
+        """Put on the disk what will be written. Raises ConfigError or Changed if it cannot be; then write nothing."""
+        if self._log is not None:
+            self._intention = self._append({"kind": "intention", "jobs": _jobs(rows)})
+
+    def intends_changes(self, changes: Sequence[JobChanges]) -> None:
+        """What ``apply`` would write."""
+        self.intends(of_changes(changes))
+
+    def intends_copy(self, plan: Plan, job: Job) -> None:
+        """A checkpoint's copy that begins at the plan's offsets."""
+        self.intends(of_plan(plan, job))
+
+    def wrote(self) -> None:
+        """All that was intended is written and read back."""
+        self._wrote = True
+
+    def had_nothing_to_do(self) -> None:
+        """Every offset was in place."""
+        if self._log is not None:
+            self._append({"kind": "result", "outcome": NOTHING, "exit_code": int(ExitCode.OK)})
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._log is None or (self._intention is None and not isinstance(error, ReconcilerError)):
+            return
+        told = {"kind": "refusal" if self._intention is None else "result", "of": self._intention}
+        told |= {"outcome": self._outcome(error), **_end_of(error)}
+        try:
+            self._append(told)
+        except ReconcilerError as unlogged:
+            if error is not None:
+                log.error("how this ended is not in the audit log: %s", unlogged)
+                return
+            raise OutcomeUnknown(
+                f"The offsets were written, and that cannot be logged: {unlogged.message}",
+                hint="See to the audit log, then run this again: it finds the offsets in place, and says so there.",
+            ) from unlogged
+
+    def _outcome(self, error: BaseException | None) -> str:
+        if self._intention is None:
+            return REFUSED
+        if self._wrote:
+            return PARTIAL if isinstance(error, NeedsPerson) else DONE
+        certain = isinstance(error, ReconcilerError) and not isinstance(error, OutcomeUnknown)
+        return REFUSED if certain else UNKNOWN
+
+    def _append(self, fields: Mapping[str, Any]) -> str:
+        assert self._log is not None
+        now = datetime.fromtimestamp(self._now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        head = self._log.append({**self._fields, **fields}, now.replace("+00:00", "Z"))
+        log.info("audit log %s: record %d, hash %s", self._log.path, head.line, head.hash)
+        return head.hash
+
+
+def _end_of(error: BaseException | None) -> dict[str, Any]:
+    if error is None:
+        return {"exit_code": int(ExitCode.OK), "message": None}
+    if isinstance(error, ReconcilerError):
+        return {"exit_code": int(error.exit_code), "message": KNOWN.redacted(error.message)}
+    return {"exit_code": None, "message": type(error).__name__}
+
+
+def _jobs(rows: Sequence[Written]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        named = {"name": row.job.name, "group": row.job.group, "store": without_secrets(row.job.store)}
+        job = found.setdefault(row.job.name, {**named, "rows": []})
+        place = {"topic": row.key.topic, "partition": row.key.partition}
+        job["rows"].append({**place, "before": row.before, "after": row.after})
+    return list(found.values())

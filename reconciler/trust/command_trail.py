@@ -1,0 +1,63 @@
+"""Who runs this command, with what words: what the audit log keeps of it, without secrets."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from reconciler import __version__
+from reconciler.config.addresses import without_secrets
+from reconciler.config.redaction import KNOWN
+from reconciler.config.trust import TrustSettings
+from reconciler.trust.audit_log import Log
+from reconciler.trust.audit_trail import Attempt
+
+FREE_SETTINGS = frozenset({"--option", "--conf", "--kafka-option", "--source-option"})
+"""Options whose value is NAME=VALUE of another program, which may be a password: the name is kept."""
+
+
+def attempt(trust: TrustSettings, action: str, options: argparse.Namespace) -> Attempt:
+    """An attempt that goes into the configuration's audit log, if there is one."""
+    if trust.audit_log is None:
+        return Attempt(None, action, {}, (), _now_ms)
+    words = getattr(options, "words", ())
+    return Attempt(Log(Path(trust.audit_log)), action, _who(), list(without_secret_words(words)), _now_ms)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _who() -> dict[str, Any]:
+    uid = os.getuid()
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:  # containers run as users that nobody has named
+        user = None
+    sudo_user = os.environ.get("SUDO_USER")
+    named = {"user": user, "uid": uid, "sudo_user": sudo_user, "host": os.uname().nodename}
+    return {**named, "pid": os.getpid(), "version": __version__}
+
+
+def without_secret_words(words: Sequence[str]) -> Iterator[str]:
+    """The command line as it may be kept: not what stands behind a hook's ``--`` but the program's name."""
+    expects_value = False
+    for number, word in enumerate(words):
+        if word == "--":
+            yield from ("--", *words[number + 1 : number + 2], *(["…"] if len(words) > number + 2 else []))
+            return
+        option, equals, value = word.partition("=")
+        if expects_value:
+            yield f"{option}=…" if equals else word
+        elif option in FREE_SETTINGS and equals:
+            yield f"{option}={value.partition('=')[0]}=…"
+        elif "://" in word:
+            yield KNOWN.redacted(f"{option}={without_secrets(value)}" if option[:2] == "--" else without_secrets(word))
+        else:
+            yield KNOWN.redacted(word)
+        expects_value = word in FREE_SETTINGS

@@ -1,0 +1,256 @@
+"""Signatures of plans: detached, in ``PLAN.sig`` beside the plan, over the plan file's bytes as they are.
+
+So that other tools can check them: ``openssl pkeyutl -verify -rawin`` takes the plan's file and one signature of these.
+A plan whose file was written anew, even with the same content, is not the one that was signed.
+
+What counts:
+
+1. A signature that is there counts: one that does not fit stops ``apply`` whether it is asked for or not.
+2. Where ``trusted_keys`` are named, one of them must have made a signature that is there.
+3. With ``require_signature``, ``signatures`` different trusted keys must have.
+
+This module loads without the package cryptography; only what touches a key asks for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reconciler.config.trust import TrustSettings
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.failover import snapshot
+from reconciler.formats.plan_fields import Fields, PlanError, load
+
+if TYPE_CHECKING:
+    from reconciler.trust.ed25519 import PrivateKey, PublicKey
+
+FORMAT = "reconciler.signatures/1"
+LARGEST_KEY = 64 * 1024
+LARGEST = 64 * 1024
+"""Bytes of a file with signatures. Each takes some 300."""
+_FILE = frozenset(("format", "plan_sha256", "signatures"))
+_SIGNATURE = frozenset(("key_id", "public_key", "signature"))
+_REMOVE = "Remove the file if the plan is to go without it, or have the plan signed again."
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One key's: 32 bytes of the public key, 64 of the signature."""
+
+    key_id: str
+    public_key: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Who has signed: the name of the file of a trusted key, None for a key that is not trusted."""
+
+    key_id: str
+    name: str | None
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a key that is not trusted'} ({self.key_id[:16]})"
+
+
+def path_for(plan_path: Path) -> Path:
+    """Where a plan's signatures lie."""
+    return plan_path.with_name(plan_path.name + ".sig")
+
+
+# ---------------------------------------------------------------- keys
+
+
+def _ed25519() -> Any:
+    if importlib.util.find_spec("cryptography") is None:
+        raise ConfigError(
+            "Signatures need the Python package cryptography, which is not installed.",
+            hint="Run: pip install 'failover-offset-reconciler[sign]'",
+        )
+    return importlib.import_module("reconciler.trust.ed25519")
+
+
+def private_key(path: Path, passphrase: str | None) -> PrivateKey:
+    """Raises ConfigError for a key that cannot be used, also where its passphrase is missing or wrong."""
+    pem, module = _content(path, "key"), _ed25519()
+    key: PrivateKey = module.private_key(pem, f"The key {path}", passphrase)
+    return key
+
+
+def has_passphrase(path: Path) -> bool:
+    """True if the key's file is encrypted."""
+    pem, module = _content(path, "key"), _ed25519()
+    try:
+        module.private_key(pem, f"The key {path}", None)
+    except module.NeedsPassphrase:
+        return True
+    return False
+
+
+def trusted(trust: TrustSettings) -> dict[str, tuple[str, PublicKey]]:
+    """The name and the key of each trusted key, by its id. Raises ConfigError for one that cannot be used."""
+    found: dict[str, tuple[str, PublicKey]] = {}
+    for number, spelled in enumerate(trust.trusted_keys, start=1):
+        if spelled.startswith("-----BEGIN"):  # the key itself, out of the environment or a file
+            name, pem = f"number {number} of trusted_keys", spelled.encode()
+        else:
+            name, pem = Path(spelled).name, _content(Path(spelled), "key")
+        key: PublicKey = _ed25519().public_key(pem, f"[trust] trusted_keys: {name}")
+        found.setdefault(key.id, (name, key))
+    return found
+
+
+def _content(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(LARGEST_KEY)
+    except OSError as error:
+        raise ConfigError(f"The {what} {path} cannot be read: {error.strerror or error}.") from error
+
+
+# ---------------------------------------------------------------- signing
+
+
+def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> Signer:
+    """Add a key's signature of ``content``, the plan file's bytes, to those that are there.
+
+    Raises Changed if the ones that are there are of another plan or do not fit.
+    """
+    public = key.public
+    return add(plan_path, content, plan_sha256, Signature(public.id, public.raw, key.sign(content)))
+
+
+def add(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature) -> Signer:
+    """Keep a signature that was made here or elsewhere. Raises Changed if it, or one that is there, does not fit."""
+    path = path_for(plan_path)
+    with snapshot.alone(plan_path):
+        there = load_signatures(path, plan_sha256)
+        _verify(path, content, there)
+        kept = {each.key_id: each for each in (*there, signature)}
+        _verify(path, content, list(kept.values()))
+        snapshot.write_whole(path, _text(plan_sha256, list(kept.values())))
+    return Signer(signature.key_id, None)
+
+
+def made_elsewhere(path: Path, public_key_path: Path) -> Signature:
+    """The 64 bytes that ``openssl pkeyutl -sign -rawin`` or a hardware token wrote, and the key they are of."""
+    key = _ed25519().public_key(_content(public_key_path, "key"), f"The key {public_key_path}")
+    raw = _content(path, "signature")
+    if len(raw) != 64:
+        raise ConfigError(
+            f"{path} is not a signature of 64 bytes.", hint="Make it with: openssl pkeyutl -sign -rawin -inkey KEY"
+        )
+    return Signature(key.id, key.raw, raw)
+
+
+def _text(plan_sha256: str, signatures: Sequence[Signature]) -> str:
+    listed = [
+        {
+            "key_id": each.key_id,
+            "public_key": base64.b64encode(each.public_key).decode(),
+            "signature": base64.b64encode(each.signature).decode(),
+        }
+        for each in signatures
+    ]
+    return json.dumps({"format": FORMAT, "plan_sha256": plan_sha256, "signatures": listed}, indent=1) + "\n"
+
+
+# ---------------------------------------------------------------- checking
+
+
+def check(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSettings) -> tuple[Signer, ...]:
+    """Who has signed the plan whose file's bytes are ``content``.
+
+    Raises Changed if a signature does not fit or one that is asked for is not there, ConfigError for trusted keys that
+    cannot be used.
+    """
+    signers = signers_of(plan_path, content, plan_sha256, trust)
+    known = [signer for signer in signers if signer.name is not None]
+    if signers and trust.trusted_keys and not known:
+        raise Changed(
+            f"The plan is signed by {signers[0]}, and by none of [trust] trusted_keys.",
+            hint="Have it signed by somebody who is trusted, or add the key to trusted_keys.",
+        )
+    if trust.require_signature and len(known) < trust.signatures:
+        have = "is not signed" if not known else f"has {len(known)} of {trust.signatures} signatures"
+        raise Changed(
+            f"The plan {have}, and [trust] require_signature asks for "
+            + ("a trusted key's." if trust.signatures == 1 else f"those of {trust.signatures} trusted keys."),
+            hint=f"Have it looked at and signed: reconciler sign {plan_path} --key FILE.",
+        )
+    return signers
+
+
+def signers_of(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSettings) -> tuple[Signer, ...]:
+    """All who have signed, trusted or not. Raises Changed if a signature does not fit."""
+    path = path_for(plan_path)
+    signatures = load_signatures(path, plan_sha256)
+    if not signatures:
+        return ()
+    _verify(path, content, signatures)
+    names = {key_id: name for key_id, (name, _) in trusted(trust).items()}
+    return tuple(Signer(each.key_id, names.get(each.key_id)) for each in signatures)
+
+
+def load_signatures(path: Path, plan_sha256: str) -> list[Signature]:
+    """What the file holds; nothing is verified yet, and an empty list means that there is no file."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(f"The signatures {path} cannot be read: {error.strerror or error}.") from error
+    try:
+        found = Fields(load(raw.decode()), "", _FILE)
+        if len(raw) > LARGEST or found.value("format") != FORMAT:
+            raise PlanError(f"it is not of format {FORMAT}")
+        signatures = [_signature(each, f"signatures[{n}]") for n, each in enumerate(found.items("signatures"))]
+        if not signatures or len({each.key_id for each in signatures}) < len(signatures):
+            raise PlanError("it holds no signature, or two by one key")
+        of = found.text("plan_sha256")
+    except (PlanError, UnicodeDecodeError) as error:
+        raise Changed(f"The signatures {path} are not as they were written: {error}.", hint=_REMOVE) from error
+    if of != plan_sha256:
+        raise Changed(f"The signatures {path} are of another plan.", hint=_REMOVE)
+    return signatures
+
+
+def _signature(value: object, where: str) -> Signature:
+    fields = Fields(value, where, _SIGNATURE)
+    return Signature(fields.text("key_id"), _bytes(fields, "public_key", 32), _bytes(fields, "signature", 64))
+
+
+def _bytes(fields: Fields, name: str, size: int) -> bytes:
+    text = fields.text(name)
+    try:
+        found = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PlanError(f"{fields.place(name)} is not base64") from error
+    if len(found) != size or base64.b64encode(found).decode() != text:
+        raise PlanError(f"{fields.place(name)} is not base64 of {size} bytes")
+    return found
+
+
+def _verify(path: Path, content: bytes, signatures: Sequence[Signature]) -> None:
+    module = _ed25519()
+    for each in signatures:
+        key: PublicKey = module.PublicKey(each.public_key)
+        if each.key_id != key.id or not key.verifies(each.signature, content):
+            raise Changed(
+                f"The plan is not the one that was signed: the signature of {each.key_id[:16]} in {path} does not fit.",
+                hint="Find out who altered which file. " + _REMOVE,
+            )
+
+
+def summary(signers: Sequence[Signer]) -> Mapping[str, str | None]:
+    """Key ids with the names that they are trusted under, for the audit log."""
+    return {signer.key_id: signer.name for signer in signers}

@@ -1,0 +1,353 @@
+"""What the continuous check exposes: one immutable set of figures a job, put in place in one step.
+
+Whoever scrapes while a job is being checked sees its figures from before, never half of the new ones. What a job's
+last whole check found stays until the next one, with ``up`` 0 and an old ``last_success`` while it cannot be made.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from reconciler import __version__
+from reconciler.core.errors import ExitCode, ReconcilerError
+from reconciler.core.verdicts import NEEDS_BUDGET, Verdict
+from reconciler.failover.gather import GatheredJob, Place
+from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
+from reconciler.ports import TopicPartition
+
+BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper ends of a check's durations, in seconds."""
+RIGHT = frozenset({Verdict.MATCH, Verdict.NEW})
+"""All that a job that runs on the watched cluster should ever have."""
+
+OUTCOMES = ("ok", "person", "changed", "unreachable", "config", "bug")
+_OUTCOME_OF = {
+    ExitCode.USAGE: "config",
+    ExitCode.NEEDS_PERSON: "person",
+    ExitCode.CHANGED: "changed",
+    ExitCode.UNREACHABLE: "unreachable",
+    ExitCode.UNKNOWN_OUTCOME: "unreachable",
+}
+PROBES = {"Edges": "edges", "TimeLookup": "time_lookup", "Cleaning": "cleaning", "Read": "read"}
+"""How the engine's kinds of probes are spelled."""
+
+
+def outcome_of(error: Exception) -> str:
+    """The word for a check that failed, by its exit code."""
+    return _OUTCOME_OF.get(error.exit_code, "bug") if isinstance(error, ReconcilerError) else "bug"
+
+
+# ---------------------------------------------------------------- one job
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFigures:
+    """Partitions of one topic of a job, counted; ``replay`` in records.
+
+    ``lag_s``: how far the mirror is behind what the job has processed, where most; infinite where that is not known.
+    """
+
+    verdicts: Mapping[Verdict, int]
+    own: int = 0
+    mismatched: int = 0
+    blocked: int = 0
+    over_budget: int = 0
+    shortfall: int = 0
+    replay: int = 0
+    lag_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a whole check of one job found: figures by the destination's topic name, and whether a person is needed.
+
+    ``anchored_ms`` is when the newest of the job's anchors was stored, epoch ms; None if it has none.
+    """
+
+    topics: Mapping[str, TopicFigures]
+    anchored_ms: int | None = None
+
+    @property
+    def outcome(self) -> str:
+        return "person" if any(topic.blocked for topic in self.topics.values()) else "ok"
+
+
+def found_in(
+    plan: JobPlan,
+    gathered: GatheredJob,
+    policy: StartPolicy,
+    lags_ms: Mapping[TopicPartition, int] | None = None,
+    *,
+    single_cluster: bool = False,
+) -> Found:
+    """The figures of one job's part of a check. A partition with two positions counts once, by the worse of them.
+
+    ``lags_ms``: how far the mirror is behind, for those of its partitions of which that is known.
+    ``single_cluster``: there is no other cluster to run on, so a row in another one's numbering is out of place too.
+    """
+    own = {place.destination for place in gathered.places if place.own or (single_cluster and _is_numbered(place))}
+    rows: dict[str, dict[int, PartitionPlan]] = {place.destination.topic: {} for place in gathered.places}
+    for row in plan.partitions:
+        others = rows.setdefault(row.topic, {})
+        others[row.partition] = max(others.get(row.partition, row), row, key=lambda each: each.verdict.badness)
+    topics = {topic: _topic(list(found.values()), own, policy, lags_ms or {}) for topic, found in rows.items()}
+    return Found(topics, max(map(_stored_ms, gathered.places), default=None))
+
+
+def _topic(
+    rows: Sequence[PartitionPlan],
+    own: Iterable[TopicPartition],
+    policy: StartPolicy,
+    lags_ms: Mapping[TopicPartition, int],
+) -> TopicFigures:
+    verdicts = [row.verdict for row in rows]
+    here = [row for row in rows if TopicPartition(row.topic, row.partition) in own]
+    stopped = [row for row in rows if why_stopped(row, policy) is not None]
+    return TopicFigures(
+        {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts},
+        own=len(here),
+        mismatched=sum(row.verdict not in RIGHT for row in here),
+        blocked=len(stopped),
+        over_budget=sum(row.verdict in NEEDS_BUDGET for row in stopped),
+        shortfall=verdicts.count(Verdict.BEHIND),
+        replay=sum(row.replay_at_most or 0 for row in rows),
+        lag_s=_farthest_s([row for row in rows if row.verdict is Verdict.BEHIND], lags_ms),
+    )
+
+
+def _farthest_s(behind: Sequence[PartitionPlan], lags_ms: Mapping[TopicPartition, int]) -> float:
+    places = {TopicPartition(row.topic, row.partition) for row in behind}
+    known = [lags_ms[place] / 1000 for place in places if place in lags_ms]
+    return max(known, default=math.inf if places else 0.0)
+
+
+def _is_numbered(place: Place) -> bool:
+    stored = place.selected.stored
+    return stored is not None and stored.anchor is not None and stored.anchor.cluster_id is not None
+
+
+def _stored_ms(place: Place) -> int:
+    """When the newest anchor of a place was stored, -1 if it has none."""
+    rows = [row.stored for row in (place.selected.row, place.selected.source, place.selected.replaced) if row]
+    times = [
+        row.anchor.timestamp_ms if row.written_at_ms is None else row.written_at_ms
+        for row in rows
+        if row.anchor is not None
+    ]
+    return max((time for time in times if time is not None), default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """A histogram: how many values fell into each bucket, the one above all others last."""
+
+    counts: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
+    total_s: float = 0.0
+
+    def plus(self, seconds: float) -> Durations:
+        place = bisect_left(BUCKETS_S, seconds)
+        counts = tuple(count + (number == place) for number, count in enumerate(self.counts))
+        return Durations(counts, self.total_s + seconds)
+
+    @property
+    def buckets(self) -> list[tuple[str, float]]:
+        ends = [*(str(end) for end in BUCKETS_S), "+Inf"]
+        return [(end, float(count)) for end, count in zip(ends, accumulate(self.counts), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """All that is known of one job; never changed, only replaced."""
+
+    up: bool = False
+    found: Found | None = None
+    succeeded_ms: int | None = None
+    checks: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    durations: Durations = field(default_factory=Durations)
+
+    def after(self, result: Found | Exception, seconds: float, now_ms: int) -> JobFigures:
+        """These figures once another check has ended."""
+        outcome = result.outcome if isinstance(result, Found) else outcome_of(result)
+        checks = {**self.checks, outcome: self.checks[outcome] + 1}
+        ended = replace(self, checks=checks, durations=self.durations.plus(seconds))
+        if isinstance(result, Found):
+            return replace(ended, up=True, found=result, succeeded_ms=now_ms)
+        return replace(ended, up=False)
+
+
+# ---------------------------------------------------------------- the process
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """The checking itself: its rounds, its configuration, its requests to the brokers."""
+
+    interval_s: float = 0.0
+    rounds: int = 0
+    overruns: int = 0
+    round_s: float | None = None
+    round_ended_ms: int | None = None
+    reload_ok: bool = True
+    reloaded_ms: int | None = None
+    requests: int = 0
+    held_back_s: float = 0.0
+    probes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PROBES.values(), 0))
+
+
+class Figures(Collector):
+    """The figures of all jobs, and of this process. One thread updates them, any may ``collect``."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._jobs: Mapping[str, JobFigures] = {}
+        self.process = ProcessFigures()
+
+    def registry(self) -> CollectorRegistry:
+        """A registry of its own, with what is usual of a process as well."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        return registry
+
+    def job(self, name: str) -> JobFigures:
+        return self._jobs[name]
+
+    def watch_jobs(self, names: Iterable[str]) -> None:
+        """These jobs and no others: the ones known already keep their figures."""
+        self._jobs = {name: self._jobs.get(name, JobFigures()) for name in names}
+
+    def checked(self, results: Mapping[str, tuple[Found | Exception, float]]) -> None:
+        """Checks of jobs have ended, each with what it took in seconds."""
+        now = self._now_ms()
+        ended = {name: self._jobs[name].after(result, took, now) for name, (result, took) in results.items()}
+        self._jobs = {**self._jobs, **ended}
+
+    def probed(self, counts: Mapping[str, int]) -> None:
+        """The engine asked so many probes of each kind."""
+        probes = dict(self.process.probes)
+        for kind, count in counts.items():
+            word = PROBES.get(kind, kind)
+            probes[word] = probes.get(word, 0) + count
+        self.process = replace(self.process, probes=probes)
+
+    def collect(self) -> Iterator[Metric]:
+        jobs, process = self._jobs, self.process
+        yield from _of_topics(jobs)
+        yield from _of_jobs(jobs, self._now_ms())
+        yield from _of_process(process, len(jobs))
+
+
+def _gauge(name: str, help_text: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"reconciler_{name}", help_text, labels=labels)
+
+
+def _counter(name: str, help_text: str, labels: Sequence[str] = ()) -> CounterMetricFamily:
+    return CounterMetricFamily(f"reconciler_{name}", help_text, labels=labels)
+
+
+def _of_topics(jobs: Mapping[str, JobFigures]) -> Iterator[Metric]:
+    labels = ("job", "topic")
+    partitions = _gauge(
+        "partitions", "Partitions of the job's topic by what the last whole check found.", (*labels, "verdict")
+    )
+    gauges = {
+        "own": _gauge(
+            "own_partitions", "Partitions whose stored offset is in the watched cluster's own numbering.", labels
+        ),
+        "mismatched": _gauge(
+            "mismatched_partitions",
+            "Own partitions whose log is not the one that the stored offset was taken from.",
+            labels,
+        ),
+        "blocked": _gauge("blocked_partitions", "Partitions that must not start before a person has decided.", labels),
+        "over_budget": _gauge(
+            "over_budget_partitions", "Blocked partitions that would read more again than max_replay allows.", labels
+        ),
+        "shortfall": _gauge(
+            "mirror_shortfall_partitions",
+            "Partitions of which the mirror has not delivered the last processed record.",
+            labels,
+        ),
+        "lag_s": _gauge(
+            "mirror_lag_seconds",
+            "How much older than the last processed record the newest delivered one is, where most; +Inf if unknown.",
+            labels,
+        ),
+        "replay": _gauge("replay_records", "Records that would be read again at most, if the job started now.", labels),
+    }
+    for name, job in jobs.items():
+        for topic, figures in job.found.topics.items() if job.found else ():
+            for verdict, count in figures.verdicts.items():
+                partitions.add_metric((name, topic, verdict.value), count)
+            for key, gauge in gauges.items():
+                gauge.add_metric((name, topic), getattr(figures, key))
+    yield partitions
+    yield from gauges.values()
+
+
+def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
+    up = _gauge("up", "1 if the job's last check was whole, 0 if not, or if there was none yet.", ("job",))
+    success = _gauge("last_success_timestamp_seconds", "When the job's last whole check ended.", ("job",))
+    age = _gauge("anchor_age_seconds", "Time since the newest of the job's anchors was stored.", ("job",))
+    checks = _counter("checks", "Checks of the job by how they ended.", ("job", "outcome"))
+    durations = HistogramMetricFamily(
+        "reconciler_check_duration_seconds", "How long the checks took that the job was in.", labels=("job",)
+    )
+    for name, job in jobs.items():
+        up.add_metric((name,), job.up)
+        if job.succeeded_ms is not None:
+            success.add_metric((name,), job.succeeded_ms / 1000)
+        if job.found is not None and job.found.anchored_ms is not None and job.found.anchored_ms >= 0:
+            age.add_metric((name,), max(0, now_ms - job.found.anchored_ms) / 1000)
+        for outcome, count in job.checks.items():
+            checks.add_metric((name, outcome), count)
+        durations.add_metric((name,), job.durations.buckets, job.durations.total_s)
+    yield from (up, success, age, checks, durations)
+
+
+def _of_process(process: ProcessFigures, jobs: int) -> Iterator[Metric]:
+    info = _gauge("build_info", "Always 1; the version of reconciler.", ("version",))
+    info.add_metric((__version__,), 1)
+    probes = _counter("probes", "Questions that searches asked the watched cluster's log.", ("kind",))
+    for kind, count in process.probes.items():
+        probes.add_metric((kind,), count)
+    yield from (info, probes)
+    plain: list[tuple[GaugeMetricFamily | CounterMetricFamily, float | None]] = [
+        (_gauge("watch_jobs", "Jobs that are watched."), jobs),
+        (_gauge("watch_interval_seconds", "How often each job is to be checked."), process.interval_s),
+        (_counter("watch_rounds", "Rounds that have ended: all jobs checked once."), process.rounds),
+        (_counter("watch_overruns", "Rounds that took longer than the interval."), process.overruns),
+        (_gauge("watch_round_duration_seconds", "How much of the last round was spent checking."), process.round_s),
+        (_gauge("watch_last_round_timestamp_seconds", "When the last round ended."), _seconds(process.round_ended_ms)),
+        (_counter("requests", "Requests to the watched cluster that the rate limit counted."), process.requests),
+        (
+            _counter("requests_held_back_seconds", "Time for which the rate limit held requests back."),
+            process.held_back_s,
+        ),
+        (
+            _gauge("config_last_reload_successful", "1 if the configuration in use is the file's last."),
+            process.reload_ok,
+        ),
+        (
+            _gauge("config_last_reload_success_timestamp_seconds", "When the configuration in use was read."),
+            _seconds(process.reloaded_ms),
+        ),
+    ]
+    for family, value in plain:
+        if value is not None:
+            family.add_metric((), value)
+        yield family
+
+
+def _seconds(epoch_ms: int | None) -> float | None:
+    return None if epoch_ms is None else epoch_ms / 1000

@@ -1,0 +1,315 @@
+"""The listener that metrics are scraped from: a few threads, none of which anybody outside can hold for long.
+
+A connection has ``LONGEST_S`` from its begin to its end, whatever it sends and however slowly. If all threads are busy,
+the connection that has been at it for longest without having asked anything makes room.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import hmac
+import ipaddress
+import logging
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import TCPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from reconciler.config.watch import WatchSettings
+from reconciler.core.errors import ConfigError
+
+LONGEST_S = 10.0
+MOST_THREADS = 16
+POLL_S = 0.1
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>\d{1,5})")
+
+log = logging.getLogger("reconciler.watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. An empty host means every address of the machine; port 0 a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``. Raises ConfigError for anything else."""
+        match = _ADDRESS.fullmatch(text)
+        if match is None or int(match["port"]) > 65_535:
+            raise ConfigError(
+                f'The address to listen on, "{text}", is not HOST:PORT.',
+                hint="For example 127.0.0.1:9464 or [::1]:9464.",
+            )
+        return cls(match["v6"] or match["host"] or "", int(match["port"]))
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who gets in, and how: replaced whole when the configuration is read again."""
+
+    tls: ssl.SSLContext | None = None
+    login: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, settings: WatchSettings) -> Access:
+        """Reads the certificate and its key. Raises ConfigError if they cannot be used."""
+        login = None
+        if settings.username and settings.password:
+            login = (settings.username, settings.password)
+        if not (settings.tls_certificate and settings.tls_key):
+            return cls(None, login)
+        for path in (settings.tls_certificate, settings.tls_key):
+            if not Path(path).is_file():
+                raise ConfigError(f"[watch] names the file {path}, which is not there.", hint="Correct its path.")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=_no_password)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise ConfigError(
+                f"[watch] tls_certificate and tls_key cannot be used: {error}.",
+                hint="Both are PEM files, the key belongs to the certificate and has no password.",
+            ) from error
+        return cls(context, login)
+
+    def lets_in(self, authorization: str) -> bool:
+        """True for the right user name and password. Takes as long for wrong ones, however wrong they are."""
+        if self.login is None:
+            return True
+        scheme, _, coded = authorization.partition(" ")
+        try:
+            given = base64.b64decode(coded.strip(), validate=True) if scheme.lower() == "basic" else b""
+        except (binascii.Error, ValueError):
+            given = b""
+        return hmac.compare_digest(given, ":".join(self.login).encode())
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
+
+
+# ---------------------------------------------------------------- what is answered
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request is answered with."""
+
+    status: int
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Site:
+    """``/metrics``, ``/healthz`` and an index. ``health`` gives the reason why something is wrong, or None."""
+
+    def __init__(self, registry: CollectorRegistry, health: Callable[[], str | None], access: Access) -> None:
+        self._registry = registry
+        self.health = health
+        self.access = access
+
+    def get(self, target: str, headers: Mapping[str, str]) -> Answer:
+        """The answer to ``GET target``; health needs no login."""
+        path, _, query = target.partition("?")
+        if path == "/healthz":
+            trouble = self.health()
+            return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+        if not self.access.lets_in(headers.get("Authorization", "")):
+            challenge = ("WWW-Authenticate", 'Basic realm="reconciler", charset="UTF-8"')
+            return Answer(401, b"Log in.\n", headers=(challenge,))
+        if path == "/metrics":
+            return self._metrics(query, headers)
+        if path == "/":
+            return Answer(200, _INDEX, "text/html; charset=utf-8")
+        return Answer(404, b"There are /metrics and /healthz.\n")
+
+    def _metrics(self, query: str, headers: Mapping[str, str]) -> Answer:
+        """In the format that was asked for: all of them, or those of ``name[]``."""
+        encode, kind = choose_encoder(headers.get("Accept", ""))
+        names = parse_qs(query).get("name[]")
+        body = encode(self._registry.restricted_registry(names) if names else self._registry)
+        if "gzip" not in headers.get("Accept-Encoding", ""):
+            return Answer(200, body, kind)
+        return Answer(200, gzip.compress(body, 5), kind, (("Content-Encoding", "gzip"),))
+
+
+_INDEX = b"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>reconciler watch</title></head>
+<body><h1>reconciler watch</h1><p><a href="metrics">Metrics</a>, <a href="healthz">health</a></p></body></html>
+"""
+
+
+# ---------------------------------------------------------------- connections
+
+
+class Listener:
+    """Serves ``site`` at ``address`` from threads of its own until it is closed.
+
+    Raises ConfigError if nothing can listen there. ``longest_s`` is what a connection has, in seconds.
+    """
+
+    def __init__(self, address: Address, site: Site, *, longest_s: float = LONGEST_S) -> None:
+        try:
+            self._server = _Server(address, site, longest_s)
+        except OSError as error:  # socket.gaierror is an OSError
+            raise ConfigError(
+                f"Nothing can listen on {address}: {error.strerror or error}.",
+                hint="Choose another address with --listen or [watch] listen; another watch may be running there.",
+            ) from error
+        host, port = self._server.server_address[:2]
+        self.address = Address(str(host), int(port))
+        self._thread = threading.Thread(target=self._serve, name="listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _serve(self) -> None:
+        self._server.serve_forever(POLL_S)
+
+
+@dataclass(slots=True)
+class _Visit:
+    """One connection: when it began, and whether it has asked for something yet."""
+
+    began: float
+    connection: socket.socket
+    has_asked: bool = False
+
+    def cut(self) -> None:
+        """End it: whichever thread waits for it gets an end of file."""
+        try:
+            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)  # the TCP connection, whatever is spoken on it
+        except OSError:
+            log.debug("a connection was gone already")
+
+
+class _Server(TCPServer):
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, address: Address, site: Site, longest_s: float) -> None:
+        self.site = site
+        self._longest_s = longest_s
+        self._visits: dict[int, _Visit] = {}
+        self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(MOST_THREADS)
+        family, place = _resolved(address)
+        self.address_family = family
+        super().__init__(place, BaseHTTPRequestHandler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # [::] is every address of the machine
+        super().server_bind()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve it in a thread; if none is free, the slowest visitor leaves first."""
+        if not self._free.acquire(blocking=False):
+            self._make_room()
+            if not self._free.acquire(timeout=POLL_S):
+                self.shutdown_request(request)
+                return
+        visit = _Visit(time.monotonic(), request)
+        with self._lock:
+            self._visits[id(visit)] = visit
+        threading.Thread(target=self._serve, args=(visit, client_address), name="visitor", daemon=True).start()
+
+    def _serve(self, visit: _Visit, client_address: Any) -> None:
+        connection = visit.connection
+        try:
+            connection.settimeout(self._longest_s)
+            tls = self.site.access.tls
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                visit.connection = connection
+                connection.do_handshake()
+            _Handler(connection, client_address, self, visit)
+        except (OSError, ValueError) as error:  # a visitor that left, was cut off, or speaks something else
+            log.debug("visitor %s: %s", client_address, error)
+        finally:
+            with self._lock:
+                del self._visits[id(visit)]
+            self.shutdown_request(connection)
+            self._free.release()
+
+    def service_actions(self) -> None:
+        """Called several times a second: whoever has had the time there is, is cut off."""
+        now = time.monotonic()
+        with self._lock:
+            for visit in self._visits.values():
+                if now - visit.began > self._longest_s:
+                    visit.cut()
+
+    def _make_room(self) -> None:
+        with self._lock:
+            slow = [visit for visit in self._visits.values() if not visit.has_asked]
+            if slow:
+                min(slow, key=lambda visit: visit.began).cut()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request of one connection, which then ends (HTTP/1.0)."""
+
+    server_version = "reconciler"
+    sys_version = ""
+
+    def __init__(self, connection: Any, client_address: Any, server: _Server, visit: _Visit) -> None:
+        self._site = server.site
+        self._visit = visit
+        super().__init__(connection, client_address, server)
+
+    def do_GET(self) -> None:
+        self._visit.has_asked = True
+        answer = self._site.get(self.path, self.headers)  # type: ignore[arg-type]
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.kind)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(answer.body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: Any) -> None:
+        """Scrapes are not worth a line each."""
+
+
+def _resolved(address: Address) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """The first address that the host's name stands for."""
+    host = address.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
+    family, _, _, _, place = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return family, (str(place[0]), int(place[1]))

@@ -1,0 +1,291 @@
+"""Checking many jobs at once, so that what befalls one of them costs the others nothing.
+
+Theory of operation. Jobs are checked together, since that asks the brokers far less than one after the other. For that
+their stores are read first, each on its own: a store that does not answer takes its own jobs out and no others. If a
+check of several fails all the same, the cluster is asked whether it is there at all. If it is not, that was it for all
+of them, and nobody waits for it again for a while (``Fuse``). If it is, the jobs are checked one by one. Those that
+failed are from then on checked apart from the others, and without patience, until they succeed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ReconcilerError, Refused, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import Checked, Outside
+from reconciler.failover.gather import job_topics
+from reconciler.formats.plan import JobPlan
+from reconciler.mirror.lag import lags_ms
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.watch.figures import Found, found_in
+
+LONGEST_REST_S = 15.0
+END_OF_WAITING_S = 1e9
+STORE_FAILURES = 2
+"""Jobs in a row whose store must not answer before the other jobs of that store are not waited for: one of them may be
+the only one that is ill."""
+CLUSTER = "The watched cluster"
+ON_THE_CLUSTER = ("kafka-group:", "kafka-topic:")
+STORE_REQUESTS = 16
+"""To the watched cluster, for one job's rows in a store that lives there: connections, topics, coordinator, offsets."""
+A_CLIENT_A_GROUP, MOST_CLIENTS = "kafka-group:", 10
+"""A store that keeps a client, with its threads and connections, for each group it has read: so many at a time."""
+CHECKPOINT = "checkpoint:"
+
+
+class Checker(Protocol):
+    """``operations.check.check``, or one that knows checkpoints as well."""
+
+    def __call__(self, config: Config, jobs: Sequence[Job], outside: Outside, /) -> Checked: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What became of one job's check; ``place`` is what failed, as the begin of a sentence."""
+
+    result: Found | Exception
+    seconds: float
+    place: str = ""
+
+
+class Fuse:
+    """Something outside that is left alone for ``rest_s`` after so many failures in a row."""
+
+    def __init__(self, failures: int, rest_s: float) -> None:
+        self._allowed = failures
+        self._rest_s = rest_s
+        self._failures = 0
+        self._until = -math.inf
+        self._error: ReconcilerError | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """True if nothing has failed since it worked."""
+        return self._error is None
+
+    def blown(self, now: float) -> ReconcilerError | None:
+        """The failure that it is left alone for; None if it may be tried."""
+        if self._failures >= self._allowed and now >= self._until:
+            self._failures = 0
+        return self._error if self._failures >= self._allowed else None
+
+    def failed(self, error: ReconcilerError, now: float) -> None:
+        self._failures += 1
+        self._error = error
+        self._until = now + self._rest_s
+
+    def worked(self) -> None:
+        self._failures = 0
+        self._error = None
+
+
+class Looker:
+    """Checks the jobs of one configuration.
+
+    A cluster that does not answer is waited for as long as the search's deadline says, and half a round at most: an
+    outage is to show in the next one. ``take`` counts requests against the rate limit. ``stopping`` says that whoever
+    called wants to end: nothing is waited for any more then.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        outside: Outside,
+        check: Checker,
+        *,
+        every_s: float,
+        take: Callable[[int], None] = lambda _: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._config = config
+        self._outside = replace(outside, monotonic=self._patience)
+        self._clock = outside.monotonic
+        self._check = check
+        self._take = take
+        self._stopping = stopping
+        self._patience_s = min(config.search.deadline_s, every_s / 2)
+        self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
+        self._stores = {job.store: Fuse(STORE_FAILURES, every_s / 2) for job in config.jobs}
+        self._suspects: set[str] = set()
+        self._turn = 0
+        self._skipped_s = 0.0
+
+    def look(self, jobs: Sequence[Job]) -> dict[str, Look]:
+        """What became of each job's check, by its name."""
+        looks: dict[str, Look] = {}
+        began = self._clock()
+        error = self._cluster.blown(began)
+        if error is None and not self._cluster.is_new:
+            error = self._ask_cluster()
+        if error is not None:
+            return {job.name: Look(error, self._clock() - began, CLUSTER) for job in jobs}
+        alone = [job for job in jobs if job.store.startswith(CHECKPOINT)]
+        together = [job for job in jobs if job not in alone]
+        copies = self._read_stores(together, looks)
+        ready = [job for job in together if job.name not in looks]
+        for group in (
+            [job for job in ready if job.name not in self._suspects],
+            [job for job in ready if job.name in self._suspects],
+            *([job] for job in alone),
+        ):
+            self._look_at(group, copies, looks)
+        for name, look in looks.items():
+            (self._suspects.discard if isinstance(look.result, Found) else self._suspects.add)(name)
+        return looks
+
+    # ------------------------------------------------------------ checks
+
+    def _look_at(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], looks: dict[str, Look]) -> None:
+        if not jobs:
+            return
+        began = self._clock()
+        is_suspect = jobs[0].name in self._suspects
+        try:
+            looks.update(self._check_now(jobs, copies, 0.0 if is_suspect else self._patience_s))
+            self._cluster.worked()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is one job's, and the others go on
+            away = self._ask_cluster() if isinstance(error, Unreachable) else None
+            if away is not None:
+                looks.update({job.name: Look(away, self._clock() - began, CLUSTER) for job in jobs})
+            elif len(jobs) == 1:
+                looks[jobs[0].name] = Look(error, self._clock() - began, _job(jobs[0]))
+            else:
+                self._one_by_one(jobs, copies, looks, error)
+
+    def _one_by_one(
+        self, jobs: Sequence[Job], copies: Mapping[str, _Copy], looks: dict[str, Look], error: Exception
+    ) -> None:
+        """Each on its own; those that fail cost no more time than one wait together, the rest is next in turn."""
+        self._turn += 1
+        first = self._turn % len(jobs)
+        lost_s = 0.0
+        for job in (*jobs[first:], *jobs[:first]):
+            began = self._clock()
+            if lost_s > self._patience_s or self._stopping():
+                looks[job.name] = Look(error, 0.0, _job(job))
+                continue
+            try:
+                looks.update(self._check_now([job], copies, 0.0))
+            except Exception as own:  # noqa: BLE001 - as above
+                took = self._clock() - began
+                lost_s += took
+                looks[job.name] = Look(own, took, _job(job))
+
+    def _check_now(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], patience_s: float) -> dict[str, Look]:
+        began = self._clock()
+        config = replace(self._config, search=replace(self._config.search, deadline_s=patience_s))
+        outside = replace(
+            self._outside, open_store=lambda address: copies.get(address) or self._outside.open_store(address)
+        )
+        checked = self._check(config, jobs, outside)
+        took = self._clock() - began
+        plans = {plan.name: plan for plan in checked.plan.jobs}
+        found = partial(found_in, policy=config.policy.start, single_cluster=config.watch.single_cluster)
+        return {
+            each.job.name: Look(found(plans[each.job.name], each, lags_ms=self._lags_ms(each.job, plans)), took)
+            for each in checked.jobs
+        }
+
+    def _lags_ms(self, job: Job, plans: Mapping[str, JobPlan]) -> dict[TopicPartition, int]:
+        behind = [row for row in plans[job.name].partitions if row.verdict is Verdict.BEHIND]
+        return lags_ms(behind, job.identity, self._outside.reader)
+
+    def _ask_cluster(self) -> ReconcilerError | None:
+        """Why the cluster cannot be used by anybody, None if it can."""
+        try:
+            self._outside.reader.describe(())
+        except ReconcilerError as error:
+            self._cluster.failed(error, self._clock())
+            return error
+        self._cluster.worked()
+        return None
+
+    def _patience(self) -> float:
+        """The time by which patience is measured; for one who wants to end it is over whenever it is looked at."""
+        if self._stopping():
+            self._skipped_s += END_OF_WAITING_S
+        return self._clock() + self._skipped_s
+
+    # ------------------------------------------------------------ stores
+
+    def _read_stores(self, jobs: Iterable[Job], looks: dict[str, Look]) -> dict[str, _Copy]:
+        """Every job's rows; a store is opened once for all jobs that name it alike, and closed again."""
+        copies: dict[str, _Copy] = {}
+        opened: dict[str, OffsetStore] = {}
+        for job in jobs:
+            fuse, began = self._stores[job.store], self._clock()
+            error: Exception | None = fuse.blown(began)
+            if error is None:
+                try:
+                    store = opened.get(job.store) or opened.setdefault(job.store, self._outside.open_store(job.store))
+                    copy = copies.setdefault(job.store, _Copy(store.address, store.capabilities))
+                    self._take(self._requests_for(job))
+                    copy.rows.setdefault(job.group, []).extend(store.read(job.group, job_topics(self._config, job)))
+                    fuse.worked()
+                    if job.store.startswith(A_CLIENT_A_GROUP) and len(copy.rows) % MOST_CLIENTS == 0:
+                        _close(opened.pop(job.store))
+                except Exception as caught:  # noqa: BLE001 - one job's store is one job's matter
+                    error = caught
+                    _close(opened.pop(job.store, None))
+                    if isinstance(caught, Unreachable) and caught.retryable:
+                        fuse.failed(caught, self._clock())
+            if error is not None:
+                looks[job.name] = Look(error, self._clock() - began, self._store_of(job, error))
+        for store in opened.values():
+            _close(store)
+        return copies
+
+    def _store_of(self, job: Job, error: Exception) -> str:
+        """What failed. Jobs that share a store share its outage, which is said once."""
+        sharing = [each.name for each in self._config.jobs if each.store == job.store]
+        if isinstance(error, ReconcilerError) and error.retryable and len(sharing) > 1:
+            return f'The store of job "{sharing[0]}" and {len(sharing) - 1:,} more'
+        return f'The store of job "{job.name}"'
+
+    def _requests_for(self, job: Job) -> int:
+        """To the watched cluster, for the job's rows and for anchors that may be kept aside of them."""
+        return STORE_REQUESTS * sum(
+            address.startswith(ON_THE_CLUSTER) for address in (job.store, self._config.anchor_store or "")
+        )
+
+
+def _job(job: Job) -> str:
+    return f'Job "{job.name}"'
+
+
+def _close(store: OffsetStore | None) -> None:
+    with suppress(ReconcilerError):
+        if store is not None:
+            store.close()
+
+
+class _Copy:
+    """A store's rows, read already. Satisfies ``ports.OffsetStore``."""
+
+    def __init__(self, address: str, capabilities: Capabilities) -> None:
+        self.address = address
+        self.capabilities = capabilities
+        self.rows: dict[str, list[Row]] = {}
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        wanted = None if topics is None else set(topics)
+        return [row for row in self.rows[group] if wanted is None or row.key.topic in wanted]
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        raise Refused("What only checks writes nothing.")
+
+    def create(self) -> None:
+        raise Refused("What only checks writes nothing.")
+
+    def check_writable(self, group: str) -> None:
+        raise Refused("What only checks writes nothing.")
+
+    def close(self) -> None:
+        """It holds nothing open."""

@@ -1,0 +1,179 @@
+"""``reconciler checkpoint`` as it is typed: what it prints, its exit codes, and what it warns of."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.checkpoints import clone
+from reconciler.checkpoints.show import describe
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import stamp
+from tests.checkpoints.checkpoint_files import PLANNED, QUERY, Files, command, job, log, outside, plan, row
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(tmp_path / "checkpoint")
+    made.began({"o": {0: 0}})
+    made.batch(0, {"o": {0: 1_234, 1: 5}}, "17")
+    return made
+
+
+def shown(files: Files, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    assert command("checkpoint", "show", files.path, *options) == 0
+    return capsys.readouterr().out
+
+
+def test_a_checkpoint_in_words(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(files, capsys).splitlines()
+    assert lines == [
+        f"checkpoint {files.path}",
+        f"query      {QUERY}",
+        "batches    0 is committed: a restart runs 1",
+        f"planned    {stamp(PLANNED)}",
+        "formats    offset log v1 · commit log v1",
+        "state      dedupe (2 partitions) · provider not known",
+        "SOURCE  PARTITION   NEXT",
+        "0       o-0        1,234",
+        "0       o-1            5",
+        "source 1 is not Kafka's, or has no offset: 17",
+    ]
+
+
+def test_a_batch_within_which_the_query_stopped_has_a_start_and_an_end(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.planned(4, {"o": {0: 1_300, 1: 9, 2: 3}}, "18")
+    out = shown(files, capsys)
+    assert "4 is not committed: a restart repeats it" in out
+    assert "numbers are missing: asynchronous progress tracking" in out
+    assert [line.split()[1:] for line in out.splitlines() if line.startswith("0 ")] == [
+        ["o-0", "1,234", "1,300"],
+        ["o-1", "5", "9"],
+        ["o-2", "-", "3"],
+    ]
+
+
+def test_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(shown(files, capsys, "--format", "json"))
+    assert found == {
+        "format": "reconciler.checkpoint/1",
+        "path": str(files.path),
+        "query_id": QUERY,
+        "last_batch": 0,
+        "committed": True,
+        "next_batch": 1,
+        "repeats": False,
+        "numbers_missing": False,
+        "offset_version": 1,
+        "commit_version": 1,
+        "planned_at_ms": PLANNED,
+        "watermark_ms": 0,
+        "sources": [
+            {
+                "name": "0",
+                "kafka": True,
+                "text": '{"o":{"0":1234,"1":5}}',
+                "start": {"o": {"0": 1234, "1": 5}},
+                "end": None,
+            },
+            {"name": "1", "kafka": False, "text": "17", "start": None, "end": None},
+        ],
+        "state": {"provider": None, "operators": [{"number": 0, "name": "dedupe", "partitions": 2}]},
+        "cloned_from": None,
+    }
+
+
+def test_a_query_that_planned_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = Files(tmp_path / "checkpoint")
+    out = shown(files, capsys)
+    assert "none was planned" in out
+    files.began({"o": {0: 7}})
+    assert "o-0           7" in shown(files, capsys)
+    assert describe(files.path).next_batch == 0
+
+
+def test_newer_metadata_of_operators_and_the_provider_of_the_state(files: Files) -> None:
+    files.put("state/0/_metadata/v2/3", 'v2\n{"operatorInfo":{"operatorName":"transformWithStateInPandasExec"}}')
+    files.put("state/1/_metadata/metadata", "not understood")
+    conf = '{"conf":{"spark.sql.streaming.stateStore.providerClass":"org.apache.x.RocksDBStateStoreProvider"}}'
+    files.put("offsets/0", f'v1\n{conf}\n{{"o":{{"0":1}}}}')
+    found = describe(files.path)
+    assert [each.name for each in found.operators] == ["transformWithStateInPandasExec", None]
+    assert found.state_provider == "RocksDBStateStoreProvider"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("offsets/0", "v3\n\n{}", "offsets/0 is not understood: it has version v3, and only v1 and v2 is known"),
+        ("commits/0", "v9\n{}", "commits/0 is not understood: it has version v9"),
+        ("sources/0/0", "\0v2\n{}", "sources/0/0 is not understood: it has version v2"),
+    ],
+)
+def test_an_unknown_format_is_named_with_what_was_seen(
+    files: Files, capsys: pytest.CaptureFixture[str], name: str, content: str, says: str
+) -> None:
+    files.put(name, content)
+    assert command("checkpoint", "show", files.path) == 6
+    assert says in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- clone
+
+
+@pytest.fixture
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The destination is a log in memory."""
+    real, world = clone.clone, outside(log(o=10), PLANNED)
+    monkeypatch.setattr(
+        "reconciler.cli.commands.failover.checkpoint.clone", lambda *given, **more: real(*given, **more, outside=world)
+    )
+
+
+def cloned(files: Files, tmp_path: Path, *rows: Any) -> int:
+    known = tmp_path / "plan.json"
+    known.write_text(plan(job(*rows)).to_text())
+    return command("checkpoint", "clone", files.path, tmp_path / "new", "--plan", known)
+
+
+@pytest.mark.usefixtures("in_memory")
+def test_a_clone_says_what_it_made_and_what_it_left(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    files.planned(1, {"o": {0: 1_240, 1: 7}}, "18")
+    with caplog.at_level(logging.WARNING):
+        assert cloned(files, tmp_path, row(0, 1_234, 3, replay=2), row(1, 5, 4)) == 0
+    out, said = capsys.readouterr()
+    assert f"{tmp_path / 'new'} is ready: its query runs batch 1 again, without records" in out
+    assert "Rewritten: offsets/0, offsets/1" in out
+    assert "source 1 stays as it is: the plan's job has none of its topics" in said
+    assert "up to 2 records will be read again: a query that counts" in said
+    assert "where batch 1 ended is not known: what it put out before it was stopped (8 records at most)" in said
+    capsys.readouterr()
+    assert f"cloned     from {files.path}" in shown(Files(tmp_path / "new"), capsys)
+
+
+@pytest.mark.usefixtures("in_memory")
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ([row(0, 1_234, 3), row(1, 5, None, verdict=Verdict.UNRESOLVED)], 4),
+        ([row(0, 1_233, 3), row(1, 5, 4)], 5),
+        ([row(0, 1_234, 11), row(1, 5, 4)], 5),
+        ([row(0, 1_234, 3, topic="p"), row(1, 5, 4)], 5),
+    ],
+)
+def test_what_is_refused_has_its_exit_code(files: Files, tmp_path: Path, rows: list[Any], code: int) -> None:
+    assert cloned(files, tmp_path, *rows) == code
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_taken_path_and_a_missing_plan_are_the_callers(files: Files, tmp_path: Path) -> None:
+    assert cloned(files, tmp_path / "checkpoint", row(0, 1_234, 3)) == 2
+    assert command("checkpoint", "clone", files.path, tmp_path / "new", "--plan", tmp_path / "none") == 2

@@ -1,0 +1,179 @@
+"""Copies of small checkpoints, restarted by PySpark: named sources, the way without a copy, and torn copies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.files import BARRIER
+from reconciler.checkpoints.show import describe
+from reconciler.core.errors import Refused
+from reconciler.failover.check import Outside, stamp
+from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.spark.handoff.options import read_stream_options
+from tests.checkpoints.checkpoint_files import job, plan, row
+from tests.spark.sent import Kafka, Sent
+
+pytestmark = pytest.mark.system
+NOW = 1_795_000_000_000
+
+
+@pytest.fixture
+def named_sources(spark: Any) -> Iterator[None]:
+    settings = {
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.offsetLog.formatVersion": "2",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
+
+
+class Counts:
+    """A query that counts how often each value came, over all its batches."""
+
+    def __init__(self, spark: Any, home: Path) -> None:
+        self.spark, self.home = spark, home
+        self.found: Counter[str] = Counter()
+
+    def run(self, options: dict[str, str], name: str | None = None) -> None:
+        reader = self.spark.readStream.format("kafka").options(**options)
+        frame = (reader.name(name) if name else reader).load().selectExpr("CAST(value AS STRING) AS v")
+
+        def keep(batch: Any, number: int) -> None:
+            self.found.update({each["v"]: each["count"] - self.found[each["v"]] for each in batch.collect()})
+
+        writer = frame.groupBy("v").count().writeStream.outputMode("update").foreachBatch(keep)
+        query = writer.option("checkpointLocation", str(self.home)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+
+@pytest.fixture
+def topics(kafka: Kafka, topic_name: str) -> tuple[str, str]:
+    """A topic and its mirror, which lacks the first three records and has a mark in between."""
+    there = f"a.{topic_name}"
+    for name in (topic_name, there):
+        kafka.create(name)
+    kafka.send(topic_name, [Sent(value=b"early")] * 3 + [Sent(value=b"x"), Sent(value=b"y")])
+    kafka.send(there, [Sent(value=b"x"), Sent(value=b"y")], transaction=topic_name)
+    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(60)):  # the mark is written after the answer
+        with attempt:
+            assert kafka.end(there, 0) == 3
+    kafka.send(there, [Sent(value=b"y"), Sent(value=b"z")])
+    return topic_name, there
+
+
+def read(kafka: Kafka, topic: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+
+
+def written(spark: Any, kafka: Kafka, topic: str, begin: int) -> list[bytes]:
+    """What a topic has from an offset on."""
+    options = read(kafka, topic) | {"startingOffsets": json.dumps({topic: {"0": begin}})}
+    values = spark.read.format("kafka").options(**options).load().orderBy("offset").collect()
+    return [bytes(each["value"]) for each in values]
+
+
+def the_plan(kafka: Kafka, topic: str, at: PartitionPlan) -> tuple[Plan, Outside]:
+    """A plan of one row, and what it is held against."""
+    reader = KafkaLogReader({"bootstrap.servers": kafka.bootstrap}, timeout_s=10.0)
+    there = f"a.{topic}"
+    info = reader.describe([there])
+    at = replace(at, topic_id=info.topics[there].topic_id)
+    own = {"cluster_id": info.cluster_id, "bootstrap_servers": kafka.bootstrap, "expires_at": stamp(2 * NOW)}
+    known = replace(plan(job(at)), **own)
+    return known, Outside(reader, lambda _: pytest.fail("no store"), lambda: 0.0, lambda: NOW)
+
+
+WHOLE = {"early": 3, "x": 1, "y": 2, "z": 1}
+
+
+@pytest.mark.usefixtures("named_sources")
+def test_a_query_with_named_sources_goes_on_in_its_copy_or_under_a_new_name(
+    spark: Any, kafka: Kafka, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    topic, there = topics
+    counts = Counts(spark, tmp_path / "checkpoint")
+    counts.run(read(kafka, topic), "events")
+    before = counts.found.copy()
+    # Five records of the source are two and a mark at the destination: record 1 is the last processed one.
+    known, world = the_plan(kafka, topic, row(0, 5, 3, record=1, topic=topic))
+    assert describe(counts.home).offset_version == 2
+    clone(counts.home, tmp_path / "copy", known, outside=world)
+
+    in_the_copy = Counts(spark, tmp_path / "copy")
+    in_the_copy.found = before.copy()
+    in_the_copy.run(read(kafka, there), "events")
+    assert in_the_copy.found == WHOLE
+
+    counts.run(read_stream_options(known), "events_b")  # the alternative: no copy, and a source that is new
+    assert counts.found == WHOLE
+
+
+def test_spark_refuses_a_torn_copy(spark: Any, kafka: Kafka, topics: tuple[str, str], tmp_path: Path) -> None:
+    counts = Counts(spark, tmp_path / "checkpoint")
+    counts.run(read(kafka, topics[0]))
+    last = describe(counts.home).last_batch
+
+    with_barrier = tmp_path / "with barrier"
+    shutil.copytree(counts.home, with_barrier)
+    (with_barrier / f"offsets/{last + 1}").write_bytes(BARRIER)
+    with pytest.raises(Exception, match=r"(?i)version|malformed"):
+        Counts(spark, with_barrier).run(read(kafka, topics[0]))
+    with pytest.raises(Refused, match=f"offsets/{last + 1} is not understood"):
+        describe(with_barrier)
+
+    without_metadata = tmp_path / "without metadata"
+    shutil.copytree(counts.home, without_metadata)
+    (without_metadata / "metadata").unlink()
+    with pytest.raises(Exception, match="MISSING_METADATA_FILE"):
+        Counts(spark, without_metadata).run(read(kafka, topics[0]))
+
+
+def test_a_query_in_real_time_mode_leaves_the_same_files_and_goes_on(
+    spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path
+) -> None:
+    there, out, home, copy = f"a.{topic_name}", f"{topic_name}-out", tmp_path / "checkpoint", tmp_path / "copy"
+    for name in (topic_name, there, out):
+        kafka.create(name)
+
+    def begin(topic: str, at: Path) -> Any:
+        frame = spark.readStream.format("kafka").options(**read(kafka, topic)).load()
+        writer = frame.select("value").writeStream.format("kafka").option("topic", out).outputMode("update")
+        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).option("checkpointLocation", str(at))
+        return writer.trigger(realTime="1 second").start()
+
+    def await_true(query: Any, is_so: Callable[[], bool]) -> None:
+        for attempt in Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(120), reraise=True):
+            with attempt:
+                assert query.exception() is None
+                assert is_so()
+
+    kafka.send(topic_name, [Sent(value=b"early")] * 5)
+    spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000")
+    query = begin(topic_name, home)
+    await_true(query, lambda: (home / "commits/1").exists())
+    query.stop()
+    found, end = describe(home), kafka.end(out, 0)
+    assert (found.numbers_missing, found.offset_version) == (False, 1)
+
+    kafka.send(there, [Sent(value=b"%d" % n) for n in range(10)])
+    known, world = the_plan(kafka, topic_name, row(0, found.sources[0].start[topic_name, 0], 2, topic=topic_name))
+    clone(home, copy, known, outside=world)
+    query = begin(there, copy)
+    await_true(query, lambda: kafka.end(out, 0) >= end + 8)
+    query.stop()
+    spark.conf.unset("spark.sql.streaming.realTimeMode.minBatchDuration")
+    assert written(spark, kafka, out, end)[:8] == [b"%d" % n for n in range(2, 10)]

@@ -1,0 +1,347 @@
+"""Cloning a checkpoint, with a destination in memory: to the byte, and only what is proven."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.checkpoints.clone import MANIFEST, clone
+from reconciler.config.file import load_config
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
+from reconciler.failover.positions import both, check_positions
+from reconciler.formats.plan import Plan
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.paired.steps import aside_of
+from reconciler.stores.registry import open_store
+from reconciler.stores.sqlite.store import open_address
+from tests.checkpoints.checkpoint_files import (
+    NOW,
+    PLAN,
+    PLANNED,
+    Files,
+    anchor_of,
+    cloned,
+    job,
+    log,
+    new,
+    outside,
+    plan,
+    proven,
+    refused,
+    row,
+)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(tmp_path / "checkpoint")
+    made.began({"o": {0: 0, 1: 0}})
+    made.batch(0, {"o": {0: 10, 1: 11}}, "17")
+    made.batch(1, {"o": {0: 30, 1: 31}}, "18")
+    return made
+
+
+# ---------------------------------------------------------------- to the byte
+
+
+def test_one_line_changes_and_its_checksum_goes_all_else_is_the_same_bytes(files: Files) -> None:
+    before = files.content()
+    made = cloned(files)
+    after = files.content(new(files))
+    assert files.content() == before
+    assert set(before) - set(after) == {"offsets/.1.crc"}
+    assert set(after) - set(before) == {MANIFEST}
+    assert {name for name in after if name in before and before[name] != after[name]} == {"offsets/1"}
+    assert after["offsets/1"] == before["offsets/1"].replace(b'{"o":{"0":30,"1":31}}', b'{"a.o":{"0":3,"1":4}}')
+    assert (made.batch, made.repeats, made.sources, made.kept) == (2, False, ("0",), ("1",))
+    assert made.left_out == ("offsets/.1.crc",)
+
+
+def test_the_first_batch_keeps_the_nul_that_spark_wants(tmp_path: Path) -> None:
+    files = Files(tmp_path / "checkpoint")
+    files.began({"o": {0: 30, 1: 31}})
+    files.planned(0, {"o": {0: 40, 1: 41}})
+    made = cloned(files)
+    after = files.content(new(files))
+    assert after["sources/0/0"] == b'\0v1\n{"a.o":{"0":3,"1":4}}'
+    assert after["offsets/0"].endswith(b'\n{"a.o":{"0":3,"1":4}}')
+    assert (made.batch, made.repeats, made.repeats_empty, made.repeated_at_most) == (0, True, True, 20)
+
+
+def test_the_manifest_has_every_changed_file_before_and_after(files: Files) -> None:
+    before = files.content()
+    cloned(files)
+    found = json.loads((new(files) / MANIFEST).read_text())
+    (changed,) = found["changed"]
+    assert changed["file"] == "offsets/1"
+    assert changed["before"].encode() == before["offsets/1"]
+    assert changed["after"].encode() == (new(files) / "offsets/1").read_bytes()
+    assert (found["format"], found["plan"]["sha256"]) == ("reconciler.checkpoint-clone/1", PLAN.to_json()["sha256"])
+
+
+def test_a_clone_can_be_cloned_and_remembers_where_it_came_from(files: Files) -> None:
+    cloned(files)
+    again = Files(new(files))
+    (again.path / ".metadata.crc").unlink()
+    back = plan(job(*(replace(proven(n, 3 + n, 5), source_topic="a.o") for n in range(2))))
+    to = files.path.with_name("newer")
+    clone(again.path, to, back, outside=outside(log(o=10)))
+    found = json.loads((to / MANIFEST).read_text())
+    assert found["cloned_before"]["from"] == str(files.path)
+
+
+def test_the_plan_may_hold_several_jobs_and_the_ends_of_a_batch_as_one_of_them(files: Files) -> None:
+    files.planned(2, {"o": {0: 40, 1: 41}}, "19")
+    ends = job(proven(0, 40, 8), proven(1, 41, 9), name="end", store="checkpoint:/c?position=end")
+    known = plan(*PLAN.jobs, ends)
+    with pytest.raises(NeedsPerson, match="Which job"):
+        cloned(files, known=known)
+    made = cloned(files, known=known, job="clicks")
+    assert (made.batch, made.repeats, made.repeats_empty) == (2, True, False)
+    after = files.content(new(files))
+    assert after["offsets/1"].endswith(b'\n{"a.o":{"0":3,"1":4}}\n18')
+    assert after["offsets/2"].endswith(b'\n{"a.o":{"0":8,"1":9}}\n19')
+
+
+def test_an_end_that_is_not_proven_is_the_start(files: Files) -> None:
+    files.planned(2, {"o": {0: 40, 1: 41}}, "19")
+    unproven = row(0, 40, None, verdict=Verdict.UNRESOLVED, replay=None)
+    ends = job(unproven, proven(1, 41, 9), name="end", store="checkpoint:/c?position=end")
+    made = cloned(files, known=plan(*PLAN.jobs, ends), job="clicks")
+    assert (made.repeats_empty, made.repeated_at_most) == (False, 10)
+    assert (new(files) / "offsets/2").read_text().endswith('\n{"a.o":{"0":3,"1":9}}\n19')
+
+
+# ---------------------------------------------------------------- only what is proven
+
+
+def test_an_expired_plan_is_refused(files: Files) -> None:
+    refused(files, Changed, "The plan expired", now_ms=NOW + 2_000_000)
+
+
+def test_an_altered_plan_is_refused(files: Files) -> None:
+    content = PLAN.to_json()
+    content["jobs"][0]["partitions"][0]["resume_offset"] = 5
+    refused(files, Changed, "altered", known=content)
+
+
+def test_an_undecided_partition_is_refused(files: Files) -> None:
+    unresolved = row(1, 31, None, verdict=Verdict.UNRESOLVED, replay=None)
+    refused(files, NeedsPerson, "must not start", known=plan(job(proven(0, 30, 3), unresolved)))
+
+
+def test_a_checkpoint_that_has_gone_on_since_the_plan_is_refused(files: Files) -> None:
+    files.batch(2, {"o": {0: 33, 1: 31}}, "19")
+    refused(files, Changed, "had offset 30 when the plan was made, and has offset 33 in offsets/2 now")
+
+
+def test_another_cluster_is_refused(files: Files) -> None:
+    there = log(o=10)
+    there.cluster_id = "c"
+    refused(files, Changed, r"The plan is for cluster b, but \[destination\] is c", there=there)
+
+
+def test_a_topic_made_anew_is_refused(files: Files) -> None:
+    there = log(o=10)
+    there.topic_ids["a.o"] = "another"
+    refused(files, Changed, "deleted or made anew", there=there)
+
+
+def test_a_partition_that_came_since_is_refused(files: Files) -> None:
+    only = plan(job(proven(0, 30, 3)))
+    files.batch(2, {"o": {0: 30}}, "19")
+    refused(files, Changed, "has partition 1 now, which the plan does not know", known=only)
+
+
+def test_an_offset_that_retention_has_passed_is_refused(files: Files) -> None:
+    there = log(o=10)
+    there.partition("a.o", 1).delete_before(5)
+    refused(files, Changed, r"a\.o-1: the log is now \[5, 10\]", there=there)
+
+
+def test_a_record_that_is_gone_is_refused(files: Files) -> None:
+    there = log(o=10)
+    there.partition("a.o", 0).compact([2])
+    refused(files, Changed, r"a\.o-0: the record at 2 is gone", there=there)
+
+
+def test_another_record_in_front_of_the_offset_is_refused(files: Files) -> None:
+    other = plan(job(proven(0, 30, 3, anchor=anchor_of(7)), proven(1, 31, 4)))
+    refused(files, Changed, r"a\.o-0: another record is at 2 now", known=other)
+
+
+def test_what_an_id_decided_needs_the_configuration_where_the_content_differs(files: Files) -> None:
+    by_id = plan(job(proven(0, 30, 3, anchor=anchor_of(7), by="id"), proven(1, 31, 4)))
+    refused(files, ConfigError, "cannot be told from the plan alone", known=by_id)
+
+
+# ---------------------------------------------------------------- with the configuration
+
+
+def with_anchors(files: Files, *, numbers: tuple[int, int] = (2, 3)) -> Any:
+    """The job's configuration, with anchors kept for the checkpoint's offsets: records of these numbers."""
+    path = files.path.parent.parent / "reconciler.toml"
+    path.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n'
+        f'[anchors]\nstore = "sqlite:///{path.parent}/anchors.db"\n'
+        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["o"]\nstore = "checkpoint:{files.path}"\n'
+    )
+    config = load_config(path, {})
+    keep(config, "clicks", numbers, (30, 31))
+    return config
+
+
+def keep(config: Any, group: str, numbers: tuple[int, int], offsets: tuple[int, int], *, aside: bool = False) -> None:
+    """Anchors of a group's offsets, in the configuration's anchor store; ``aside``: as for a batch that runs."""
+    store = open_address(config.anchor_store, kafka_client=None)
+    store.create()
+    changes = []
+    for partition, (number, offset) in enumerate(zip(numbers, offsets, strict=True)):
+        of = anchor_of(number)
+        anchor = Anchor(of.offset, of.timestamp_ms, None, of.fingerprint, "a", "a/o")
+        at = TopicPartition("o", partition)
+        changes.append(Change(aside_of(at) if aside else at, None, StoredOffset(offset, anchor, PLANNED)))
+    store.write(group, changes, reason="test", now_ms=NOW)
+    store.close()
+
+
+@pytest.fixture
+def below(tmp_path: Path) -> Files:
+    made = Files(tmp_path / "below" / "checkpoint")
+    made.began({"o": {0: 0, 1: 0}})
+    made.batch(0, {"o": {0: 30, 1: 31}})
+    return made
+
+
+def world_of(config: Any, there: MemoryLog) -> Any:
+    return replace(outside(there), open_store=partial(open_store, anchors=config.anchor_store))
+
+
+def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -> None:
+    config, there = with_anchors(below), log(o=10)
+    world = world_of(config, there)
+    known = check(config, config.jobs, world).plan
+    made = clone(below.path, new(below), known, config=config, outside=world)
+    assert (new(below) / "offsets/0").read_text().endswith('\n{"a.o":{"0":3,"1":4}}')
+    assert made.anchors == 2
+
+    # From then on the copy is the job's, and a check finds every offset right:
+    (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}") for job in config.jobs)
+    rows = check(replace(config, jobs=(of_copy,)), [of_copy], world).plan.jobs[0].partitions
+    assert [(each.verdict, each.stored_offset, each.resume_offset) for each in rows] == [
+        (Verdict.MATCH, 3, 3),
+        (Verdict.MATCH, 4, 4),
+    ]
+    assert check(config, config.jobs, world).plan.to_json()["jobs"] == known.to_json()["jobs"], "the original's anchors"
+
+
+def test_a_partition_that_is_new_gets_an_anchor_that_says_whose_number_it_has(below: Files) -> None:
+    config, there = with_anchors(below), log(o=10)
+    below.batch(1, {"o": {0: 30}})
+    world = world_of(config, there)
+    made = clone(below.path, new(below), check(config, config.jobs, world).plan, config=config, outside=world)
+    assert made.anchors == 2
+    (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}") for job in config.jobs)
+    rows = check(replace(config, jobs=(of_copy,)), [of_copy], world).plan.jobs[0].partitions
+    assert [(each.verdict, each.stored_offset) for each in rows] == [(Verdict.MATCH, 3), (Verdict.MATCH, 0)]
+
+
+def test_an_anchor_store_that_is_away_does_not_cost_the_copy(below: Files, caplog: pytest.LogCaptureFixture) -> None:
+    config, there = with_anchors(below), log(o=10)
+    world = world_of(config, there)
+    known = check(config, config.jobs, world).plan
+    opener, away = world.open_store, Unreachable("The store is away.")
+
+    def open_store(address: str) -> Any:
+        if address == config.anchor_store:
+            raise away
+        return opener(address)
+
+    made = clone(below.path, new(below), known, config=config, outside=replace(world, open_store=open_store))
+    assert made.anchors == 0
+    assert new(below).exists()
+    assert "its anchors were not kept: The store is away." in caplog.text
+
+
+def test_anchors_that_are_not_the_plans_any_more_are_refused(below: Files) -> None:
+    config = with_anchors(below)
+    known = check(config, config.jobs, world_of(config, log(o=10))).plan
+    Path(config.anchor_store.removeprefix("sqlite:///")).unlink()
+    config = with_anchors(below, numbers=(2, 5))
+    with pytest.raises(Changed, match="has moved on since the plan"):
+        clone(below.path, new(below), known, config=config, outside=world_of(config, log(o=10)))
+    assert not new(below).exists()
+
+
+def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) -> None:
+    config, there = with_anchors(below), log(o=10)
+    below.planned(1, {"o": {0: 36, 1: 37}})
+    world = world_of(config, there)
+    known = check_positions(config, config.jobs, world).plan
+    rows = [(r.partition, r.position, r.stored_offset, r.resume_offset) for r in known.jobs[0].partitions]
+    assert rows == [(0, "start", 30, 3), (0, "end", 36, 3), (1, "start", 31, 4), (1, "end", 37, 4)]
+    made = clone(below.path, new(below), known, config=config, outside=world)
+    assert (made.repeats_empty, made.repeated_at_most) == (True, 12), "of the ends nothing was kept"
+    assert read_checkpoint(str(new(below))).positions[0].end == {("a.o", 0): 3, ("a.o", 1): 4}
+
+
+@pytest.mark.parametrize("resume", [2, None])
+def test_an_end_in_front_of_its_start_or_not_proven_is_the_start_and_its_replay_is_the_whole_batch(
+    resume: int | None,
+) -> None:
+    verdict = Verdict.MOVED if resume else Verdict.UNRESOLVED
+    ends = job(row(0, 36, resume, verdict=verdict), store="checkpoint:/c?position=end")
+    start, end = both(job(proven(0, 30, 3)), ends).partitions
+    assert (start.position, start.resume_offset) == ("start", 3)
+    assert (end.position, end.resume_offset, end.verdict, end.replay_at_most) == ("end", 3, Verdict.BOUNDED, 6)
+
+
+def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: Files) -> None:
+    config, there = with_anchors(below), log(o=10)
+    below.planned(1, {"o": {0: 36, 1: 37}})
+    keep(config, "clicks-end", (5, 6), (36, 37))
+    (start,) = config.jobs
+    end = replace(start, name="clicks-end", group="clicks-end", store=f"{start.store}?position=end")
+    config = replace(config, jobs=(start, end))
+    world = world_of(config, there)
+
+    def ends(known: Plan, to: str) -> object:
+        made = clone(below.path, below.path.with_name(to), known, job="clicks", config=config, outside=world)
+        assert not made.repeats_empty
+        copied = replace(start, store=f"checkpoint:{made.new_path}")
+        rows = check(replace(config, jobs=(copied,)), [copied], world).plan.jobs[0].partitions
+        assert [row.verdict for row in rows] == [Verdict.MATCH] * 2, "the anchors are those of the copy's starts"
+        return read_checkpoint(made.new_path).positions[0].end
+
+    right = {("a.o", 0): 6, ("a.o", 1): 7}
+    assert ends(check_positions(config, [start], world).plan, "new") == right
+    assert ends(check(config, config.jobs, world).plan, "newer") == right
+    both_ways = check_positions(config, config.jobs, world).plan
+    assert [row.position for row in both_ways.jobs[0].partitions] == ["start", "end"] * 2
+
+
+def test_the_end_that_recording_has_laid_aside_is_the_batchs_end_and_the_starts_anchors_stay(below: Files) -> None:
+    config, there = with_anchors(below), log(o=10)
+    below.planned(1, {"o": {0: 36, 1: 37}})
+    keep(config, "clicks", (5, 6), (36, 37), aside=True)
+    world = world_of(config, there)
+    known = check_positions(config, config.jobs, world).plan
+    of_starts = check(config, config.jobs, world).plan
+    for to, given in (("new", known), ("newer", of_starts)):
+        made = clone(below.path, below.path.with_name(to), given, config=config, outside=world)
+        assert read_checkpoint(made.new_path).positions[0].start == {("a.o", 0): 3, ("a.o", 1): 4}
+        assert read_checkpoint(made.new_path).positions[0].end == {("a.o", 0): 6, ("a.o", 1): 7}
+        assert (made.repeats_empty, made.repeated_at_most) == (False, 0)
+    assert check_positions(config, config.jobs, world).plan.jobs[0] == known.jobs[0], (
+        "nothing was moved in the anchor store"
+    )

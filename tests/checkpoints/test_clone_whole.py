@@ -1,0 +1,238 @@
+"""A copy of a checkpoint is there whole, or not at all, whatever happens while it is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from reconciler.checkpoints import files as checkpoint_files
+from reconciler.checkpoints.clone import MANIFEST, clone
+from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.stores.checkpoint import read_checkpoint
+from tests.checkpoints.checkpoint_files import Files, cloned, log, moved_plan, new, outside, refused
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(tmp_path / "checkpoint")
+    made.began({"o": {0: 0, 1: 0}})
+    made.batch(0, {"o": {0: 10, 1: 11}}, "17")
+    made.batch(1, {"o": {0: 30, 1: 31}}, "18")
+    return made
+
+
+def test_a_new_path_that_is_taken_is_refused(files: Files) -> None:
+    new(files).mkdir()
+    (new(files) / "x").write_text("mine")
+    with pytest.raises(ConfigError, match="is there already"):
+        cloned(files)
+    assert os.listdir(new(files)) == ["x"]
+
+
+def test_an_empty_folder_is_filled(files: Files) -> None:
+    new(files).mkdir()
+    cloned(files)
+    assert (new(files) / "metadata").exists()
+
+
+@pytest.mark.parametrize("to", ["", "state/new", ".."])
+def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
+    with pytest.raises(ConfigError, match="one folder, or one is in the other"):
+        cloned(files, os.path.normpath(files.path / to))
+
+
+@pytest.mark.parametrize("name", ["offsets/2", "state/0/0/3.delta", "offsets/1", "commits/1"])
+def test_a_checkpoint_that_changes_while_it_is_copied_is_refused(
+    files: Files, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = checkpoint_files._copy_files
+
+    def meanwhile(*given: Any) -> None:
+        real(*given)
+        files.put(name, "something else")
+
+    monkeypatch.setattr(checkpoint_files, "_copy_files", meanwhile)
+    with pytest.raises(Changed, match="changed while it was copied"):
+        cloned(files)
+    assert os.listdir(files.path.parent) == ["checkpoint"]
+
+
+def test_a_rewritten_file_is_looked_at_itself_whatever_its_time_and_size_say(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, entry = checkpoint_files._copy_files, files.path / "offsets/1"
+    times = entry.stat().st_atime_ns, entry.stat().st_mtime_ns
+
+    def meanwhile(*given: Any) -> None:
+        real(*given)
+        entry.write_bytes(entry.read_bytes().replace(b"30", b"32"))
+        os.utime(entry, ns=times)
+
+    monkeypatch.setattr(checkpoint_files, "_copy_files", meanwhile)
+    with pytest.raises(Changed, match="offsets/1 was written"):
+        cloned(files)
+
+
+def test_a_file_that_vanishes_while_it_is_copied_is_a_change(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checkpoint_files._copy_file
+
+    def meanwhile(source: Any, target: Any, name: str, to: str) -> None:
+        (files.path / "state/0/1/2.delta").unlink(missing_ok=True)
+        real(source, target, name, to)
+
+    monkeypatch.setattr(checkpoint_files, "_copy_file", meanwhile)
+    with pytest.raises(Changed, match=r"2\.delta vanished"):
+        cloned(files)
+    assert os.listdir(files.path.parent) == ["checkpoint"]
+
+
+def test_a_copy_that_fails_half_way_leaves_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_files.shutil, "copy2", full)
+    refused(files, Refused, "No space left on device")
+
+
+def test_what_appears_at_the_new_path_meanwhile_is_not_replaced(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checkpoint_files._write_files
+
+    def meanwhile(*given: Any) -> None:
+        real(*given)
+        new(files).mkdir()
+        (new(files) / "theirs").write_text("")
+
+    monkeypatch.setattr(checkpoint_files, "_write_files", meanwhile)
+    with pytest.raises(ConfigError, match="came to be while it was copied"):
+        cloned(files)
+    assert os.listdir(new(files)) == ["theirs"]
+
+
+def test_no_step_of_a_local_copy_shows_anything_at_the_new_path(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = checkpoint_files._copy_file
+
+    def look(*given: Any) -> None:
+        real(*given)
+        seen.append(new(files).exists())
+
+    monkeypatch.setattr(checkpoint_files, "_copy_file", look)
+    cloned(files)
+    assert len(seen) > 5
+    assert not any(seen)
+
+
+# ---------------------------------------------------------------- on another machine
+
+
+class Shared(LocalFileSystem):
+    """A file system of another machine, for all that is known of it."""
+
+    protocol = "shared"
+    cachable = False
+    before_move: Any = None
+
+    def mv(self, path1: str, path2: str, **more: Any) -> None:
+        if Shared.before_move is not None:
+            Shared.before_move(path2)
+        super().mv(path1, path2, **more)
+
+
+@pytest.fixture
+def shared(files: Files, monkeypatch: pytest.MonkeyPatch) -> str:
+    fsspec.register_implementation("shared", Shared, clobber=True)
+    monkeypatch.setattr(Shared, "before_move", None)
+    return f"shared://{new(files)}"
+
+
+def test_a_shared_file_system_renames_as_well_and_an_empty_folder_is_no_hindrance(files: Files, shared: str) -> None:
+    new(files).mkdir()
+    cloned(files, shared)
+    assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]
+    assert read_checkpoint(str(new(files))).committed
+
+
+def test_a_rename_whose_answer_is_lost_is_told(files: Files, shared: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_: str) -> None:
+        raise ConnectionResetError("reset")
+
+    monkeypatch.setattr(Shared, "before_move", lost)
+    with pytest.raises(OutcomeUnknown, match=r"Whether .* is there is not known"):
+        cloned(files, shared)
+
+
+def test_a_folder_that_appears_there_at_the_last_moment_stays_as_it_is(
+    files: Files, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shared, "before_move", lambda path: os.makedirs(path))
+    with pytest.raises(ConfigError, match="came to be while it was copied"):
+        cloned(files, shared)
+    assert os.listdir(new(files)) == []
+    assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]
+
+
+# ---------------------------------------------------------------- where nothing can be renamed
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> str:
+    return f"memory://bucket{tmp_path}"
+
+
+def test_a_store_without_rename_gets_the_same_files(files: Files, bucket: str) -> None:
+    cloned(files, f"{bucket}/new")
+    cloned(files)
+    fs, root = fsspec.url_to_fs(f"{bucket}/new")
+    found = {name[len(root) + 1 :]: fs.cat_file(name) for name in fs.find(root)}
+    local = files.content(new(files))
+    assert {name: data for name, data in found.items() if name != MANIFEST} == {
+        name: data for name, data in local.items() if name != MANIFEST
+    }
+    back = clone(f"{bucket}/new", f"{bucket}/newer", moved_plan(), outside=outside(log(o=10)))
+    assert back.batch == 2
+
+
+def test_at_every_step_before_the_last_such_a_copy_is_no_checkpoint(
+    files: Files, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copying process may die at any of them."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    steps = []
+
+    def watch(name: str) -> None:
+        real = getattr(MemoryFileSystem, name)
+
+        def step(fs: Any, path: Any, *given: Any, **more: Any) -> Any:
+            if f"{bucket}/new/".removeprefix("memory:/") in f"{path}/" and fs.find(f"{bucket}/new"):
+                with pytest.raises(Refused):
+                    read_checkpoint(f"{bucket}/new")
+                steps.append(path)
+            return real(fs, path, *given, **more)
+
+        monkeypatch.setattr(MemoryFileSystem, name, step)
+
+    for name in ("pipe_file", "open", "rm_file"):
+        watch(name)
+    cloned(files, f"{bucket}/new")
+    monkeypatch.undo()
+    assert len(steps) > 15
+    names = [str(step).rpartition("/new/")[2] for step in steps]
+    assert names[-2:] == ["metadata", "offsets/2"]
+    assert names.count("metadata") == 1
+    assert read_checkpoint(f"{bucket}/new").committed
+
+
+def test_a_copy_that_fails_there_is_taken_away(files: Files, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> None:
+        raise Unreachable("gone")
+
+    monkeypatch.setattr(checkpoint_files, "_copy_files", away)
+    with pytest.raises(Unreachable):
+        cloned(files, f"{bucket}/new")
+    assert not fsspec.filesystem("memory").exists(f"{bucket}/new")

@@ -1,0 +1,314 @@
+"""What a plan's page says and how, without a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shlex
+import subprocess
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.cli.main import main
+from reconciler.cli.page.advice import MOST_SETS, command, next_steps, row_steps
+from reconciler.cli.page.picture import PIVOT, Scale, described, picture
+from reconciler.cli.page.style import asset
+from reconciler.formats.plan import PartitionPlan, Plan, StartPolicy, parse_plan
+from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row
+
+
+class Markup(HTMLParser):
+    """The page as a browser's parser sees it: tags with their attributes, and the text outside of style and script."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] not in ("style", "script"):
+            self.text.append(data)
+
+
+def words(html: str) -> str:
+    return re.sub(r"\s+", " ", " ".join(Markup(html).text))
+
+
+# ---------------------------------------------------------------- the file
+
+
+@pytest.mark.parametrize("made", [all_moved(), every_ending(), hostile()], ids=["moved", "every ending", "hostile"])
+def test_style_and_script_are_named_by_hash_and_nothing_else_may_run_or_load(made: Plan) -> None:
+    html = html_of(made)
+    policy = next(attrs["content"] for tag, attrs in Markup(html).tags if "http-equiv" in attrs)
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["trusted-types"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    for tag in ("style", "script"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.S)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
+
+
+@pytest.mark.parametrize("made", [every_ending(), hostile()], ids=["every ending", "hostile"])
+def test_the_page_needs_no_network_and_has_no_inline_style_or_handler(made: Plan) -> None:
+    html = html_of(made)
+    assert not re.search(r"https?://|@import|url\(", re.sub(r"postgresql://", "", html))
+    for tag, attrs in Markup(html).tags:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form"}
+        assert not {name for name in attrs if name.startswith("on") or name in ("style", "src", "xlink:href")}
+        assert (attrs.get("href") or "#").startswith("#")
+
+
+def test_every_hostile_text_is_text() -> None:
+    html = html_of(hostile())
+    assert MARKUP not in html
+    assert MARKUP in "".join(Markup(html).text)
+    assert [tag for tag, _ in Markup(html).tags if tag == "script"] == ["script"]
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", html)
+    assert r"safe\u202ecod.topic-1" in words(html)
+    assert r"one\u202etwo\x1b[31m\x00\u2028three\ud800" in words(html)
+    html.encode()  # a lone surrogate would not be a file
+
+
+def test_a_text_that_never_ends_does_not_fill_the_page() -> None:
+    html = html_of(hostile())
+    assert len(html) < 300_000
+    assert "more) …" in html
+    assert f"{'x' * 100}-2" in html  # what tells partitions apart is at the end
+
+
+@given(st.text(max_size=40))
+@settings(max_examples=40, deadline=None)
+def test_no_name_becomes_markup(name: str) -> None:
+    made = plan(job(row(0, topic=name, detail=name), name=name), job(row(0)))
+    tags = [tag for tag, _ in Markup(html_of(made)).tags]
+    assert tags == [tag for tag, _ in Markup(html_of(plan(job(row(0)), job(row(0))))).tags]
+
+
+def test_5000_partitions_are_a_file_that_can_be_sent() -> None:
+    html = html_of(many())
+    assert len(re.findall("<tr role=row ", html)) == 5_000
+    assert len(html.encode()) < 8_000_000
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_a_plan_that_may_start_says_so_and_how() -> None:
+    said = words(html_of(all_moved()))
+    assert "Every partition may start" in said
+    assert "0 records will be read again." in said
+    assert "reconciler apply failover.plan.json -c reconciler.toml" in said
+    for fact in ("Zm9vYmFyYmF6cXV4MTIzNA", "2026-11-22T03:00:00Z", "2026-11-22T04:00:00Z", "5e" * 32, "MkU3OEVBNTcw"):
+        assert fact in said
+
+
+def test_a_plan_that_may_not_start_says_how_many_and_which_jobs() -> None:
+    said = words(html_of(every_ending()))
+    assert "Do not start: 4 partitions need a person" in said
+    assert "Jobs clicks, sums must not start" in said
+    assert "≤ 42,150,738" in said
+
+
+def test_one_partition_is_one() -> None:
+    lost = plan(job(row(0, V.LOST)))
+    assert "Do not start: 1 partition needs a person" in words(html_of(lost))
+    assert "The partition may start" in words(html_of(plan(job(row(0)))))
+    assert "the plan holds no partition" in words(html_of(plan(job())))
+
+
+def test_the_policy_that_judges_is_the_given_one() -> None:
+    made = plan(job(row(0, V.BOUNDED, at_most=50)))
+    assert "may start" in words(html_of(made))
+    assert "1 partition needs a person" in words(html_of(made, StartPolicy(max_replay=49)))
+
+
+def test_both_ends_of_a_repeated_batch_are_one_partition() -> None:
+    ends = [row(0, position="start", at_most=5), row(0, position="end", at_most=5)]
+    said = words(html_of(plan(job(*ends, store="checkpoint:/srv/clicks?user=me"))))
+    assert "The partition may start" in said
+    assert "At most 5 records will be read again" in said
+    assert "a.events-0 start" in said
+    assert "a.events-0 end" in said
+
+
+def test_those_that_need_a_person_stand_first_and_are_open() -> None:
+    rows = re.findall(r'<tr role=row class="([pc ]*)".*?<details( open)?>', html_of(every_ending()), re.S)
+    assert [("p" in kinds, bool(is_open)) for kinds, is_open in rows] == [(True, True)] * 4 + [(False, False)] * 9
+
+
+def test_one_job_of_a_plan_is_shown_with_the_files_own_checksum(tmp_path: Path) -> None:
+    file, html = tmp_path / "it's a.plan.json", tmp_path / "plan.html"
+    file.write_text(every_ending().to_text(), encoding="utf-8")
+    assert main(["show", str(file), "--job", "sums", "--html", str(html)]) == 0
+    said = words(html.read_text(encoding="utf-8"))
+    assert parse_plan(file.read_text(encoding="utf-8")).to_json()["sha256"] in said
+    assert "a.orders-0" in said
+    assert "a.events-0" not in said
+    assert shlex.join(["-o", str(file), "--job", "sums", "--accept", "missing"]) in said
+
+
+# ---------------------------------------------------------------- commands
+
+
+def commands(made: Plan, policy: StartPolicy | None = None) -> list[list[str]]:
+    return [shlex.split(step.command) for step in next_steps(made, policy or StartPolicy(), FILES) if step.command]
+
+
+def test_the_decisions_of_a_plan_are_one_command_that_keeps_the_earlier_ones() -> None:
+    check, again = commands(every_ending())
+    decided = ["--accept", "lost", "--accept", "bounded", "--accept", "missing", "--set", "a.events:8=OFFSET"]
+    assert check == ["reconciler", "check", "-c", "reconciler.toml", *decided]
+    assert again == ["reconciler", "plan", "-c", "reconciler.toml", "-o", "failover.plan.json", *decided]
+
+
+def test_an_offset_that_was_set_by_hand_is_set_again() -> None:
+    by_hand = row(1, V.UNRESOLVED, resume=77, record=76, set_by_hand=True, detail="set by hand to 77; found: nothing")
+    check, _ = commands(plan(job(by_hand, row(2, V.LOST))))
+    assert check[4:] == ["--job", "clicks", "--set", "a.events:1=77", "--accept", "lost"]
+
+
+def test_a_thousand_unresolved_partitions_do_not_make_an_endless_command() -> None:
+    rows = [row(n, V.UNRESOLVED, resume=None, record=None) for n in range(1_000)]
+    steps = next_steps(plan(job(*rows)), StartPolicy(), FILES)
+    assert any("992 more partitions need --set" in step.said for step in steps)
+    assert all((step.command or "").count("--set") <= MOST_SETS for step in steps)
+
+
+def test_jobs_that_need_nobody_can_go_on() -> None:
+    made = plan(job(row(0), name="ready"), job(row(1, V.LOST), name="stuck"))
+    steps = next_steps(made, StartPolicy(), FILES)
+    assert "(ready)" in steps[-1].said
+    assert steps[-1].command == "reconciler apply failover.plan.json -c reconciler.toml"
+
+
+def test_a_checkpoint_is_copied_and_not_written() -> None:
+    (clone,) = commands(plan(job(row(0), store="checkpoint:/srv/my clicks?option=1")))
+    assert clone[:5] == ["reconciler", "checkpoint", "clone", "/srv/my clicks", "NEW_PATH"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "options"),
+    [
+        (row(3, V.UNRESOLVED, resume=None, record=None), [["--set", "a.events:3=OFFSET"]]),
+        (row(3, V.MISSING, resume=None, record=None), [["--accept", "missing"]]),
+        (row(3, V.LOST, resume=40), [["--accept", "lost"], ["--set", "a.events:3=40"]]),
+        (row(3, V.BOUNDED, resume=40, at_most=10**9), [["--accept", "bounded"], ["--set", "a.events:3=40"]]),
+    ],
+)
+def test_each_stopped_partition_has_its_own_ways_out(stopped: object, options: list[list[str]]) -> None:
+    steps = row_steps(stopped, job(stopped), FILES)  # type: ignore[arg-type]
+    ways = [shlex.split(step.command or "") for step in steps]
+    assert ways == [["reconciler", "check", "-c", "reconciler.toml", "--job", "clicks", *way] for way in options]
+
+
+@pytest.mark.parametrize("word", ["plain", "it's", "$(id)", "a b", "x\u202ey", "one\ntwo", "\x1b[2J", "q\\'\n", "`id`"])
+def test_a_copied_command_means_what_was_meant_and_hides_nothing(word: str) -> None:
+    line = command("printf", "%s", word)
+    assert line.isprintable()
+    environment = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(["bash", "-c", line], capture_output=True, check=True, env=environment)
+    assert ran.stdout.decode() == word
+
+
+# ---------------------------------------------------------------- the picture
+
+
+def drawn(which: object, most: int = 1_000_000) -> str:
+    return picture(which, Scale(most), stopped=False)  # type: ignore[arg-type]
+
+
+def test_a_longer_replay_is_a_longer_bar_on_one_scale() -> None:
+    widths = [
+        float(re.search(r'class="m".*?width="([\d.]+)"', drawn(row(0, V.BOUNDED, at_most=again)))[1])  # type: ignore[index]
+        for again in (1, 10, 1_000, 50_000, 1_000_000)
+    ]
+    assert all(one < other for one, other in pairwise(widths))
+    assert Scale(1_000_000).x(1_000_000) == 232
+
+
+def test_an_exact_replay_a_bound_and_one_that_needs_a_person_look_different() -> None:
+    exact, bound = row(0, at_most=7, exact=7), row(0, V.BOUNDED, at_most=7)
+    assert 'class="x"' in drawn(exact)
+    assert 'class="m"' in drawn(bound)
+    assert 'class="o"' in picture(bound, Scale(1_000), stopped=True)
+    assert "<rect" not in drawn(row(0))
+
+
+def test_the_stored_offset_is_never_drawn_on_the_destinations_line() -> None:
+    for stored in (0, 3_679, 4_514, 10**12):
+        (place,) = re.findall(r'class="[sq]" d="M[\d.]+ (\d+)', drawn(row(0, stored=stored, anchor=stored - 1)))
+        assert int(place) < 16
+
+
+def test_an_anchor_that_lags_is_seen_as_a_step_back() -> None:
+    lagging = row(0, V.BOUNDED, stored=5_200, anchor=4_513, at_most=686)
+    x = float(re.search(r'class="s" d="M([\d.]+)', drawn(lagging))[1])  # type: ignore[index]
+    assert x == Scale(1_000_000).x(686)
+    assert f"L{PIVOT} 26" in drawn(lagging)
+
+
+def test_the_line_to_the_resume_point_is_solid_only_where_the_anchor_itself_was_found() -> None:
+    def kind(which: PartitionPlan) -> str:
+        return re.search(rf'class="(\w)" d="M[\d.]+ \d+L{PIVOT} 26"', drawn(which))[1]  # type: ignore[index]
+
+    for by in ("id", "fingerprint"):
+        assert kind(row(0, by=by)) == "k"
+    assert kind(row(0, V.MATCH, by=None)) == "k"
+    for other in (row(0, V.TIED, by="timestamp"), row(0, V.LOST, by=None), row(0, V.BEHIND, by=None)):
+        assert kind(other) == "u"
+
+
+def test_the_picture_in_words_says_whose_number_the_stored_one_is() -> None:
+    assert described(row(0)) == (
+        "resumes at 3679, right behind record 3678, 0 read again, stored 4514, a number of where it was stored"
+    )
+    same = row(0, V.MATCH, stored=3_679, anchor=3_678)
+    assert described(same).endswith("stored 3679, the same number")
+    assert described(row(0, V.MISSING, resume=None, record=None)).startswith("no resume point")
+    assert "at most 9 read again" in described(row(0, V.BOUNDED, at_most=9))
+
+
+def test_numbers_of_any_size_stay_within_the_picture() -> None:
+    widest = row(0, V.BOUNDED, stored=2**63 - 1, anchor=0, resume=2**62, record=0, at_most=2**63 - 1)
+    for x in re.findall(r'(?:cx="|d="M|L)([\d.]+)', drawn(widest, 2**63 - 1)):
+        assert 0 <= float(x) <= 240
+    assert "<svg" in drawn(replace(row(0), anchor=replace(row(0).anchor, timestamp_ms=10**30)))  # type: ignore[type-var]
+    assert "ms" in unescape(html_of(hostile()))
+
+
+# ---------------------------------------------------------------- colours
+
+PAIRS = [
+    (ink, ground) for ink in ("text", "muted", "accent", "good", "warn", "bad") for ground in ("bg", "panel", "alarm")
+] + [("bg", "accent")]
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2's relative luminance of #rrggbb."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(("ink", "ground"), PAIRS)
+def test_text_can_be_read_on_every_ground(scheme: int, ink: str, ground: str) -> None:
+    colours = dict(
+        re.findall(r"--(\w+): (#[0-9a-f]{6})", asset("page.css").split("prefers-color-scheme: dark")[scheme])
+    )
+    one, other = sorted((luminance(colours[ink]), luminance(colours[ground])))
+    assert (other + 0.05) / (one + 0.05) >= 4.5

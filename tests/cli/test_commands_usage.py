@@ -1,0 +1,150 @@
+"""Exit code 2: usage and configuration; and an interrupted run."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from tests.world import World, a_world, environment, made
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
+    yield from a_world(clusters, tmp_path, topic_name, capsys)
+
+
+@pytest.fixture
+def fine(world: World) -> World:
+    world.deliver(6)
+    world.processed(3)
+    return world
+
+
+def refused(world: World, *arguments: object) -> str:
+    before = world.rows()
+    ended = world.run(*arguments)
+    assert ended.code == 2, ended.said
+    assert ended.out == ""
+    assert world.rows() == before
+    return ended.err
+
+
+def test_an_unknown_key_names_the_one_that_was_meant(fine: World) -> None:
+    config = fine.config(extra="[search]\nmax_disordre = '5s'")
+    said = refused(fine, "check", "-c", config)
+    assert str(config) in said
+    assert "[search] max_disordre is not a known key. Did you mean max_disorder?" in said
+
+
+def test_a_secret_that_is_not_set(fine: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_SET_ANYWHERE", raising=False)
+    config = fine.config(extra='[destination.client]\n"sasl.password" = "${NOT_SET_ANYWHERE}"')
+    assert "${NOT_SET_ANYWHERE} is not set in the environment" in refused(fine, "check", "-c", config)
+
+
+def test_a_topic_that_is_nowhere(fine: World) -> None:
+    said = refused(fine, "check", "-c", fine.config(fine.job("clicks", "misspelt")))
+    assert 'The destination has no topic "a.misspelt", and the store holds no offset for "misspelt"' in said
+
+
+def test_a_wrong_alias(fine: World) -> None:
+    empty = fine.job("clicks", f"{fine.topic}-new")
+    said = refused(fine, "check", "-c", fine.config(empty, source='alias = "z"'))
+    assert f'The destination has no topic "z.{fine.topic}-new"' in said
+
+
+def test_a_destination_where_the_anchors_come_from(world: World) -> None:
+    world.deliver(6)
+    anchor = made(3).anchor
+    own = type(anchor)(3, anchor.timestamp_ms, anchor.id, anchor.fingerprint, world.cluster.cluster_id)
+    world.save({0: StoredOffset(4, own)})
+    said = refused(world, "check", "-c", world.config())
+    assert "[destination] is the cluster that the offsets of job" in said
+    assert world.cluster.cluster_id in said
+
+
+def test_source_and_destination_are_one(fine: World) -> None:
+    source = f'alias = "a"\nbootstrap_servers = "{fine.cluster.bootstrap}"'
+    said = refused(fine, "check", "-c", fine.config(source=source))
+    assert "[source] and [destination] have the same bootstrap_servers" in said
+
+
+@pytest.mark.parametrize(
+    "line", ['"securty.protocol" = "SSL"', '"security.protocol" = "NONE"', '"socket.timeout.ms" = "soon"']
+)
+def test_a_client_property_that_the_client_refuses(fine: World, line: str) -> None:
+    said = refused(fine, "check", "-c", fine.config(extra=f"[destination.client]\n{line}"))
+    assert "Correct [destination.client]" in said
+
+
+def test_several_jobs_and_no_name(fine: World) -> None:
+    config = fine.config(fine.job("clicks"), fine.job("views", store="memory:views"))
+    said = refused(fine, "hook", "-c", config, "--plans", fine.folder / "plans", "--", "true")
+    assert "Name it with --job: clicks, views." in said
+    assert 'has no job "likes". It has: clicks, views.' in refused(fine, "check", "-c", config, "--job", "likes")
+
+
+def test_files_that_are_not_there(fine: World) -> None:
+    assert "There is no configuration file" in refused(fine, "check", "-c", fine.folder / "none.toml")
+    assert "There is no plan" in refused(fine, "apply", fine.folder / "none.json", "-c", fine.config())
+    nowhere = fine.folder / "none" / "plan.json"
+    assert "cannot be written" in refused_after_printing(fine, "plan", "-c", fine.config(), "-o", nowhere)
+
+
+def refused_after_printing(world: World, *arguments: object) -> str:
+    ended = world.run(*arguments)
+    assert ended.code == 2, ended.said
+    return ended.err
+
+
+def test_a_rollback_of_what_was_never_applied(fine: World) -> None:
+    fine.plan(fine.config())
+    said = refused(fine, "rollback", fine.plan_file, "-c", fine.config(), "--yes")
+    assert "There is nothing to roll back" in said
+
+
+def test_two_source_topics_with_one_name_at_the_destination(fine: World) -> None:
+    """Two rows for one destination partition: nobody could say which offset is right."""
+    names = f'[topics.names]\n"one" = "{fine.there}"\n"two" = "{fine.there}"'
+    assert fine.there in refused(fine, "check", "-c", fine.config(fine.job("clicks", "one", "two"), extra=names))
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "apply", "rollback", "hook", "show", "anchors", "demo"])
+def test_every_command_helps_with_an_example(world: World, command: str) -> None:
+    ended = world.run(command, "--help")
+    assert ended.code == 0
+    assert f"  reconciler {command}" in ended.out.partition("\nexamples:\n")[2]
+    assert "--log-format" in ended.out
+
+
+@pytest.mark.parametrize("arguments", [(), ("chekc",), ("check",), ("check", "-c", "x", "--accept", "perhaps")])
+def test_a_command_line_that_means_nothing(world: World, arguments: tuple[str, ...]) -> None:
+    ended = world.run(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert "usage: reconciler" in ended.err
+
+
+def test_an_interrupted_check_ends_quietly(world: World) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silent.settimeout(60)
+        world.save({0: made(3).stored})
+        config = world.config(bootstrap=f"127.0.0.1:{silent.getsockname()[1]}")
+        command = [sys.executable, "-m", "reconciler", "check", "-c", str(config)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env=environment(), **pipes) as check:
+            held, _ = silent.accept()  # it is asking now, and nobody answers
+            with held:
+                check.send_signal(signal.SIGINT)
+                out, err = check.communicate(timeout=30)
+    assert (check.returncode, out) == (130, "")
+    assert err == "Interrupted.\n"

@@ -1,0 +1,216 @@
+"""Exit code 7, and what "nothing was written" is worth when stores fail in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.ports import Change, OffsetStore, WriteResult
+from reconciler.stores import registry
+from tests.world import World, a_world, made
+
+pytestmark = pytest.mark.system
+
+
+class Faulty:
+    """A store that does as it is told when it is written to or read; all else is the real one's."""
+
+    def __init__(self, real: OffsetStore, faults: dict[str, Any]) -> None:
+        self._real = real
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        fault = self._faults.pop("write", None)
+        if fault is None:
+            return self._real.write(group, changes, reason=reason, now_ms=now_ms)
+        kept, then = fault
+        if kept:
+            self._real.write(group, changes[:kept], reason=reason, now_ms=now_ms)
+        if isinstance(then, Exception):
+            raise then
+        done, rest = changes[:kept], changes[kept:]
+        return WriteResult(tuple(change.key for change in done), tuple(change.key for change in rest))
+
+    def check_writable(self, group: str) -> None:
+        if "check_writable" in self._faults:
+            raise self._faults.pop("check_writable")
+        self._real.check_writable(group)
+
+
+@pytest.fixture
+def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
+    yield from a_world(clusters, tmp_path, topic_name, capsys)
+
+
+Break = Callable[..., None]
+
+
+@pytest.fixture
+def break_store(monkeypatch: pytest.MonkeyPatch) -> Break:
+    """``break_store(address, write=(rows that still arrive, error or None), check_writable=error)``, once."""
+    faults: dict[str, dict[str, Any]] = {}
+    real = registry.open_store
+
+    def open_store(address: str, **settings: Any) -> Any:
+        return Faulty(real(address, **settings), faults.get(address, {}))
+
+    monkeypatch.setattr(registry, "open_store", open_store)
+
+    def breaks(address: str, **told: Any) -> None:
+        faults[address] = told
+
+    return breaks
+
+
+@pytest.fixture
+def planned(world: World) -> World:
+    world.deliver(12, 12)
+    world.processed(5, 6)
+    world.plan(world.config())
+    return world
+
+
+def finishes(world: World) -> None:
+    """A second apply ends what the first began, and the first way back stays the way back."""
+    config = world.config()
+    right = {0: world.offset_of(5) + 1, 1: world.offset_of(6, 1) + 1}
+    again = world.run("apply", world.plan_file, "-c", config, "--yes")
+    assert again.code == 0, again.said
+    assert world.offsets() == right
+    assert world.run("check", "-c", config).code == 0
+    assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
+    assert world.offsets() == {}
+
+
+def test_a_write_whose_outcome_is_unknown(planned: World, break_store: Break) -> None:
+    break_store(planned.address, write=(0, OutcomeUnknown("The answer did not come.", hint="Run apply again.")))
+    ended = planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes")
+    assert ended.code == 7
+    assert "The answer did not come. Run apply again." in ended.err
+    finishes(planned)
+
+
+def test_a_write_that_was_taken_whole_though_its_answer_was_lost(planned: World, break_store: Break) -> None:
+    break_store(planned.address, write=(2, OutcomeUnknown("The answer did not come.")))
+    assert planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes").code == 7
+    config = planned.config()
+    again = planned.run("apply", planned.plan_file, "-c", config, "--yes")
+    assert (again.code, "applied before: all 2 offsets" in again.out) == (0, True)
+
+
+def test_a_write_of_which_only_a_part_was_taken(planned: World, break_store: Break) -> None:
+    break_store(planned.address, write=(1, None))
+    ended = planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes")
+    assert ended.code == 7
+    assert "1 of its 2 rows were written. Run this again." in ended.err
+    assert len(planned.offsets()) == 1
+    finishes(planned)
+
+
+def test_a_store_that_moved_in_the_last_moment(planned: World, break_store: Break) -> None:
+    before = planned.rows()
+    break_store(planned.address, write=(0, None))
+    ended = planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes")
+    assert ended.code == 5
+    assert "changed while it was being written" in ended.err
+    assert "Nothing was written." in ended.err
+    assert planned.rows() == before
+    finishes(planned)
+
+
+def test_the_store_goes_away_between_a_write_and_its_reading_back(
+    planned: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """6 would say that nothing was written. It was."""
+    from reconciler.stores.sqlite.store import SqliteStore
+
+    write, read = SqliteStore.write, SqliteStore.read
+    written: list[bool] = []
+
+    def write_once(self: SqliteStore, *args: Any, **kwargs: Any) -> WriteResult:
+        result = write(self, *args, **kwargs)
+        written.append(True)
+        return result
+
+    def read_until_written(self: SqliteStore, *args: Any, **kwargs: Any) -> Any:
+        if written:
+            raise Unreachable("The store went away.")
+        return read(self, *args, **kwargs)
+
+    monkeypatch.setattr(SqliteStore, "write", write_once)
+    monkeypatch.setattr(SqliteStore, "read", read_until_written)
+    ended = planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes")
+    monkeypatch.undo()
+    assert len(planned.offsets()) == 2
+    assert ended.code == 7, ended.said
+    finishes(planned)
+
+
+# ---------------------------------------------------------------- several jobs
+
+
+@pytest.fixture
+def two_jobs(world: World) -> tuple[World, str, Any]:
+    """Job ``first`` and job ``second``, each with a store of its own; a plan for both. The second store's address."""
+    other = f"sqlite:///{world.folder / 'other.db'}"
+    world.deliver(12)
+    world.processed(5)
+    world.save({0: made(7).stored}, address=other)
+    config = world.config(world.job("first"), world.job("second", store=other))
+    world.plan(config)
+    return world, other, config
+
+
+def test_a_second_store_that_refuses_is_found_out_before_the_first_is_written(two_jobs, break_store: Break) -> None:
+    world, other, config = two_jobs
+    before = world.rows()
+    break_store(other, check_writable=Refused("The group has live members."))
+    assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 6
+    assert world.rows() == before
+
+
+def test_a_second_store_that_fails_after_the_first_was_written_is_no_6(two_jobs, break_store: Break) -> None:
+    """6 would say that nothing was written. The first job's offsets were."""
+    world, other, config = two_jobs
+    break_store(other, write=(0, Unreachable("The store is locked; nothing was written.")))
+    ended = world.run("apply", world.plan_file, "-c", config, "--yes")
+    assert world.offsets() != {}
+    assert ended.code == 7, ended.said
+    assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
+    assert world.run("check", "-c", config).code == 0
+
+
+def test_a_rollback_looks_at_all_stores_before_it_writes_to_one(two_jobs, break_store: Break) -> None:
+    world, other, config = two_jobs
+    assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
+    before = world.rows()
+    break_store(other, check_writable=Refused("The group has live members."))
+    ended = world.run("rollback", world.plan_file, "-c", config, "--yes")
+    assert ended.code == 6
+    assert world.rows() == before
+    assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
+    assert world.offsets() == {}
+
+
+def test_an_import_that_is_refused_for_one_job_writes_for_none(world: World) -> None:
+    """5 says that nothing was written."""
+    other, fresh = (f"sqlite:///{world.folder / name}" for name in ("other.db", "fresh.db"))
+    second = world.job("second", f"{world.topic}-2", store=other)
+    world.processed(5)
+    world.save({0: made(7).stored}, topic=f"{world.topic}-2", address=other)
+    lines = world.folder / "lines.jsonl"
+    exported = world.run("anchors", "export", "-c", world.config(world.job("first"), second))
+    assert exported.out.count("\n") == 2
+    lines.write_text(exported.out)
+    world.save({0: made(1).stored}, topic=f"{world.topic}-2", address=other)
+    world.save({}, address=fresh)
+    ended = world.run("anchors", "import", lines, "-c", world.config(world.job("first", store=fresh), second))
+    assert ended.code == 5
+    assert "Nothing was written. Add --replace to overwrite it." in ended.err
+    assert world.rows(fresh) == []

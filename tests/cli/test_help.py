@@ -1,0 +1,117 @@
+"""Help, and what is said of a command line that means nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.cli.main import COMMANDS, main
+from reconciler.cli.terminal import help
+from reconciler.core.errors import ExitCode
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.delenv("RECONCILER_CONFIG", raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(arguments)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def test_without_a_command_all_of_them_are_listed_by_the_time_when_they_are_needed(run: Run) -> None:
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: reconciler")
+    assert err.index("before a failover:") < err.index("\na failover:") < err.index("after it:")
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} ", err, re.MULTILINE), name
+    assert "also:" not in err, "a command has no time when it is needed"
+
+
+def test_help_goes_to_stdout_and_is_no_failure(run: Run) -> None:
+    assert run("--help")[0] == 0
+    assert run("help") == run("--help") == run("-h")
+    assert run("help", "check") == run("check", "--help")
+    assert run("help", "config", "check") == run("config", "check", "--help")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_helps_with_sentences_examples_and_its_exit_codes(run: Run, name: str) -> None:
+    code, out, err = run(name, "--help")
+    assert (code, err) == (0, "")
+    assert re.search(r"\n\n[A-Z].*?[a-zA-Z]\.\n\n", out, re.DOTALL), "no sentence says what it does"
+    examples = out.partition("\nexamples:\n")[2]
+    assert re.search(rf"^  (\S+=\S+ )?reconciler {name}\b", examples, re.MULTILINE)
+    assert re.search(r"^exit codes:\n  0 ", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("columns", [72, 80, 200])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_the_terminal_and_is_never_too_wide_to_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, out, _ = run(name, "--help")
+    text = re.sub(r"^  (\S+=\S+ )?reconciler .*$", "", out, flags=re.MULTILINE)  # examples are for copying, uncut
+    assert max(map(len, text.splitlines())) <= min(columns, help.WIDEST)
+
+
+@pytest.mark.parametrize("line", ["anchors export", "config check", "checkpoint show", "checkpoint clone"])
+def test_an_action_of_a_command_helps_too_and_takes_the_common_options(run: Run, line: str) -> None:
+    code, out, _ = run(*line.split(), "--help")
+    assert code == 0
+    assert f"Examples and exit codes: reconciler {line.split()[0]} --help" in out
+    assert "--log-format {text,json}" in out
+    assert "--debug" in out
+
+
+def test_exit_codes_have_their_words_in_one_place() -> None:
+    shown = help.exit_codes({ExitCode.OK: "", ExitCode.USAGE: "the file is there"})
+    assert ExitCode.OK.meaning in shown
+    assert "  2  the file is there" in shown
+    assert all(code.meaning for code in ExitCode)
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("chekc", "Did you mean check?"),
+        ("rolback x", "Did you mean rollback?"),
+        ("undo", "Did you mean rollback?"),
+        ("validate", "Did you mean config check?"),
+        ("zzzzzz", "All commands: reconciler --help"),
+        ("anchors exprot", "Did you mean export?"),
+        ("check -c x --accept remaped", "Did you mean remapped?"),
+        ("check -c x --ofrmat json", "Did you mean --format?"),
+        ("check", "Name the configuration with -c FILE, or in the environment as RECONCILER_CONFIG."),
+        ("check reconciler.toml", "A configuration is named with -c: -c reconciler.toml"),
+        ("--debug plan -o p.json mine.toml", "A configuration is named with -c: -c mine.toml"),
+    ],
+)
+def test_a_slip_of_the_keyboard_is_met_with_what_was_probably_meant(run: Run, line: str, hint: str) -> None:
+    code, out, err = run(*line.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: reconciler")
+    assert err.splitlines()[-1] == hint
+
+
+def test_the_environment_names_the_configuration_where_the_command_line_does_not(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONCILER_CONFIG", "/nowhere/of-the-environment.toml")
+    code, _, err = run("check")
+    assert (code, "of-the-environment.toml" in err) == (2, True)
+    code, _, err = run("check", "-c", "/nowhere/given.toml")
+    assert (code, "given.toml" in err) == (2, True)
+    assert run("check", "mine.toml")[2].splitlines()[-1] == "A configuration is named with -c: -c mine.toml"

@@ -1,0 +1,185 @@
+"""Files that commands read, filled with anything: a sentence and an exit code, never a bug (1)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli import main as command_line
+from reconciler.formats.plan import digest
+from reconciler.stores.registry import open_store
+
+CONFIG = """
+[source]
+alias = "a"
+[destination]
+bootstrap_servers = "127.0.0.1:1"
+[search]
+deadline = "1s"
+[[jobs]]
+name = "clicks"
+group = "readers"
+topics = ["events"]
+store = "sqlite:///FOLDER/offsets.db"
+"""
+PLAN = {
+    "format": "reconciler.plan/1",
+    "tool_version": "0",
+    "created_at": "2026-01-01T00:00:00Z",
+    "expires_at": "2999-01-01T00:00:00Z",
+    "source": {"alias": "a", "cluster_id": None},
+    "destination": {"bootstrap_servers": "127.0.0.1:1", "cluster_id": "b"},
+    "jobs": [],
+}
+
+
+def plan() -> bytes:
+    return json.dumps({**PLAN, "sha256": digest(PLAN)}).encode()
+
+
+def noise(seed: int) -> bytes:
+    chance = random.Random(seed)
+    return bytes(chance.randrange(256) for _ in range(chance.randrange(400)))
+
+
+def slips(seed: int) -> bytes:
+    """A good plan with a few bytes changed."""
+    chance, data = random.Random(seed), bytearray(plan())
+    for _ in range(3):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    return bytes(data)
+
+
+CONTENTS: dict[str, Callable[[], bytes]] = {
+    "nothing": lambda: b"",
+    "a NUL": lambda: b"\0",
+    "no UTF-8": lambda: b"\xff\xfe{}",
+    "null": lambda: b"null",
+    "lists without end": lambda: b"[" * 100_000,
+    "objects without end": lambda: b'{"format":' * 100_000,
+    "an endless number": lambda: b'{"format": ' + b"9" * 1_000_000 + b"}",
+    "an endless line": lambda: b"x" * (4 << 20),
+    "half a plan": lambda: plan()[: len(plan()) // 2],
+    "a plan and more": lambda: plan() + plan(),
+    **{f"noise {seed}": (lambda seed=seed: noise(seed)) for seed in range(4)},
+    **{f"slips {seed}": (lambda seed=seed: slips(seed)) for seed in range(6)},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "reconciler.toml").write_text(CONFIG.replace("FOLDER", str(tmp_path)))
+    store = open_store(f"sqlite:///{tmp_path / 'offsets.db'}")
+    store.create()
+    store.close()
+    yield tmp_path
+    assert not (tmp_path / "plan.json.applied.json").exists()
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.parametrize("command", ["show", "show --html", "apply", "rollback"])
+def test_a_plan_file_of_anything(folder: Path, command: str, content: Callable[[], bytes]) -> None:
+    path, config = folder / "plan.json", folder / "reconciler.toml"
+    path.write_bytes(content())
+    more = {
+        "show --html": [str(folder / "page.html")],
+        "apply": ["-c", str(config), "--yes"],
+        "rollback": ["-c", str(config), "--yes"],
+    }.get(command, [])
+    name, *options = command.split()
+    assert command_line.main([name, str(path), *options, *more]) in (2, 5)
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.parametrize("piped", [False, True], ids=["a file", "a pipe"])
+def test_anchor_lines_of_anything(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, content: Callable[[], bytes], piped: bool
+) -> None:
+    path = folder / "lines"
+    path.write_bytes(content())
+    if piped:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content()), encoding="utf-8"))
+    arguments = ["anchors", "import", "-c", str(folder / "reconciler.toml"), *([] if piped else [str(path)])]
+    assert command_line.main(arguments) == (0 if not content().strip() else 2)
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_a_configuration_of_anything(folder: Path, content: Callable[[], bytes]) -> None:
+    path = folder / "other.toml"
+    path.write_bytes(content())
+    assert command_line.main(["check", "-c", str(path)]) == 2
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_a_snapshot_of_anything_puts_nothing_back(folder: Path, content: Callable[[], bytes]) -> None:
+    path = folder / "good.plan.json"
+    path.write_bytes(plan())
+    (folder / "good.plan.json.applied.json").write_bytes(content())
+    assert command_line.main(["rollback", str(path), "-c", str(folder / "reconciler.toml"), "--yes"]) in (2, 5)
+
+
+# ---------------------------------------------------------------- names that are paths
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../escaped",
+        "..",
+        ".",
+        "/etc/escaped",
+        "a/../../escaped",
+        "a\\..\\escaped",
+        "a\nb",
+        "~root",
+        "x" * 300,
+        "\u202e",
+    ],
+)
+def test_a_jobs_name_is_no_path_for_its_plans(folder: Path, name: str) -> None:
+    """Whatever becomes of the run, it leaves files in its folder only."""
+    from reconciler.cli.commands.failover.hook import _keep
+    from reconciler.core.errors import ConfigError
+    from reconciler.formats.plan import parse_plan
+
+    plans = folder / "deep" / "plans"
+    plans.mkdir(parents=True)
+    before = {path for path in folder.rglob("*") if plans not in path.parents}
+    try:
+        files = _keep(plans, name, parse_plan(plan().decode()), 1_700_000_000_000)
+    except ConfigError:
+        assert len(name) > 250, "only a name that is too long for a file is refused"
+    else:
+        assert files.plan.parent == plans
+        assert os.path.realpath(files.plan) == str(plans.resolve() / files.plan.name)
+    assert {path for path in folder.rglob("*") if plans not in path.parents} == before
+
+
+@pytest.mark.parametrize(
+    "group", ["..", ".", "../../escaped", "/etc/escaped", "a/../b", "~", "a\\b", "x" * 4000, ".hidden"]
+)
+def test_a_groups_name_is_no_path_for_its_manifests(folder: Path, group: str) -> None:
+    from reconciler.core.anchors import StoredOffset
+    from reconciler.ports import Change, TopicPartition
+
+    base = folder / "deep" / "manifests"
+    base.parent.mkdir()
+    before = set(folder.rglob("*"))
+    store = open_store(f"files:{base}")
+    store.create()
+    change = Change(TopicPartition("../../topic", 0), None, StoredOffset(7))
+    assert not store.write(group, [change], reason="test", now_ms=1).conflicts
+    assert [row.stored.offset for row in store.read(group)] == [7]
+    assert store.read("another") == []
+    made = set(folder.rglob("*")) - before - {base}
+    assert made
+    assert all(base in path.parents for path in made)
+    (below,) = base.iterdir()
+    assert below.is_dir()

@@ -1,0 +1,299 @@
+"""The configuration: every key, and every mistake as a sentence with the file and the key in it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler.config.file import SearchSettings, load_config
+from reconciler.core.anchors import IdOrder
+from reconciler.core.errors import ConfigError
+from reconciler.core.question import StartAt
+from reconciler.formats.plan import StartPolicy
+from tests.config.configurations import Load
+
+LEAST = """
+[source]
+alias = "a"
+[destination]
+bootstrap_servers = "b:9092"
+[[jobs]]
+name = "clicks"
+group = "readers"
+topics = ["events"]
+store = "sqlite:///offsets.db"
+"""
+
+FULL = """
+[source]
+alias = "prod"
+bootstrap_servers = "a:9092"
+[source.client]
+"client.id" = "tracker"
+[destination]
+bootstrap_servers = "b:9092,c:9092"
+[destination.client]
+"security.protocol" = "SASL_SSL"
+sasl.username = "me"
+"sasl.password" = "${SECRET}"
+"enable.ssl.certificate.verification" = true
+"socket.timeout.ms" = 5000
+[topics]
+policy = "default"
+separator = "_"
+[topics.names]
+special = "renamed"
+[anchors]
+store = "sqlite:///anchors.db"
+[search]
+max_disorder = "5s"
+scan_records = 10
+deadline = "2m"
+[policy]
+new = "2026-01-31T06:00:00+01:00"
+behind = "wait"
+max_replay = 7
+no_anchor = "row-time"
+plan_expires = "90m"
+[[jobs]]
+name = "clicks"
+group = "readers"
+topics = ["events", "special"]
+store = "sqlite:///${PLACE}/offsets.db"
+[jobs.identity]
+timestamp = "json:$.ts"
+unit = "s"
+id = "json:$.meta.id"
+id_order = "increasing"
+[[jobs]]
+name = "views"
+group = "readers"
+topics = ["views"]
+store = "kafka-group:"
+"""
+
+
+@pytest.fixture
+def complaint(load: Load, tmp_path: Path) -> Callable[..., str]:
+    def of(text: str, **environment: str) -> str:
+        with pytest.raises(ConfigError) as caught:
+            load(text, **environment)
+        assert caught.value.message.startswith(str(tmp_path / "reconciler.toml"))
+        return str(caught.value)
+
+    return of
+
+
+def test_the_least_there_can_be_and_its_defaults(load: Load) -> None:
+    config = load(LEAST)
+    assert config.source is None
+    assert config.destination.client == {"bootstrap.servers": "b:9092"}
+    assert config.anchor_store is None
+    assert config.search == SearchSettings(0, 100_000, 30.0)
+    assert config.policy.new == StartAt("earliest")
+    assert config.policy.start == StartPolicy("start", 1_000_000)
+    assert (config.policy.no_anchor, config.policy.plan_expires_ms) == ("stop", 86_400_000)
+    (job,) = config.jobs
+    assert (job.name, job.group, job.topics, job.store) == ("clicks", "readers", ("events",), "sqlite:///offsets.db")
+    assert (job.identity.record_time, job.identity.id_of, job.identity.id_order) == (True, None, IdOrder.OPAQUE)
+    assert config.topics.destination_of("events") == "a.events"
+
+
+def test_every_key_is_read(load: Load) -> None:
+    config = load(FULL, SECRET="hush", PLACE="var")
+    assert config.source is not None
+    assert config.source.client == {"bootstrap.servers": "a:9092", "client.id": "tracker"}
+    assert config.destination.client == {
+        "bootstrap.servers": "b:9092,c:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.username": "me",
+        "sasl.password": "hush",
+        "enable.ssl.certificate.verification": "true",
+        "socket.timeout.ms": "5000",
+    }
+    assert [config.topics.destination_of(topic) for topic in ("events", "special")] == ["prod_events", "renamed"]
+    assert config.anchor_store == "sqlite:///anchors.db"
+    assert config.search == SearchSettings(5_000, 10, 120.0)
+    assert config.policy.new == StartAt("time", 1_769_835_600_000)
+    assert config.policy.start == StartPolicy("wait", 7)
+    assert (config.policy.no_anchor, config.policy.plan_expires_ms) == ("row-time", 5_400_000)
+    clicks, views = config.jobs
+    assert (clicks.topics, clicks.store) == (("events", "special"), "sqlite:///var/offsets.db")
+    assert (clicks.identity.record_time, clicks.identity.id_order) == (False, IdOrder.INCREASING)
+    assert (views.name, views.store) == ("views", "kafka-group:")
+    assert config.chosen("views") == (views,)
+    assert config.chosen(None) == (clicks, views)
+    with pytest.raises(ConfigError, match=r'has no job "likes"\. It has: clicks, views'):
+        config.chosen("likes")
+
+
+def test_the_identity_policy_needs_no_alias(load: Load) -> None:
+    text = LEAST.replace('[source]\nalias = "a"', '[topics]\npolicy = "identity"')
+    assert load(text).topics.destination_of("events") == "events"
+
+
+def test_a_table_of_names(load: Load, complaint) -> None:
+    names = '[topics.names]\n"events" = "mirror-of-events"'
+    assert load(LEAST.replace('[source]\nalias = "a"', names)).topics.destination_of("events") == "mirror-of-events"
+    absent = LEAST.replace('[source]\nalias = "a"', '[topics.names]\n"others" = "mirror-of-others"')
+    assert "events" in complaint(absent)
+
+
+def test_a_secret_from_a_file(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hush ${NOT_A_NAME}\n")
+    text = LEAST.replace("[[jobs]]", f'[destination.client]\n"sasl.password" = "file:{tmp_path / "secret"}"\n[[jobs]]')
+    assert load(text).destination.client["sasl.password"] == "hush ${NOT_A_NAME}"
+
+
+def test_what_was_put_in_is_not_looked_at_again(load: Load) -> None:
+    text = LEAST.replace('group = "readers"', 'group = "${ONE}"')
+    assert load(text, ONE="${TWO}", TWO="no").jobs[0].group == "${TWO}"
+
+
+@pytest.mark.parametrize(("text", "ms"), [("250ms", 250), ("0s", 0), (" 3 m ", 180_000), ("2h", 7_200_000)])
+def test_durations(load: Load, text: str, ms: int) -> None:
+    assert load(f'{LEAST}[search]\nmax_disorder = "{text}"\n').search.max_disorder_ms == ms
+
+
+def inside(section: str, line: str) -> str:
+    return f"{LEAST}\n[{section}]\n{line}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (LEAST + "[serach]\n", "[serach] is not a known key. Did you mean search?"),
+        (inside("search", 'max_disordr = "1s"'), "[search] max_disordr is not a known key. Did you mean max_disorder?"),
+        (inside("search", "zzz = 1"), "[search] zzz is not a known key. Known here: deadline, max_disorder"),
+        (inside("policy", "nwe = 1"), "[policy] nwe is not a known key. Did you mean new?"),
+        (inside("topics", "names2 = 1"), "[topics] names2 is not a known key. Did you mean names?"),
+        (inside("anchors", "stor = 1"), "[anchors] stor is not a known key. Did you mean store?"),
+        (LEAST.replace("alias", "alais"), "[source] alais is not a known key. Did you mean alias?"),
+        (LEAST.replace("bootstrap_servers", "bootstrap"), "[destination] bootstrap_servers is missing"),
+        (LEAST.replace("group", "gruop"), "[jobs clicks] group is missing"),
+        (LEAST + "gruop = 1", "[jobs clicks] gruop is not a known key. Did you mean group?"),
+        (LEAST + '[jobs.identity]\nidd = "key"', "[jobs clicks.identity] idd is not a known key"),
+        (LEAST.replace('[destination]\nbootstrap_servers = "b:9092"', ""), "[destination] is missing"),
+        (LEAST.replace('"b:9092"', '""'), "[destination] bootstrap_servers is empty"),
+        (LEAST.replace('"b:9092"', "9092"), "[destination] bootstrap_servers must be text in quotes, not 9092"),
+        (LEAST.replace("[source]", "[source]\nbootstrap_servers = 'b:9092'"), "have the same bootstrap_servers"),
+        (inside("destination.client", '"bootstrap.servers" = "c"'), "bootstrap.servers is given twice"),
+        (inside("destination.client", '"a.b" = [1]'), "[destination] client: a.b cannot be a list"),
+        (LEAST.replace('alias = "a"', ""), "[source] alias is missing: the default topic policy"),
+        (LEAST.replace('alias = "a"', 'alias = ""'), "alias"),
+        (inside("topics", 'policy = "other"'), '[topics] policy = "other" is not one of default, identity, names'),
+        (
+            inside("search", 'max_disorder = "5"'),
+            '[search] max_disorder = "5" is not a duration. Write it like "500ms"',
+        ),
+        (inside("search", 'max_disorder = "-5s"'), "is not a duration"),
+        (inside("search", "max_disorder = 5"), "[search] max_disorder must be text in quotes, not 5"),
+        (inside("search", "scan_records = 0"), "[search] scan_records = 0 must be at least 1"),
+        (inside("search", "scan_records = true"), "[search] scan_records must be a whole number, not True"),
+        (inside("search", "scan_records = 1.5"), "[search] scan_records must be a whole number, not 1.5"),
+        (inside("policy", "max_replay = -1"), "[policy] max_replay = -1 must be at least 0"),
+        (inside("policy", 'behind = "go"'), '[policy] behind = "go" is not one of start, wait, stop'),
+        (inside("policy", 'no_anchor = "go"'), '[policy] no_anchor = "go" is not one of stop, row-time'),
+        (inside("policy", 'new = "now"'), '[policy] new = "now" is not "earliest", "latest" or a time'),
+        (inside("policy", 'new = "2026-01-31T06:00:00"'), "Write a time with its zone"),
+        (LEAST.partition("[[jobs]]")[0], "There is no job in it. Add a [[jobs]] table"),
+        ("jobs = [1]\n" + LEAST.partition("[[jobs]]")[0], "[[jobs]] must be tables"),
+        (LEAST + LEAST[LEAST.index("[[jobs]]") :], 'Two jobs are named "clicks"'),
+        (LEAST.replace('["events"]', "[]"), "[jobs clicks] topics must be a list of different topic names"),
+        (LEAST.replace('["events"]', '["e", "e"]'), "must be a list of different topic names"),
+        (LEAST.replace('["events"]', '["e", ""]'), "must be a list of different topic names"),
+        (LEAST.replace('["events"]', '"events"'), "[jobs clicks] topics must be a list, not 'events'"),
+        (LEAST.replace('"clicks"', '""'), "name is empty"),
+        (LEAST + '[jobs.identity]\ntimestamp = "wall"', 'timestamp = "wall" is not known'),
+        (LEAST + '[jobs.identity]\nid = "hdr:x"', 'id = "hdr:x" is not known'),
+        (LEAST + '[jobs.identity]\nid = "json:id"', "is not a path this product reads"),
+        (
+            LEAST.replace("[[jobs]]", '[policy]\npython = ["nowhere"]\n[[jobs]]')
+            + '[jobs.identity]\nid = "python:nowhere:f"',
+            "No module named 'nowhere'",
+        ),
+        (inside("policy", 'python = "os"'), "[policy] python must be a list, not 'os'"),
+        (inside("policy", "python = [1]"), "[policy] python must be a list of names"),
+        (inside("policy", f"max_replay = {2**63}"), "[policy] max_replay must be at most 9223372036854775807"),
+        (inside("search", 'deadline = "40000d"'), '[search] deadline = "40000d" is longer than a hundred years'),
+        (LEAST + '[jobs.identity]\nid_order = "up"', 'id_order = "up" is not known'),
+        (LEAST + '[jobs.identity]\nunit = "min"', 'unit = "min" is not known'),
+        (LEAST.replace('"readers"', '"${NO}"'), "${NO} is not set in the environment. Set it, or use file:PATH"),
+        (LEAST.replace('"readers"', '"file:/no/such/secret"'), "the secret file /no/such/secret cannot be read"),
+        ("[source", "is not TOML"),
+        ("source = 1\n" + LEAST.replace('[source]\nalias = "a"', ""), "[source] must be a table, not 1"),
+    ],
+)
+def test_every_mistake_is_a_sentence(complaint, text: str, words: str) -> None:
+    assert words in complaint(text)
+
+
+def test_two_topics_with_one_name_at_the_destination(complaint) -> None:
+    """Two stored offsets for one partition: nobody could say which is right."""
+    text = LEAST.replace('["events"]', '["one", "two"]') + '[topics.names]\none = "x"\ntwo = "x"\n'
+    assert '"x"' in complaint(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'bootstrap_servers = "b:9092"\nbootstrap_server = "${S}"',
+        'bootstrap_servers = "b:9092"\nclient = "${S}"',
+        'bootstrap_servers = "b:9092"\n[policy]\nnew = "${S}"',
+        'bootstrap_servers = "b:9092"\n[search]\ndeadline = "x${S}y"',
+        'bootstrap_servers = "b:9092"\n[search]\nscan_records = "file:FILE"',
+        'bootstrap_servers = "b:9092"\n[topics]\npolicy = "${S}"',
+    ],
+)
+def test_a_secret_is_not_repeated_in_a_complaint(complaint, tmp_path, line: str) -> None:
+    secret = "hush'\\hush"
+    (tmp_path / "secret").write_text(secret)
+    text = LEAST.replace('bootstrap_servers = "b:9092"', line.replace("FILE", str(tmp_path / "secret")))
+    said = complaint(text, S=secret)
+    assert "hush" not in said.replace(str(tmp_path), "")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"There is no configuration file .*none\.toml. Name one with -c FILE"):
+        load_config(tmp_path / "none.toml", {})
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "reconciler.toml"
+    path.write_bytes(base64.b64decode("/////w=="))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(path, {})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path, {})
+
+
+def test_two_jobs_that_share_stored_offsets(complaint) -> None:
+    """Each would correct the other's rows."""
+    twin = LEAST[LEAST.index("[[jobs]]") :].replace('name = "clicks"', 'name = "views"')
+    assert "share the stored offsets" in complaint(LEAST + twin)
+
+
+def test_a_plan_that_would_expire_at_once(complaint) -> None:
+    assert "at least" in complaint(LEAST.replace("[[jobs]]", '[policy]\nplan_expires = "0s"\n[[jobs]]'))
+
+
+@pytest.mark.parametrize(
+    ("store", "address"),
+    [
+        ("zookeeper://z/kafka?layout=consumers", "zookeeper://z/kafka?layout=consumers&saves=from"),
+        ("files:/srv/manifests", "files:/srv/manifests?saves=from"),
+    ],
+)
+def test_which_offset_of_a_batch_is_stored_becomes_a_part_of_the_address(load: Load, store: str, address: str) -> None:
+    text = LEAST.replace("sqlite:///offsets.db", store)
+    assert load(text).jobs[0].store == store
+    assert load(text + 'saves = "from"\n').jobs[0].store == address
+
+
+def test_which_offset_of_a_batch_is_stored_is_said_once_and_in_known_words(complaint: Callable[..., str]) -> None:
+    assert 'saves = "first" is not one of' in complaint(LEAST + 'saves = "first"\n')
+    twice = LEAST.replace("sqlite:///offsets.db", "files:/srv?saves=until") + 'saves = "from"\n'
+    assert "given in the store's address too" in complaint(twice)

@@ -1,0 +1,172 @@
+"""Whatever a configuration file holds, it is a configuration or a sentence with exit code 2."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.config.file import MOST_BYTES, load_config
+from reconciler.core.errors import ConfigError, ExitCode
+
+FULL = """
+[source]
+alias = "prod"
+bootstrap_servers = "a:9092"
+[source.client]
+"client.id" = "tracker"
+[destination]
+bootstrap_servers = "b:9092,c:9092"
+[destination.client]
+"security.protocol" = "SASL_SSL"
+sasl.password = "${SECRET}"
+"socket.timeout.ms" = 5000
+[topics]
+policy = "default"
+separator = "_"
+[topics.names]
+special = "renamed"
+[anchors]
+store = "postgresql://u:${SECRET}@h/db?sslmode=require"
+[search]
+max_disorder = "5s"
+scan_records = 10
+[policy]
+new = "2026-01-31T06:00:00+01:00"
+max_replay = 7
+python = ["clicks.ids"]
+[watch]
+every = "60s"
+[metrics]
+pushgateway = "http://me:${SECRET}@h:9091"
+[[jobs]]
+name = "clicks"
+group = "readers"
+topics = ["events", "special"]
+store = "sqlite:///${PLACE}/offsets.db"
+[jobs.identity]
+timestamp = "json:$.ts"
+unit = "s"
+id = "json:$.meta.id"
+id_order = "increasing"
+"""
+ENVIRONMENT = {"SECRET": "correct-horse", "PLACE": "/srv"}
+WORDS = [
+    *('"', "'", "[", "]", "[[", "]]", "{", "}", "=", ".", ",", "\n", "#", '"""', "\\u0000", "\\", "\x00", "\ufeff"),
+    *("${", "${SECRET}", "file:", "file:/\\u0000", "file:/dev/null", "://", "u:p@", "?password=", "python:os:system"),
+    *("true", "nan", "-inf", "1e400", "9" * 30, "1" * 5000, "2026-01-31", "00:00:00", "0x", "jobs", "store", "policy"),
+    *(
+        "identity",
+        "client",
+        "topics",
+        "names",
+        "json:$",
+        "$.a[0]",
+        "header:",
+        "5s",
+        "9" * 17 + "d",
+        "\u202e",
+        "\U0010ffff",
+    ),
+]
+
+
+def ends(data: bytes) -> None:
+    """Load it; only the two ends that there may be are let pass."""
+    said, code = "", None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "reconciler.toml"
+        path.write_bytes(data)
+        try:
+            load_config(path, ENVIRONMENT)
+        except ConfigError as error:
+            said, code = str(error), error.exit_code
+    if said:
+        assert code == ExitCode.USAGE
+        assert "correct-horse" not in said
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.integers(0, len(FULL)), st.integers(0, 20), st.sampled_from(WORDS)), max_size=4))
+def test_any_slip_in_a_good_file(slips: list[tuple[int, int, str]]) -> None:
+    text = FULL
+    for place, left_out, word in slips:
+        text = text[:place] + word + text[place + left_out :]
+    ends(text.encode("utf-8", "surrogatepass"))
+
+
+VALUES = st.recursive(
+    st.sampled_from(["true", "0", "-1", str(2**63), "1.5", "nan", "2026-01-31", "''", "'x'", "'5s'", "'${SECRET}'"]),
+    lambda inner: (
+        st.lists(inner, max_size=2).map(lambda items: f"[{', '.join(items)}]")
+        | st.lists(inner, max_size=2).map(
+            lambda items: "{" + ", ".join(f"k{n} = {i}" for n, i in enumerate(items)) + "}"
+        )
+    ),
+    max_leaves=4,
+)
+LINES = [number for number, line in enumerate(FULL.splitlines()) if " = " in line]
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(LINES), VALUES)
+def test_any_value_at_any_key(number: int, value: str) -> None:
+    lines = FULL.splitlines()
+    lines[number] = f"{lines[number].partition(' = ')[0]} = {value}"
+    ends("\n".join(lines).encode())
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes(data: bytes) -> None:
+    ends(data)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join))
+def test_any_words(text: str) -> None:
+    ends(text.encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a = " + b"[" * 200_000,
+        b"a = " + b"[" * 200_000 + b"]" * 200_000,
+        b"a = " + b"{a = " * 200_000,
+        b".".join([b"a"] * 200_000) + b" = 1",
+        b"[" + b".".join([b'"a"'] * 100_000) + b"]",
+        b"a = " + b"1" * 1_000_000,
+        b"a = 1." + b"1" * 1_000_000,
+        b"\x00" * 1_000,
+        b"\xff\xfe" + FULL.encode("utf-16-le"),
+        b"a = '" + b"${A" * 300_000 + b"'",
+        b"a = '" + b"password= " * 100_000 + b"'",
+        b"a = '" + b"x://u:p" * 100_000 + b"'",
+        b'a = "' + b"${SECRET}" * 100_000 + b'"',
+        b"#" * 10_000_000,
+    ],
+    ids=lambda data: repr(data[:12]),
+)
+def test_what_is_made_to_exhaust_a_parser(data: bytes) -> None:
+    ends(data)
+
+
+def test_a_file_that_is_far_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is larger than 4 MiB"):
+        load_config(Path("/dev/zero"))
+    path = tmp_path / "large.toml"
+    path.write_text(
+        FULL.replace("[source]", "#" * (MOST_BYTES - 2 * len(FULL)) + "\n[source]").replace("json:$.meta.id", "key")
+    )
+    assert load_config(path, ENVIRONMENT).jobs
+
+
+def test_a_secret_file_that_has_no_end_is_not_read_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(FULL.replace("${PLACE}", "x").replace('"sqlite:///x/offsets.db"', '"file:/dev/zero"'))
+    with pytest.raises(ConfigError, match="the secret file /dev/zero cannot be read: it is larger"):
+        load_config(path, ENVIRONMENT)

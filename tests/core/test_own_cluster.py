@@ -1,0 +1,86 @@
+"""The anchor is numbered by the destination itself: a second run, or the source cluster by mistake."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset
+from tests.core.stories import BY_ID, HERE, HERE_TOPIC, Marker, Rec, anchor_of, ask, found, letters, log_of
+
+A, B, C, D, E = letters("abcde")
+
+
+def own(record: Rec, offset: int, topic_id: str | None = HERE_TOPIC) -> StoredOffset:
+    anchor = replace(anchor_of(record, BY_ID, offset), cluster_id=HERE, topic_id=topic_id)
+    return StoredOffset(offset + 1, anchor)
+
+
+def test_a_second_run_finds_everything_in_its_place() -> None:
+    finding = ask(log_of(A, B, C), own(B, 1))
+    assert found(finding) == ("match", 2, 0, 0)
+    assert finding.record_offset == 1
+
+
+def test_an_anchor_that_was_compacted_away_leaves_the_numbering_as_it_is() -> None:
+    assert found(ask(log_of(A, B, C, compacted=[1]), own(B, 1))) == ("match", 2, 0, 0)
+
+
+def test_a_marker_where_the_anchor_was_is_no_compaction() -> None:
+    """The log was cut in front of the anchor and written again; a transaction ended just where the anchor had been."""
+    x, y = Rec("x", 115), Rec("y", 118)
+    finding = ask(log_of(A, Marker(900), x, y, D), own(B, 1))
+    assert (finding.verdict.value, finding.resume_offset) != ("match", 2)
+    assert finding.resume_offset is not None
+    assert finding.resume_offset <= 2
+
+
+def test_an_anchor_that_expired_right_before_the_stored_offset_is_still_a_match() -> None:
+    assert found(ask(log_of(A, B, C, deleted_before=2), own(B, 1))) == ("match", 2, 0, 0)
+
+
+def test_retention_past_the_stored_offset_is_a_loss() -> None:
+    finding = ask(log_of(A, B, C, D, deleted_before=3), own(B, 1))
+    assert found(finding) == ("lost", 3, 0, 0)
+
+
+def test_a_log_cut_before_the_stored_offset_is_searched() -> None:
+    finding = ask(log_of(A, B), own(D, 3))
+    assert (finding.verdict.value, finding.resume_offset) == ("behind", 2)
+
+
+def test_a_log_cut_and_written_again_is_searched() -> None:
+    """d was at offset 3; the log was cut after b, and x and d were written then."""
+    finding = ask(log_of(A, B, Rec("x", 115), Rec("y", 118), D, E), own(D, 3))
+    assert (finding.verdict.value, finding.resume_offset) == ("moved", 5)
+
+
+def test_a_recreated_topic_is_another_numbering() -> None:
+    """The same offset holds the same record, but the topic id differs: found by search, not by number."""
+    log = log_of(Rec("w", 90), A, B, C, topic_id="destination/events-again")
+    assert found(ask(log, own(B, 1))) == ("moved", 3, 0, 0)
+
+
+def test_a_recreated_empty_topic_is_behind() -> None:
+    assert found(ask(log_of(topic_id="destination/events-again"), own(B, 1)))[:2] == ("behind", 0)
+
+
+def test_without_a_topic_id_a_missing_record_is_not_taken_for_compacted() -> None:
+    finding = ask(log_of(A, B, C, compacted=[1]), own(B, 1, topic_id=None))
+    assert finding.verdict.value != "match"
+    assert finding.resume_offset is not None
+    assert finding.resume_offset <= 2
+
+
+def test_a_bare_anchor_says_only_whose_numbering_it_is() -> None:
+    stored = StoredOffset(0, Anchor(cluster_id=HERE, topic_id=HERE_TOPIC))
+    assert found(ask(log_of(A, B), stored)) == ("match", 0, 0, 0)
+
+
+def test_an_own_name_for_the_next_record_is_at_the_stored_offset() -> None:
+    anchor = replace(own(B, 1).anchor or Anchor(), names=Names.NEXT)
+    assert found(ask(log_of(A, B, C), StoredOffset(1, anchor))) == ("match", 1, 0, 0)
+
+
+def test_another_clusters_anchor_at_the_same_number_is_not_trusted_without_search() -> None:
+    """The record at offset 1 is another one: the number alone says nothing."""
+    assert found(ask(log_of(A, Rec("x", 105), B, C), anchor_of(B, offset=1))) == ("moved", 3, 0, 0)

@@ -1,0 +1,75 @@
+"""What a search costs in probes: three on an ordinary mirrored log, a logarithm where bisection is needed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from math import ceil, log2
+from statistics import median
+
+import pytest
+
+from reconciler.core.anchors import Identity
+from reconciler.core.question import Limits
+from reconciler.core.scan import LARGEST_READ
+from reconciler.kafka.memory import MemoryLog
+from tests.core.probe_counts import increasing, measure, of_events, places_of
+from tests.core.stories import BY_CONTENT, BY_EVENT_TIME, BY_ID, BY_INCREASING_ID, Rec, anchor_of, ask_with_cost, log_of
+
+COUNT = 20_000
+
+
+@cache
+def mirrored(ties: int = 1) -> list[Rec]:
+    return [Rec(f"r{i}", 10**6 + 7 * (i // ties), id=b"%d" % i) for i in range(COUNT)]
+
+
+@cache
+def mirrored_log(ties: int = 1) -> MemoryLog:
+    return log_of(*mirrored(ties))
+
+
+@pytest.mark.parametrize("identity", [BY_ID, BY_INCREASING_ID, BY_CONTENT], ids=["id", "increasing id", "fingerprint"])
+@pytest.mark.parametrize("ties", [1, 5])
+def test_the_median_search_of_a_job_that_lags_little_takes_three_probes(identity: Identity, ties: int) -> None:
+    """Jobs at most 5,000 records behind, as at a failover."""
+    names, log = mirrored(ties), mirrored_log(ties)
+    rng = random.Random(5)
+    places = [COUNT - 1 - rng.randrange(5000) for _ in range(11)]
+    costs = [ask_with_cost(log, anchor_of(names[place], identity), identity) for place in places]
+    assert [cost.finding.resume_offset for cost in costs] == [place + 1 for place in places]
+    assert median(cost.probes for cost in costs) <= 3
+
+
+def test_the_median_search_takes_three_probes_after_retention_too() -> None:
+    names = mirrored()
+    log = log_of(*names, deleted_before=9000)
+    costs = [ask_with_cost(log, anchor_of(names[place])).probes for place in range(16_000, 20_000, 400)]
+    assert median(costs) <= 3
+
+
+@pytest.mark.parametrize(
+    ("make", "identity"), [(increasing, BY_INCREASING_ID), (of_events, BY_EVENT_TIME)], ids=["id", "event time"]
+)
+@pytest.mark.parametrize("count", [2, 10, 300, COUNT])
+def test_bisection_costs_a_logarithm_beside_the_final_scan(
+    count: int, make: Callable[[int], list[Rec]], identity: Identity
+) -> None:
+    """An increasing id without any time; a time from the payload."""
+    places = places_of(count, 12)
+    costs = measure(make(count), identity, places)
+    assert [cost.finding.resume_offset for cost in costs] == [place + 1 for place in places]
+    assert max(cost.before for cost in costs) <= 2 * log2(count) + 4
+    assert max(cost.final_scan for cost in costs) <= ceil(count / LARGEST_READ) + 3
+
+
+def test_a_budget_that_ends_costs_the_scan_and_a_logarithm() -> None:
+    """A record dated years ahead answers every time lookup: the scan ends early, and a bound is proven."""
+    names = [Rec("future", 4 * 10**12, id=b"0"), *mirrored()[1:]]
+    limits = Limits(0, 1000, 1000)
+    cost = ask_with_cost(log_of(*names), anchor_of(names[15_000]), BY_INCREASING_ID, limits=limits)
+    assert cost.finding.verdict.value in ("bounded", "moved", "lost")
+    assert cost.finding.resume_offset is not None
+    assert cost.finding.resume_offset <= 15_001
+    assert cost.probes <= 2 * log2(COUNT) + 4 + 12

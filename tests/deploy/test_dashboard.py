@@ -1,0 +1,108 @@
+"""The dashboard is one that Grafana's schema allows, asks for metrics that there are, and leads to the runbook."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.deploy.grafana_schema import problems
+from tests.watch.test_alert_rules import ALERTS, RUNBOOK, exposed, metrics_in, sections
+
+GRAFANA = ROOT / "deploy" / "grafana"
+DASHBOARD: dict[str, Any] = json.loads((GRAFANA / "dashboards" / "reconciler.json").read_text(encoding="utf-8"))
+PANELS = {f"{panel['id']} {panel['title']}": panel for panel in DASHBOARD["panels"]}
+WIDTH = 24
+
+
+def links(value: Any) -> Iterator[str]:
+    """All addresses, wherever they are."""
+    if isinstance(value, dict):
+        if isinstance(value.get("url"), str):
+            yield value["url"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from links(each)
+
+
+def test_grafanas_schema_allows_the_dashboard() -> None:
+    assert problems(DASHBOARD) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("panels", 1, "gridPos", "w"), "3", "w is '3'"),
+        (("panels", 1, "options", "colorMode"), "loud", "color_mode is 'loud'"),
+        (("panels", 1, "fieldConfig", "defaults", "thresholds", "mode"), "relative", "mode is 'relative'"),
+        (("panels", 1, "targets", 0, "expression"), "up", "expression is unknown"),
+        (("panels", 12, "fieldConfig", "defaults", "custom", "drawStyle"), "dots", "draw_style is 'dots'"),
+        (("templating", "list", 0, "type"), "database", "type_val is 'database'"),
+        (("refreshes",), "30s", "refreshes is unknown"),
+    ],
+)
+def test_the_schema_is_really_asked(path: tuple[Any, ...], value: Any, said: str) -> None:
+    broken = copy.deepcopy(DASHBOARD)
+    place = broken
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    assert any(said in problem for problem in problems(broken))
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_a_panel_asks_for_metrics_that_there_are(name: str) -> None:
+    panel = PANELS[name]
+    assert panel["type"] == "row" or panel["targets"]
+    for target in panel.get("targets", []):
+        assert metrics_in(target["expr"]) - exposed() == set()
+        assert target["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize("name", [name for name, panel in PANELS.items() if panel["type"] != "row"])
+def test_a_panel_says_what_it_shows(name: str) -> None:
+    assert re.search(r"\.$", PANELS[name]["description"])
+    assert PANELS[name]["fieldConfig"]["defaults"]["unit" if PANELS[name]["type"] != "state-timeline" else "mappings"]
+
+
+def test_no_two_panels_share_a_place() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for name, panel in PANELS.items():
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= WIDTH
+        for cell in [(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])]:
+            assert taken.setdefault(cell, name) == name
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def test_the_links_lead_to_sections_of_the_runbook() -> None:
+    page = "${docs}/" + RUNBOOK.removeprefix("docs/")
+    found = {url.partition("#") for url in links(DASHBOARD)}
+    assert {where for where, _, _ in found} == {page}
+    assert {anchor for _, _, anchor in found if not anchor.startswith("${")} <= sections(RUNBOOK)
+
+
+def test_every_alert_has_a_panel_that_leads_to_its_section() -> None:
+    anchors = {url.partition("#")[2] for url in links(DASHBOARD["panels"])}
+    assert {name.lower() for name in ALERTS} <= anchors
+
+
+def test_the_variables_are_those_that_the_panels_use() -> None:
+    named = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?([a-z]\w*)", json.dumps(DASHBOARD["panels"]))) | {"docs"}
+    assert used == named
+
+
+def test_what_grafana_is_provisioned_with_fits_together() -> None:
+    provisioning = GRAFANA / "provisioning"
+    sources = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text(encoding="utf-8"))
+    providers = yaml.safe_load((provisioning / "dashboards" / "reconciler.yml").read_text(encoding="utf-8"))
+    assert [source["type"] for source in sources["datasources"]] == ["prometheus"]
+    assert [provider["type"] for provider in providers["providers"]] == ["file"]

@@ -1,0 +1,199 @@
+"""The manifests of ``deploy/kubernetes``: valid for Kubernetes, and their containers run as they stand.
+
+No cluster runs here. A pod's containers are run in turn as the kubelet would: the very command and environment, with
+what is mounted in folders. The pod of a SparkApplication is put together as the operator's webhook does it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.deployed import DEPLOY, ENDS_WITH, Deployed
+from tests.world import a_world
+
+pytestmark = pytest.mark.system
+
+VERSION = "1.31"
+PUSHGATEWAY = "pushgateway.monitoring:9091"
+
+
+def documents(name: str) -> dict[str, dict[str, Any]]:
+    """A manifest's documents by their kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())}
+
+
+def pod_of_the_job() -> dict[str, Any]:
+    spec = documents("hook-init-container.yaml")["Job"]["spec"]["template"]["spec"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clicks"}, "spec": spec}
+
+
+def pod_of_the_driver() -> dict[str, Any]:
+    """What the operator makes of the application: a volume comes along only if the driver mounts it."""
+    application = documents("spark-application.yaml")["SparkApplication"]["spec"]
+    driver = application["driver"]
+    mounted = {mount["name"] for mount in driver["volumeMounts"]}
+    main = {
+        "name": "spark-kubernetes-driver",
+        "image": application["image"],
+        "command": ["spark-submit", application["mainApplicationFile"].removeprefix("local://")],
+        "env": driver["env"],
+        "volumeMounts": driver["volumeMounts"],
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "serviceAccountName": driver["serviceAccount"],
+        "securityContext": driver["podSecurityContext"],
+        "initContainers": driver["initContainers"],
+        "containers": [main],
+        "volumes": [volume for volume in application["volumes"] if volume["name"] in mounted],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "clicks-driver"}, "spec": spec}
+
+
+PODS = {"hook-init-container.yaml": pod_of_the_job, "spark-application.yaml": pod_of_the_driver}
+
+
+def validate(document: dict[str, Any]) -> None:
+    """Hold it against Kubernetes' own schema. Raises where it does not fit; keys that are not known do not."""
+    import kubernetes_validate
+
+    kubernetes_validate.validate(document, VERSION, strict=True)
+
+
+def test_kubernetes_takes_the_job() -> None:
+    for document in documents("hook-init-container.yaml").values():
+        validate(document)
+
+
+def test_kubernetes_takes_the_configuration_and_the_pod_of_the_spark_application() -> None:
+    validate(documents("spark-application.yaml")["ConfigMap"])
+    validate(pod_of_the_driver())
+
+
+def test_the_schema_would_see_a_mistake() -> None:
+    import kubernetes_validate
+
+    for name, value in (("retries", 3), ("backoffLimit", "three")):
+        job = documents("hook-init-container.yaml")["Job"]
+        job["spec"][name] = value
+        with pytest.raises(kubernetes_validate.ValidationError):
+            validate(job)
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_every_mount_has_its_volume(name: str) -> None:
+    """Of the operator's pod too, which has only the volumes that the driver mounts."""
+    spec = PODS[name]()["spec"]
+    volumes = {volume["name"] for volume in spec["volumes"]}
+    for container in [*spec["initContainers"], *spec["containers"]]:
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+        assert container["image"] == spec["containers"][0]["image"], "one image, one user: files are for their owner"
+
+
+# ---------------------------------------------------------------- running a pod
+
+
+class Gateway:
+    """Takes what is pushed."""
+
+    def __init__(self) -> None:
+        pushed: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                pushed.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                self.send_response(202)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.pushed = pushed
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+
+    def exit_codes(self) -> list[float]:
+        lines = [line for text in self.pushed for line in text.splitlines()]
+        return [float(line.rpartition(" ")[2]) for line in lines if line.startswith("reconciler_hook_exit_code{")]
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    gateway = Gateway()
+    thread = threading.Thread(target=gateway.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield gateway
+    gateway.server.shutdown()
+    thread.join()
+    gateway.server.server_close()
+
+
+@pytest.fixture(params=PODS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def deployed(name: str, gateway: Gateway, clusters, tmp_path, topic_name, capsys) -> Iterator[Deployed]:
+    for world in a_world(clusters, tmp_path, topic_name, capsys):
+        there = {PUSHGATEWAY: f"127.0.0.1:{gateway.server.server_port}"}
+        deployed = Deployed(world, places=("/config", "/state", "/handoff", "/app"), more=there)
+        text = documents(name)["ConfigMap"]["data"]["reconciler.toml"]
+        deployed.configure(text, deployed.path("/config/reconciler.toml"))
+        deployed.path("/handoff").mkdir()
+        yield deployed
+
+
+def run(pod: dict[str, Any], deployed: Deployed) -> tuple[str, int]:
+    """Run a pod's containers in turn, until one fails: the last one's name and exit code."""
+    spec = pod["spec"]
+    assert spec["restartPolicy"] == "Never"
+    for container in [*spec["initContainers"], *spec["containers"]]:
+        words = [deployed.moved(word) for word in [*container["command"], *container.get("args", [])]]
+        names = {each["name"]: deployed.moved(each["value"]) for each in container.get("env", [])}
+        ended = subprocess.run(words, env={**deployed.environment, **names}, timeout=120, check=False)
+        if ended.returncode != 0:
+            break
+    return container["name"], ended.returncode
+
+
+def test_a_pods_job_is_started_or_not_as_the_hook_says(name: str, deployed: Deployed, gateway: Gateway) -> None:
+    deployed.world.deliver(8)
+    deployed.needs_a_person()
+    assert run(PODS[name](), deployed) == ("hook", 4)
+    assert (deployed.starts, list(deployed.path("/handoff").iterdir())) == ([], [])
+    deployed.may_start()
+    assert run(PODS[name](), deployed)[1] == 0
+    assert deployed.starts == [str(deployed.path("/app/clicks.py"))]
+    assert deployed.started_at_the_right_offsets
+    assert gateway.exit_codes() == [4, 0]
+
+
+@pytest.mark.parametrize("code", [2, 4, 5, 6, 7])
+def test_no_job_is_started_on_any_other_code(name: str, deployed: Deployed, code: int) -> None:
+    deployed.program("reconciler", ENDS_WITH.format(code=code))
+    assert run(PODS[name](), deployed) == ("hook", code)
+    assert deployed.starts == []
+
+
+@pytest.mark.parametrize(("code", "given_up"), [(2, True), (4, True), (5, False), (6, False), (7, False)])
+def test_the_job_is_given_up_when_starting_again_would_not_help(code: int, given_up: bool) -> None:
+    """The Job's rules, as Kubernetes goes by them: the first that fits, else the pod counts against the limit."""
+    (rule,) = documents("hook-init-container.yaml")["Job"]["spec"]["podFailurePolicy"]["rules"]
+    fits = rule["onExitCodes"]
+    assert (fits["containerName"], fits["operator"], rule["action"]) == ("hook", "In", "FailJob")
+    assert (code in fits["values"]) is given_up
+
+
+def test_the_operator_submits_again_a_few_times_at_most() -> None:
+    """It goes by no exit code, so the number has to end it."""
+    again = documents("spark-application.yaml")["SparkApplication"]["spec"]["restartPolicy"]
+    assert again["type"] == "OnFailure"
+    assert 0 < again["onFailureRetries"] <= 10
+    assert again["onFailureRetryInterval"] > 0

@@ -1,0 +1,53 @@
+"""A runbook's commands, taken from its page, and run as a person would: one after the other, in a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.world import ROOT, Ended, environment
+
+PAGES = ROOT / "docs" / "how-to"
+
+
+def steps(page: str) -> str:
+    """The text of a page's steps."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    return re.search(r"^## Steps\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)[1]  # type: ignore[index]
+
+
+def commands(page: str) -> list[str]:
+    """The ``reconciler`` commands of a page's steps, in their order."""
+    return [line.strip() for line in steps(page).splitlines() if re.match(r" {4,}reconciler ", line)]
+
+
+def settings(page: str, section: str) -> str:
+    """The first TOML of a page's section."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    return re.search(rf"^### {re.escape(section)}\n.*?^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1]  # type: ignore[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody in a terminal, in a folder, who answers every question with yes."""
+
+    folder: Path
+
+    def runs(self, command: str) -> Ended:
+        words = [sys.executable, "-m", *shlex.split(command)]
+        keyboard, terminal = pty.openpty()
+        try:
+            os.write(keyboard, b"y\n")
+            done = subprocess.run(
+                words, stdin=terminal, capture_output=True, cwd=self.folder, env=environment(), timeout=120, check=False
+            )
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

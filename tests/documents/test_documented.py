@@ -1,0 +1,154 @@
+"""Nothing that a person can type, configure or read off is left out of the documents."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import COMMANDS, module_of
+from reconciler.config.file import load_config
+from reconciler.config.table import Table
+from reconciler.core.errors import ExitCode
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+RUNBOOKS = (
+    "failover",
+    "planned-failover",
+    "failback",
+    "add-partitions",
+    "no-anchors",
+    "drill",
+    "trusted-plans",
+    "hand-off",
+    "watch",
+)
+WHOLE = """
+[source]
+alias = "a"
+[destination]
+bootstrap_servers = "b:9092"
+[topics]
+[anchors]
+[search]
+[policy]
+[trust]
+[watch]
+[metrics]
+[[jobs]]
+name = "clicks"
+group = "clicks"
+topics = ["events"]
+store = "memory:"
+[jobs.identity]
+"""
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def section(text: str, head: str) -> str:
+    """What stands under a heading of the second level."""
+    found = re.search(rf"^## {re.escape(head)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert found, f"there is no section {head}"
+    return found[1]
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, ...]]:
+    """The spellings of every option of a command, and of the commands within it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in set(action.choices.values()):
+                yield from options(inner)
+        elif action.option_strings and action.help != argparse.SUPPRESS:
+            yield tuple(action.option_strings)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_in_the_reference(name: str) -> None:
+    commands = page("reference/commands.md")
+    described = commands.partition("\n## ")[0] + section(commands, name)
+    parser = argparse.ArgumentParser(add_help=False)
+    importlib.import_module(module_of(name)).add_arguments(parser)
+    missing = [each for each in options(parser) if not any(f"{spelling}" in described for spelling in each)]
+    assert not missing, f"reconciler {name}: {missing}"
+
+
+def test_every_command_of_the_reference_is_one() -> None:
+    heads = re.findall(r"^## ([a-z-]+)$", page("reference/commands.md"), re.MULTILINE)
+    assert set(heads) == set(COMMANDS)
+
+
+def test_every_exit_code_is_in_the_reference() -> None:
+    table = section(page("reference/commands.md"), "Exit codes")
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == {*map(int, ExitCode), 130}
+
+
+def test_every_configuration_key_is_in_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[tuple[str, str]] = set()
+    take = Table.take
+
+    def noted(table: Table, key: str, *details: Any, **more: Any) -> Any:
+        asked.add((table._name.replace("jobs clicks", "jobs"), key))
+        return take(table, key, *details, **more)
+
+    monkeypatch.setattr(Table, "take", noted)
+    path = tmp_path / "reconciler.toml"
+    path.write_text(WHOLE)
+    load_config(path, {})
+    reference = page("reference/configuration.md")
+    missing = []
+    for table, key in sorted(asked):
+        rows = section(reference, "[[jobs]]" if table == "jobs" else f"[{table}]") if table else reference
+        named = f"`{key}`" in rows if table else f"[{key}]" in rows
+        missing += [] if named else [(table, key)]
+    assert not missing
+    heads = re.findall(r"^## \[+([a-z.]+)\]+$", reference, re.MULTILINE)
+    assert set(heads) == {key for table, key in asked if not table} | {"jobs.identity"}
+
+
+@pytest.mark.parametrize("name", RUNBOOKS)
+def test_a_runbook_has_its_four_parts(name: str) -> None:
+    heads = re.findall(r"^## (.*)$", page(f"how-to/{name}.md"), re.MULTILINE)
+    assert heads[:3] == ["Overview", "Prerequisites", "Steps"]
+    assert "How to go back" in heads
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = page("index.md")
+    links = set(
+        re.findall(r"\]\(([^)#]+\.md)", index + page("reference/stores.md").replace("(stores/", "(reference/stores/"))
+    )
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    assert pages - links == {"index.md"}
+
+
+def slug(head: str) -> str:
+    """As forges make a heading's address: lower case, no marks, hyphens for spaces."""
+    return re.sub(r"[^\w\- ]", "", head.strip().lower().replace("`", "")).replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "deploy").rglob("*.md"))]
+)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, head = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if not target.exists():
+            broken.append(link)
+        elif head:
+            heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            broken += [] if head in {slug(each) for each in heads} else [link]
+    assert not broken

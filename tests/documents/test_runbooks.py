@@ -1,0 +1,75 @@
+"""A failover, and a failback after it, by nothing but the commands that the runbooks show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.lab.kafka import KafkaCluster
+from tests.documents.runbooks import Person, commands, settings
+from tests.watch.watching import runs_here
+from tests.world import Ended, World, a_world
+
+pytestmark = pytest.mark.system
+
+RECORDS = (24, 18)
+ON_A, ON_B = (9, 3), (17, 11)
+"""The last record that the job has processed in each partition: before the failover, and before the failback."""
+FAILBACK = {
+    "default": "The configuration with the default topic policy",
+    "identity": "The configuration with the identity topic policy",
+}
+
+
+class Estate:
+    """Two clusters that hold the same records under other offsets, and a job of one of them."""
+
+    def __init__(self, world: World, a: KafkaCluster, policy: str) -> None:
+        self.b, self.policy = world, policy
+        self.a = World(a, world.folder, world.topic, lambda _: Ended(0, "", ""))
+        self.on_b = world.there if policy == "default" else world.topic
+        self.a.deliver(*RECORDS, topic=world.topic)
+        self.b.deliver(*RECORDS, topic=self.on_b, burst=3)
+        self.person = Person(world.folder)
+
+    def right(self, on: World, topic: str, numbers: tuple[int, ...]) -> dict[int, int]:
+        return {partition: on.offset_of(number, partition, topic) + 1 for partition, number in enumerate(numbers)}
+
+    def configure(self) -> None:
+        """The configuration that the people of this job have, and the one that the failback's runbook shows."""
+        extra = f'[topics]\npolicy = "{self.policy}"'
+        self.b.config(extra=extra).rename(self.b.folder / "reconciler.toml")
+        text = settings("failback.md", FAILBACK[self.policy]).replace("kafka-a:9092", self.a.cluster.bootstrap)
+        text = text.replace('"a.events" = "events"', f'"{self.on_b}" = "{self.b.topic}"')
+        text = text.partition("[[jobs]]")[0]  # the jobs are their own
+        job = self.b.job("clicks", self.on_b if self.policy == "default" else self.b.topic)
+        (self.b.folder / "failback.toml").write_text(f"{text}\n{job}\n")
+
+
+@pytest.fixture(params=FAILBACK)
+def estate(request, clusters, tmp_path: Path, topic_name: str, capsys) -> Iterator[Estate]:
+    for world in a_world(clusters, tmp_path, topic_name, capsys):
+        yield Estate(world, clusters.source, request.param)
+
+
+def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate) -> None:
+    runs_here(estate.a, *ON_A, topic=estate.a.topic)
+    estate.configure()
+    assert [command.split()[1] for command in commands("failover.md")] == ["check", "plan", "apply", "apply", "check"]
+    ended = [estate.person.runs(command) for command in commands("failover.md")]
+    assert [each.code for each in ended] == [3, 0, 0, 0, 0], [each.said for each in ended]
+    assert "0 records will be read again" in ended[0].out
+    assert estate.b.offsets(estate.on_b) == estate.right(estate.b, estate.on_b, ON_A)
+
+    runs_here(estate.b, *ON_B, topic=estate.on_b)  # the job has gone on, on the other cluster
+    assert [command.split()[1] for command in commands("failback.md")] == ["check", "plan", "apply", "check"]
+    ended = [estate.person.runs(command) for command in commands("failback.md")]
+    assert [each.code for each in ended] == [3, 0, 0, 0], [each.said for each in ended]
+    assert "0 records will be read again" in ended[0].out
+    assert estate.b.offsets(estate.a.topic) == estate.right(estate.a, estate.a.topic, ON_B)
+
+    back = estate.person.runs("reconciler rollback failback.plan.json -c failback.toml")
+    assert back.code == 0, back.said
+    assert estate.b.offsets(estate.on_b) == estate.right(estate.b, estate.on_b, ON_B)

@@ -1,0 +1,366 @@
+"""A broker that dies in mid-call, freezes or has a bad disk; the wrong cluster; a configuration that was damaged."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reconciler.config.file import load_config
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
+from reconciler.formats.plan import PartitionPlan
+from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
+from reconciler.kafka.records import Gathering
+from reconciler.lab.kafka import KafkaCluster
+from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
+from tests.lab.faulty import Acting, Ambush, flip_a_byte, quiet
+from tests.world import World, a_world, made, outside
+
+pytestmark = pytest.mark.system
+
+PARTITIONS = 40
+PADDING = 4_000
+assert FETCH_BYTES[0] < PADDING * (COUNT - LAST), "one fetch brings a part of what a search reads"
+TIMEOUT_S = 2
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaCluster]:
+    """A cluster of this file's own: it is killed, frozen and damaged here."""
+    with KafkaCluster("mortal", tmp_path_factory.mktemp("mortal"), kafka_jars) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def jobs(mortal: KafkaCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
+    """Jobs that have read many partitions up to record ``LAST``. One fetch brings a part of what lies behind."""
+    monkeypatch.setattr("reconciler.kafka.reader.FEW_PARTITIONS", 0)  # as where there are more of them
+    mortal.create_topic(f"a.{topic_name}", PARTITIONS)
+    write(mortal, f"a.{topic_name}", range(COUNT), range(PARTITIONS), padding=PADDING)
+    kinds = [kind for kind in KINDS if kind.name in ("by content", "in the destination's numbers")]
+    made = Jobs.of(topic_name, [topic_name], kinds)
+    with closing(reader_of(mortal)) as reader:
+        made.save(reader, kinds)
+    yield made
+    mortal.resume()
+
+
+def reader_of(cluster: KafkaCluster) -> KafkaLogReader:
+    return KafkaLogReader(quiet(cluster.bootstrap), timeout_s=TIMEOUT_S)
+
+
+def checked(jobs: Jobs, reader: Any) -> list[PartitionPlan]:
+    plan = check(jobs.config, jobs.config.jobs, jobs.outside(reader)).plan
+    return [row for job in plan.jobs for row in job.partitions]
+
+
+def all_right(rows: list[PartitionPlan]) -> bool:
+    """True if every partition of both jobs was found to the record."""
+    found = {(row.verdict, row.resume_offset, row.replay_exact) for row in rows}
+    assert found == {(Verdict.MOVED, LAST + 1, 0), (Verdict.MATCH, LAST + 1, 0)}
+    return len(rows) == 2 * PARTITIONS
+
+
+# ---------------------------------------------------------------- a broker that dies
+
+
+def test_a_check_outlives_a_broker_that_dies_in_the_middle_of_every_kind_of_call(
+    mortal: KafkaCluster, jobs: Jobs
+) -> None:
+    def die_and_come_back() -> None:
+        mortal.kill()
+        mortal.restart()
+
+    broker = mortal.broker(1)
+    with (
+        closing(reader_of(mortal)) as reader,
+        Ambush(broker, die_and_come_back) as first,
+        Ambush(broker, die_and_come_back, after=first) as second,
+        Ambush(broker, die_and_come_back, after=second) as third,
+    ):
+        acting = Acting(reader, {"log_ends": first, "offsets_for_times": second, "read": third})
+        assert all_right(checked(jobs, acting))
+    assert [first.struck, second.struck, third.struck] == [True] * 3
+
+
+def test_a_check_outlives_a_broker_that_dies_when_half_of_a_read_has_come(
+    mortal: KafkaCluster, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took, came = Gathering.take, []
+
+    def take(self: Gathering, messages: list[Any], connection: Any) -> bool:
+        if messages and not came:
+            came.append(len(messages))
+            mortal.kill()
+            mortal.restart()
+        return took(self, messages, connection)
+
+    monkeypatch.setattr(Gathering, "take", take)
+    with closing(reader_of(mortal)) as reader:
+        assert all_right(checked(jobs, reader))
+    assert 0 < came[0] < PARTITIONS * (COUNT - LAST)
+
+
+# ---------------------------------------------------------------- a broker that freezes
+
+
+def test_a_broker_that_freezes_for_less_than_the_deadline_costs_only_time(mortal: KafkaCluster, jobs: Jobs) -> None:
+    """At every kind of call: it is asked in vain, thaws, and is asked again."""
+    kinds = ("log_starts", "log_ends", "offsets_for_times", "read")
+    in_vain, again = {(call, 1): mortal.pause for call in kinds}, {(call, 2): mortal.resume for call in kinds}
+    with closing(reader_of(mortal)) as reader:
+        acting = Acting(reader, {**in_vain, **again})
+        assert all_right(checked(jobs, acting))
+    assert all(acting.calls.count(call) > 1 for call in kinds)
+
+
+def test_a_broker_that_freezes_before_the_first_call_of_all(mortal: KafkaCluster, jobs: Jobs) -> None:
+    with closing(reader_of(mortal)) as reader:
+        assert all_right(checked(jobs, Acting(reader, {1: mortal.pause, 2: mortal.resume})))
+
+
+@pytest.fixture
+def empty(mortal: KafkaCluster, tmp_path, topic_name, capsys) -> Iterator[World]:
+    """A world on the cluster of this file."""
+    yield from a_world(SimpleNamespace(destination=mortal), tmp_path, topic_name, capsys)
+
+
+@pytest.fixture
+def world(empty: World) -> World:
+    """A failed-over job on the cluster of this file."""
+    empty.deliver(20)
+    empty.processed(9)
+    return empty
+
+
+@pytest.mark.parametrize(
+    ("command", "call"), [("check", "describe"), ("plan", "log_ends"), ("hook", "read"), ("apply", "log_starts")]
+)
+def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
+    world: World, monkeypatch: pytest.MonkeyPatch, command: str, call: str
+) -> None:
+    config, started = world.config(extra="[search]\ndeadline = '2s'"), world.folder / "started"
+    other = world.folder / "other.plan.json"
+    world.plan(config)
+    arguments = {
+        "check": ("-c", config),
+        "plan": ("-c", config, "-o", other),
+        "hook": ("-c", config, "--plans", world.folder / "plans", "--", "touch", started),
+        "apply": (world.plan_file, "-c", config, "--yes"),
+    }
+    real, before = KafkaLogReader, world.rows()
+    frozen_at: list[float] = []
+
+    def freeze() -> None:
+        world.cluster.pause()
+        frozen_at.append(time.monotonic())
+
+    monkeypatch.setattr(
+        "reconciler.kafka.reader.KafkaLogReader", lambda *given, **named: Acting(real(*given, **named), {call: freeze})
+    )
+    try:
+        ended = world.run(command, *arguments[command])
+        took = time.monotonic() - frozen_at[0]
+    finally:
+        world.cluster.resume()
+    assert ended.code == ExitCode.UNREACHABLE, ended.said
+    assert world.cluster.bootstrap in ended.err
+    assert "See that its brokers are up and reachable from here, then run this again." in ended.err
+    assert took < 20
+    assert not other.exists()
+    assert not started.exists()
+    assert world.rows() == before
+
+
+# ---------------------------------------------------------------- a bad disk, and large batches
+
+
+def test_a_record_that_a_bad_disk_has_damaged_starts_no_job(empty: World) -> None:
+    """It lies behind the resume point: the reconciler finds it before the job does.
+
+    In the second topic librdkafka (2.16) aborts the process instead of reporting it, as it does with some lengths of
+    a damaged batch (confluent-kafka-python's issue 689): no exit code of the contract and no sentence, but no start.
+    """
+    world = empty
+    world.deliver(20)
+    world.processed(9)
+    alone = f"{world.topic}-alone"
+    world.cluster.create_topic(f"a.{alone}")
+    for numbers in (range(35), [35], range(36, COUNT)):
+        write(world.cluster, f"a.{alone}", numbers)
+    world.save({0: KINDS[0].store("", "") or StoredOffset(-1)}, topic=alone)
+    config = world.config(world.job("reported"), world.job("aborted", alone), extra="[search]\ndeadline = '2s'")
+
+    world.cluster.stop()  # orderly: one that was killed looks through its log when it starts, and drops what is damaged
+    for topic, text in ((world.topic, b"value 15 of 0"), (alone, b"value 35")):
+        (segment,) = (world.cluster.directory / "data").glob(f"a.{topic}-0/*.log")
+        flip_a_byte(segment, text)
+    world.cluster.start()
+    before, started = world.rows(), world.folder / "started"
+    command = ("--plans", world.folder / "plans", "--", "touch", started)
+    reported = outside("hook", "-c", config, "--job", "reported", *command)
+    aborted = outside("hook", "-c", config, "--job", "aborted", *command)
+    assert not started.exists()
+    assert world.rows() == before
+    assert reported.code == ExitCode.UNREACHABLE
+    assert f"{world.there}-0" in reported.err
+    assert "delivered records that are damaged" in reported.err
+    assert aborted.code in (ExitCode.UNREACHABLE, -signal.SIGABRT)
+
+
+def test_batches_larger_than_a_fetch_are_searched_all_the_same(clusters, topic_name: str) -> None:
+    """In every partition: a broker gives a batch that is too large only for the first one it is asked for."""
+    cluster, count = clusters.destination, 5
+    cluster.create_topic(f"a.{topic_name}", count, {"max.message.bytes": "8000000"})
+    whole = {"linger.ms": 5_000, "batch.size": 8_000_000, "message.max.bytes": 8_000_000}
+    write(cluster, f"a.{topic_name}", range(COUNT), range(count), padding=2 * FETCH_BYTES[1] // COUNT, **whole)
+    kinds = [kind for kind in KINDS if kind.name in ("by content", "by time alone")]
+    jobs = Jobs.of(topic_name, [topic_name], kinds)
+    with closing(KafkaLogReader(quiet(cluster.bootstrap))) as reader:
+        jobs.save(reader, kinds)
+        rows = checked(jobs, reader)
+    assert len(rows) == count * len(kinds)
+    assert not [row for row in rows if wrong(row, 0, range(COUNT))]
+    assert {row.verdict for row in rows} == {Verdict.MOVED, Verdict.TIED}
+
+
+# ---------------------------------------------------------------- a destination that is the source
+
+
+@pytest.fixture
+def at_source(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
+    """A job that runs on the source, and a configuration whose destination is that source."""
+    for found in a_world(SimpleNamespace(destination=clusters.source), tmp_path, topic_name, capsys):
+        found.deliver(20, topic=found.topic)
+        yield found
+
+
+def own(world: World, number: int, cluster_id: str | None) -> StoredOffset:
+    """What the job has stored on the source after a record."""
+    offset = world.offset_of(number, topic=world.topic)
+    return StoredOffset(offset + 1, replace(made(number).anchor, offset=offset, cluster_id=cluster_id, topic_id=None))
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "hook"])
+def test_a_destination_that_is_the_source_is_noticed_by_its_id(at_source: World, command: str) -> None:
+    """Also by an address that the configuration gives another name than the source's."""
+    world = at_source
+    world.save({0: own(world, 9, world.cluster.cluster_id)})
+    elsewhere = world.cluster.bootstrap.replace("127.0.0.1", "localhost")
+    config = world.config(source=f'alias = "a"\nbootstrap_servers = "{elsewhere}"')
+    before, started, file = world.rows(), world.folder / "started", world.folder / "p.json"
+    arguments = {
+        "check": ("-c", config),
+        "plan": ("-c", config, "-o", file),
+        "hook": ("-c", config, "--plans", world.folder / "plans", "--", "touch", started),
+    }
+    ended = world.run(command, *arguments[command])
+    assert ended.code == 2, ended.said
+    assert "[destination] is the cluster that the offsets of job" in ended.err
+    assert world.cluster.cluster_id in ended.err
+    assert "Point [destination] at the other cluster." in ended.err
+    assert not file.exists()
+    assert not started.exists()
+    assert world.rows() == before
+
+
+def test_a_destination_that_is_the_source_has_no_mirrored_topic_where_no_anchor_tells(at_source: World) -> None:
+    world = at_source
+    world.save({0: own(world, 9, None)})
+    before = world.rows()
+    ended = world.run("hook", "-c", world.config(), "--plans", world.folder / "plans", "--", "false")
+    assert ended.code == 4, ended.said
+    assert f'the destination has no topic "{world.there}"' in ended.said
+    assert world.rows() == before
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_with_the_identity_policy_the_source_is_where_its_offsets_are_right(at_source: World, known: bool) -> None:
+    """Nobody can tell a job that has gone back to its source from a mistake: the offsets stay as they are."""
+    world = at_source
+    world.save({0: own(world, 9, world.cluster.cluster_id if known else None)})
+    before = world.offsets(world.topic)
+    config = world.config(source="", extra='[topics]\npolicy = "identity"')
+    ended = world.run("hook", "-c", config, "--plans", world.folder / "plans")
+    assert ended.code == 0, ended.said
+    assert world.offsets(world.topic) == before
+
+
+def test_a_plan_for_the_destination_is_not_applied_to_the_source(clusters, at_source: World, world: World) -> None:
+    world.plan(world.config())
+    before = world.rows()
+    ended = world.run("apply", world.plan_file, "-c", world.config(bootstrap=at_source.cluster.bootstrap), "--yes")
+    assert ended.code == 5, ended.said
+    assert f"[destination] is {at_source.cluster.cluster_id}" in ended.err
+    assert world.rows() == before
+
+
+# ---------------------------------------------------------------- a configuration that was damaged
+
+
+@pytest.fixture
+def config(tmp_path, topic_name, capsys) -> Iterator[tuple[World, Path]]:
+    """A whole configuration, and a world to run commands in. No cluster is asked."""
+    nowhere = SimpleNamespace(destination=SimpleNamespace(bootstrap="127.0.0.1:1"))
+    for found in a_world(nowhere, tmp_path, topic_name, capsys):
+        yield found, found.config(extra='[topics]\npolicy = "default"\n[search]\nmax_disorder = "5s"')
+
+
+DAMAGES = {
+    "cut off in a word": (lambda text: text[: text.index('policy = "def') + 12], "Unterminated string"),
+    "cut off in a table": (lambda text: text[: text.index("topics = ")], "[jobs clicks] topics is missing"),
+    "cut off before the jobs": (lambda text: text[: text.index("[[jobs]]")], "There is no job in it"),
+    "a quote is missing": (lambda text: text.replace('alias = "a"', 'alias = "a'), "at line 2,"),
+    "a key twice": (lambda text: text.replace('alias = "a"', 'alias = "a"\nalias = "b"'), "at line 3,"),
+    "a table twice": (lambda text: text + '\n[search]\ndeadline = "1s"\n', "('search',) twice (at line"),
+    "two lines in one": (lambda text: text.replace("]\nbootstrap", "] bootstrap"), "at line 3,"),
+    "zeros": (lambda text: text.replace("max_disorder", "max\0\0\0\0\0der"), "at line 8,"),
+    "a word of another": (lambda text: text.replace("max_disorder", "max_disordes"), "[search] max_disordes is not a"),
+    "another format": (lambda _: "source:\n  alias: a\n", "at line 1,"),
+    "nothing": (lambda _: "", "[destination] is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_configuration_is_named_with_the_line_or_the_key(config: tuple[World, Path], damage: str) -> None:
+    world, path = config
+    change, answer = DAMAGES[damage]
+    path.write_text(change(path.read_text()))
+    for command in (("check",), ("hook", "--plans", world.folder / "plans", "--", "true")):
+        ended = world.run(command[0], "-c", path, *command[1:])
+        assert ended.code == 2, ended.said
+        assert ended.err.startswith(str(path))
+        assert answer in ended.err
+        assert ended.out == ""
+        assert ended.err.count("\n") == 1, "one sentence"
+
+
+def test_whatever_becomes_of_a_configurations_bytes_is_answered_with_its_name(config: tuple[World, Path]) -> None:
+    """Cut anywhere, and damaged anywhere in 2,000 ways: it loads all the same, or is refused in a sentence."""
+    _, path = config
+    whole, rng = path.read_bytes(), random.Random(20261121)
+    damaged = [whole[:length] for length in range(len(whole))]
+    for _ in range(2_000):
+        at, length = rng.randrange(len(whole)), rng.choice((1, 1, 1, 8, 64))
+        damaged.append(whole[:at] + rng.choice((b"", rng.randbytes(length))) + whole[at + length :])
+    refused = []
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            load_config(path)
+        except ConfigError as error:
+            refused.append(error.message)
+    named = (str(path), f"The configuration file {path} cannot be read")
+    assert [message for message in refused if not message.startswith(named)] == []
+    assert len(refused) > len(damaged) // 2

@@ -1,0 +1,381 @@
+"""``kill -9`` at every step of writing, then the same command again: nothing is lost, nothing half believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from tests.failover.killed import Driver, Outcome, Rows, committed, table
+from tests.world import World, a_world, made
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
+    yield from a_world(clusters, tmp_path, topic_name, capsys)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    with Driver(tmp_path_factory.mktemp("killed")) as driver:
+        yield driver
+
+
+class Laid:
+    """Three jobs in one plan, two of them with files and one with Kafka's group; what is there, and what is right."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.other = f"sqlite:///{world.folder / 'other.db'}"
+        world.deliver(9, 9, 6)
+        world.save({0: made(4).stored, 2: made(5, 2).stored})
+        # It has been here before: rows under the destination's name are replaced, not made.
+        earlier = Anchor(1, cluster_id=world.cluster.cluster_id)
+        world.save({2: StoredOffset(2, earlier, 1)}, topic=world.there)
+        world.save({0: made(2).stored, 2: made(3, 2).stored}, address=self.other)
+        synced = {0: StoredOffset(1, made(3).anchor), 1: StoredOffset(0, made(1, 1).anchor)}
+        world.save({**synced, 2: StoredOffset(1, made(2, 2).anchor)}, topic=world.there, address="kafka-group:")
+        jobs = ("clicks", None), ("views", self.other), ("sums", "kafka-group:")
+        self.config = world.config(*(world.job(name, store=store) for name, store in jobs))
+        after = [behind(world, number) for number in range(3)]
+        self.right = {
+            "clicks": {0: after[0][4], 2: after[2][5]},
+            "views": {0: after[0][2], 2: after[2][3]},
+            "sums": {0: after[0][3], 1: after[1][1], 2: after[2][2]},
+        }
+        self.before = self.bytes()
+
+    @property
+    def snapshot(self) -> Path:
+        return self.world.plan_file.with_name(self.world.plan_file.name + ".applied.json")
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """Every job's offsets under the destination's name."""
+        stores = {"clicks": None, "views": self.other, "sums": "kafka-group:"}
+        rows = {name: self.world.rows(address) for name, address in stores.items()}
+        return {
+            name: {row.key.partition: row.stored.offset for row in each if row.key.topic == self.world.there}
+            for name, each in rows.items()
+        }
+
+    def bytes(self) -> Rows:
+        return {
+            **table(self.world.folder / "offsets.db"),
+            **table(self.world.folder / "other.db"),
+            **committed(self.world.cluster, self.world.group),
+        }
+
+
+def behind(world: World, partition: int) -> dict[int, int]:
+    """By a record's number, the offset right behind it."""
+    numbers = {made(number, partition).id: number for number in range(9)}
+    return {numbers[dict(headers)["message-id"]]: offset + 1 for offset, headers in world.read_log(partition)}
+
+
+@pytest.fixture
+def laid(world: World) -> Laid:
+    return Laid(world)
+
+
+def the_old_rows_are_kept(laid: Laid) -> None:
+    """Either nothing was written, or what was there is in a whole snapshot. Looked at without the product."""
+    if not laid.snapshot.exists():
+        assert laid.bytes() == laid.before
+        return
+    kept = json.loads(laid.snapshot.read_text())["rows"]
+    assert len(kept) == sum(len(rows) for rows in laid.right.values())
+    stores = {"clicks": "offsets.db", "views": "other.db", "sums": "kafka"}
+    offset_at = {"offsets.db": 3, "other.db": 3, "kafka": 0}
+    for row in kept:
+        after = row["after"]["line"]
+        store = stores[row["job"]]
+        there = laid.before.get((store, after["topic"], after["partition"]))
+        before = row["before"] and row["before"]["line"]["stored_offset"]
+        assert before == (there and there[offset_at[store]])
+
+
+def goes_on(laid: Laid, run: Callable[..., Any]) -> None:
+    again = run("apply", laid.world.plan_file, "-c", laid.config, "--yes")
+    assert again.code == 0, again.said
+    assert laid.offsets() == laid.right
+
+
+def goes_back(laid: Laid, run: Callable[..., Any]) -> None:
+    back = run("rollback", laid.world.plan_file, "-c", laid.config, "--yes")
+    assert back.code == 0, back.said
+    assert laid.bytes() == laid.before
+
+
+def reached(outcomes: list[Outcome]) -> set[str]:
+    """All steps at which a command was killed; and it did end in the end."""
+    *killed, last = outcomes
+    assert (last.code, all(each.killed for each in killed)) == (0, True), last.said
+    return {each.steps[-1] for each in killed}
+
+
+SNAPSHOT = {"make a temporary file", "write the first half", "write the second half", "fsync", "replace"}
+SQLITE = {"BEGIN IMMEDIATE", "INSERT INTO", "REPLACE INTO", "COMMIT"}
+GROUP = {"commit offsets: send", "commit offsets: under way", "commit offsets: answered"}
+
+
+def test_apply_killed_at_any_step_is_ended_by_the_next_and_undone_to_the_byte(laid: Laid, driver: Driver) -> None:
+    world = laid.world
+    world.plan(laid.config)
+    outcomes = []
+    for outcome in driver.killed_at_every_step("apply", world.plan_file, "-c", laid.config, "--yes"):
+        outcomes.append(outcome)
+        the_old_rows_are_kept(laid)
+        goes_on(laid, world.run)
+        goes_back(laid, world.run)
+        laid.snapshot.unlink()
+    assert reached(outcomes) >= SNAPSHOT | SQLITE | GROUP | {"end"}
+
+
+def test_rollback_killed_at_any_step_is_ended_by_the_next(laid: Laid, driver: Driver) -> None:
+    world = laid.world
+    world.plan(laid.config)
+    goes_on(laid, world.run)
+    outcomes = []
+    for outcome in driver.killed_at_every_step("rollback", world.plan_file, "-c", laid.config, "--yes"):
+        outcomes.append(outcome)
+        the_old_rows_are_kept(laid)
+        goes_back(laid, world.run)
+        goes_on(laid, world.run)
+    assert reached(outcomes) >= SQLITE | GROUP | {"end"}
+    goes_back(laid, world.run)
+
+
+def test_rollback_right_after_a_killed_apply_needs_no_second_apply(laid: Laid, driver: Driver) -> None:
+    """Also where nothing was written yet, or half of it."""
+    world = laid.world
+    world.plan(laid.config)
+    outcomes = []
+    for outcome in driver.killed_at_every_step("apply", world.plan_file, "-c", laid.config, "--yes"):
+        outcomes.append(outcome)
+        if laid.snapshot.exists():
+            goes_back(laid, world.run)
+            laid.snapshot.unlink()
+        assert laid.bytes() == laid.before
+    reached(outcomes)
+
+
+def test_hook_killed_at_any_step_is_ended_by_the_next_start(laid: Laid, driver: Driver) -> None:
+    """Every start makes a plan of its own; together the snapshots lead back."""
+    world, plans = laid.world, laid.world.folder / "plans"
+    outcomes = []
+    for outcome in driver.killed_at_every_step(*hook(laid, "sums")):
+        outcomes.append(outcome)
+        again = driver.run(*hook(laid, "sums"))
+        assert (again.code, again.out) == (0, "started\n"), again.said
+        assert laid.offsets()["sums"] == laid.right["sums"]
+        snapshots = sorted(plans.glob("*.applied.json"), reverse=True)
+        assert snapshots
+        for snapshot in snapshots:
+            plan = snapshot.with_name(snapshot.name.removesuffix(".applied.json"))
+            assert world.run("rollback", plan, "-c", laid.config, "--yes").code == 0
+            snapshot.unlink()
+        assert laid.bytes() == laid.before
+    *killed, last = outcomes
+    assert all(each.killed for each in killed)
+    assert (last.code, last.out) == (0, "started\n"), last.said
+    assert {each.steps[-1] for each in killed} >= SNAPSHOT | GROUP | {"become the command"}
+
+
+def hook(laid: Laid, job: str) -> tuple[object, ...]:
+    plans = laid.world.folder / "plans"
+    return ("hook", "-c", laid.config, "--job", job, "--plans", plans, "--", "echo", "started")
+
+
+# ---------------------------------------------------------------- what a killed run leaves, and what comes after it
+
+
+def kill_at_second_store(laid: Laid, driver: Driver) -> None:
+    """Apply, killed when the first store is written and the second is about to be."""
+    apply = ("apply", laid.world.plan_file, "-c", laid.config, "--yes")
+    steps = driver.run(*apply).steps
+    goes_back(laid, laid.world.run)
+    laid.snapshot.unlink()
+    second = [number for number, step in enumerate(steps, 1) if step == "BEGIN IMMEDIATE"][1]
+    assert driver.run(*apply, kill_at=second).killed
+
+
+def test_a_row_that_came_after_a_killed_apply_is_what_rollback_brings_back(laid: Laid, driver: Driver) -> None:
+    """The snapshot of a run that wrote nothing to a row is older than the row that the next run replaces."""
+    world = laid.world
+    world.plan(laid.config)
+    kill_at_second_store(laid, driver)
+    late = StoredOffset(1, Anchor(0, cluster_id=world.cluster.cluster_id), 2)
+    world.save({2: late}, topic=world.there, address=laid.other)
+    goes_on(laid, world.run)
+    laid.before[("other.db", world.there, 2)] = (world.group, world.there, 2, *columns(late))
+    goes_back(laid, world.run)
+
+
+def columns(stored: StoredOffset) -> tuple[object, ...]:
+    from reconciler.stores.sqlite.schema import to_columns
+
+    return to_columns(stored)
+
+
+def test_a_torn_snapshot_is_not_taken_for_a_whole_one(laid: Laid, driver: Driver) -> None:
+    """A copy that was cut off, a disk that was full: the way back is gone, so nothing more is written."""
+    world = laid.world
+    world.plan(laid.config)
+    kill_at_second_store(laid, driver)
+    half, whole = laid.bytes(), laid.snapshot.read_bytes()
+    assert half != laid.before
+    for share in (0.0, 0.01, 0.5, 0.99):
+        laid.snapshot.write_bytes(whole[: int(len(whole) * share)])
+        for command in ("apply", "rollback"):
+            ended = world.run(command, world.plan_file, "-c", laid.config, "--yes")
+            assert (ended.code, f"The snapshot {laid.snapshot} cannot be read" in ended.err) == (5, True), ended.said
+            assert laid.bytes() == half
+    laid.snapshot.write_bytes(whole)
+    goes_on(laid, world.run)
+    goes_back(laid, world.run)
+
+
+# ---------------------------------------------------------------- what other programs wrote
+
+
+@pytest.mark.parametrize("metadata", ["", "what another program wrote", '{"v":1,"a":null}'])
+def test_a_commit_of_another_program_comes_back_to_the_byte(world: World, metadata: str) -> None:
+    world.deliver(12)
+    commit(world, 3, metadata)
+    before = committed(world.cluster, world.group)
+    config = world.config(world.job(store="kafka-group:"))
+    world.plan(config, "--set", f"{world.there}:0=7")
+    assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
+    assert committed(world.cluster, world.group) != before
+    assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
+    assert committed(world.cluster, world.group) == before
+
+
+def test_a_rollback_does_not_date_a_row_that_had_no_date(world: World) -> None:
+    """By the time of the rollback, everything the mirror has brought until then would count as processed."""
+    world.deliver(12)
+    commit(world, 3, "")
+    config = world.config(world.job(store="kafka-group:"), extra='[policy]\nno_anchor = "row-time"')
+    assert world.checked(config)[0]["verdict"] == "unresolved"
+    world.plan(config, "--set", f"{world.there}:0=7")
+    assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
+    assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
+    row = world.checked(config)[0]
+    assert (row["verdict"], row["resume_offset"]) == ("unresolved", None)
+
+
+def commit(world: World, offset: int, metadata: str) -> None:
+    """A commit as another program makes it."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka import TopicPartition as KafkaPartition
+
+    row = KafkaPartition(world.there, 0, offset, metadata)
+    asked = [ConsumerGroupTopicPartitions(world.group, [row])]
+    (future,) = world.cluster.admin().alter_consumer_group_offsets(asked).values()
+    assert all(answer.error is None for answer in future.result().topic_partitions)
+
+
+# ---------------------------------------------------------------- a plan for a store that has changed since
+
+
+class Planned:
+    """One job whose store holds rows of the first and the last of three partitions, and a plan for it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.deliver(12, 12, 12)
+        self.rows = {0: made(5).stored, 2: made(6, 2).stored}
+        world.save(self.rows)
+        self.config = world.config()
+        world.plan(self.config)
+        self.file = world.folder / "offsets.db"
+
+    def store_again(self, rows: dict[int, StoredOffset]) -> None:
+        self.file.unlink()
+        self.world.save(rows)
+
+
+def with_anchor(planned: Planned, **other: Any) -> None:
+    stored = made(5).stored
+    assert stored.anchor is not None
+    planned.world.save({0: replace(stored, anchor=replace(stored.anchor, **other))})
+
+
+CHANGES: dict[str, tuple[Callable[[Planned], None], str]] = {
+    "a row went on": (lambda at: at.world.save({0: made(6).stored}), "had offset 5006, and has offset 5007 now"),
+    "a row went back": (lambda at: at.world.save({0: made(3).stored}), "had offset 5006, and has offset 5004 now"),
+    "another row went on": (lambda at: at.world.save({2: made(8, 2).stored}), "has offset 5009 now"),
+    "a row was deleted": (lambda at: at.store_again({2: at.rows[2]}), "had offset 5006, and has no row now"),
+    "a row came for a partition that had none": (
+        lambda at: at.world.save({1: made(3, 1).stored}),
+        "had no row, and has offset 5004 now",
+    ),
+    "a row came for a partition that the destination lacks": (
+        lambda at: at.world.save({3: made(3, 3).stored}),
+        "-3, which the plan does not know",
+    ),
+    "a row came under the destination's name": (
+        lambda at: at.world.save(
+            {0: StoredOffset(4, Anchor(3, cluster_id=at.world.cluster.cluster_id), 2**42)}, topic=at.world.there
+        ),
+        "had offset 5006, and has offset 4 now",
+    ),
+    "an anchor's record is another": (lambda at: with_anchor(at, fingerprint="0" * 32), "(or another anchor)"),
+    "an anchor's time is another": (lambda at: with_anchor(at, timestamp_ms=1), "(or another anchor)"),
+    "an anchor's id is another": (lambda at: with_anchor(at, id=b"another"), "(or another anchor)"),
+    "an anchor is gone": (lambda at: at.world.save({0: StoredOffset(made(5).offset + 1)}), "(or another anchor)"),
+    "the file was replaced by one with other rows": (
+        lambda at: at.store_again({**at.rows, 0: made(7).stored}),
+        "had offset 5006, and has offset 5008 now",
+    ),
+    "the file was replaced by an empty store": (lambda at: at.store_again({}), "and has no row now"),
+}
+
+
+def test_a_plan_for_a_store_that_has_changed_since_writes_nothing(world: World) -> None:
+    planned = Planned(world)
+    kept = planned.file.read_bytes()
+    for what, (change, answer) in CHANGES.items():
+        change(planned)
+        before = table(planned.file)
+        ended = world.run("apply", world.plan_file, "-c", planned.config, "--yes")
+        assert (ended.code, answer in ended.err) == (5, True), (what, ended.said)
+        assert "Look at what changed, then make a new plan." in ended.err
+        assert table(planned.file) == before, what
+        for file in world.folder.glob("offsets.db*"):
+            file.unlink()
+        planned.file.write_bytes(kept)
+    assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0
+
+
+def test_a_store_that_is_gone_or_no_store_writes_nothing(world: World) -> None:
+    planned = Planned(world)
+    for content in (None, b"", b"not a database at all" * 100):
+        planned.file.unlink()
+        if content is not None:
+            planned.file.write_bytes(content)
+        ended = world.run("apply", world.plan_file, "-c", planned.config, "--yes")
+        assert (ended.code, str(planned.file) in ended.err) == (6, True), ended.said
+        assert (planned.file.read_bytes() if planned.file.exists() else None) == content
+        planned.file.touch()
+
+
+def test_a_store_that_was_restored_with_the_same_rows_is_as_good(world: World) -> None:
+    """The plan rests on what the rows say, and on nothing else."""
+    planned = Planned(world)
+    planned.store_again(planned.rows)
+    assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0
+    assert world.offsets() == {0: world.offset_of(5) + 1, 2: world.offset_of(6, 2) + 1}
+
+
+def test_a_row_for_a_partition_of_which_nothing_was_read_changes_nothing(world: World) -> None:
+    planned = Planned(world)
+    world.save({3: StoredOffset(-1)})
+    assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0

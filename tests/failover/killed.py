@@ -1,0 +1,317 @@
+"""Reconcilers that die, or meet each other, at a chosen step of their writing. The product knows nothing of it.
+
+Run as a program this is a server: it has loaded the product once, and forks a process of its own for every command
+it is told to run. In that process everything that outlives it is watched: files being made, written, synced and
+renamed, a SQLite store's statements, a group's commits, and becoming another program. Each such thing is a step. A
+command can be killed (SIGKILL, by itself) right before its n-th step; after the last one comes a step named "end".
+Or several commands wait for each other at the step of a given name, and go on together.
+"""
+
+from __future__ import annotations
+
+import builtins
+import fcntl
+import io
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from tests import ROOT
+
+if TYPE_CHECKING:
+    from reconciler.lab.kafka import KafkaCluster
+
+Rows: TypeAlias = dict[tuple[Any, ...], tuple[Any, ...]]
+"""What a store holds, to the byte: by store and row."""
+
+PATIENCE_S = 100
+"""A command that takes longer ends by SIGALRM, which no test takes for an exit code."""
+MEETING_S = 60
+
+LOCK, TEMPORARY, RENAMED = "wait for the lock", "make a temporary file", "replace"
+BEGIN, COMMIT = "BEGIN IMMEDIATE", "commit offsets: send"
+"""Names of steps at which commands can meet."""
+
+
+# ---------------------------------------------------------------- what a test uses
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended: ``code`` is negative for a signal, as in subprocess. The last of ``steps`` of a killed one
+    is the step that did not happen."""
+
+    code: int
+    out: str
+    err: str
+    steps: tuple[str, ...]
+
+    @property
+    def killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+    @property
+    def said(self) -> str:
+        return self.out + self.err
+
+
+class Driver:
+    """The server, started in a ``with`` block."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tests.failover.killed"]
+        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.communicate(timeout=PATIENCE_S)
+
+    def run(self, *arguments: object, kill_at: int | None = None) -> Outcome:
+        """One command; killed right before its step ``kill_at`` (the first is 1) if it comes so far."""
+        (outcome,) = self._ask([arguments], kill_at=kill_at)
+        return outcome
+
+    def together(self, *commands: Sequence[object], meet_at: str | None = None) -> list[Outcome]:
+        """Several commands at once, released together: at their start, or each at its first step ``meet_at``."""
+        return self._ask(commands, meet_at=meet_at)
+
+    def killed_at_every_step(self, *arguments: object) -> Iterator[Outcome]:
+        """The command again and again, each time killed one step later, until it is not. Ends with that last one."""
+        for number in range(1, 200):
+            outcome = self.run(*arguments, kill_at=number)
+            yield outcome
+            if not outcome.killed:
+                return
+
+    def _ask(self, commands: Sequence[Sequence[object]], **more: object) -> list[Outcome]:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._count += 1
+        folder = self._folder / str(self._count)
+        folder.mkdir(parents=True)
+        asked = [[str(word) for word in arguments] for arguments in commands]
+        self._server.stdin.write(json.dumps({"commands": asked, "folder": str(folder), **more}).encode() + b"\n")
+        self._server.stdin.flush()
+        codes = json.loads(self._server.stdout.readline())
+        return [_outcome(folder, number, code) for number, code in enumerate(codes)]
+
+
+def _outcome(folder: Path, number: int, code: int) -> Outcome:
+    out, err, steps = (
+        (folder / f"{number}.{kind}").read_text(encoding="utf-8", errors="replace") for kind in ("out", "err", "steps")
+    )
+    return Outcome(code, out, err, tuple(steps.splitlines()))
+
+
+# ---------------------------------------------------------------- what stores hold, read without the product
+
+
+def table(file: Path) -> Rows:
+    """All columns but ``change``, which only ever grows."""
+    db = sqlite3.connect(file)
+    try:
+        found = db.execute("SELECT * FROM reconciler_offsets")
+        names = [column[0] for column in found.description]
+        rows = [dict(zip(names, values, strict=True)) for values in found]
+    finally:
+        db.close()
+    return {
+        (file.name, row["topic"], row["partition"]): tuple(row[name] for name in names if name != "change")
+        for row in rows
+    }
+
+
+def committed(cluster: KafkaCluster, group: str) -> Rows:
+    """A group's commits with their metadata."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    asked = [ConsumerGroupTopicPartitions(group)]
+    (future,) = cluster.admin().list_consumer_group_offsets(asked).values()
+    found = future.result().topic_partitions or []
+    return {("kafka", row.topic, row.partition): (row.offset, row.metadata) for row in found}
+
+
+# ---------------------------------------------------------------- the server
+
+
+def serve() -> None:
+    """Read requests until there are no more."""
+    import confluent_kafka.admin  # noqa: F401  (loaded once, for all commands)
+
+    from reconciler.stores.kafka import group as kafka_group
+
+    kafka_group.BATCH = 2  # so that a plan of a few rows takes several commits
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        barrier = multiprocessing.get_context("fork").Barrier(len(request["commands"]))
+        pids = [_fork(request, number, barrier) for number in range(len(request["commands"]))]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        os.write(1, json.dumps(codes).encode() + b"\n")
+
+
+def _fork(request: dict[str, Any], number: int, barrier: Any) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.alarm(PATIENCE_S)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for descriptor, kind in ((1, "out"), (2, "err")):
+            os.dup2(_create(request, number, kind), descriptor)
+        step = Steps(_create(request, number, "steps"), request.get("kill_at"), request.get("meet_at"), barrier)
+        if "meet_at" in request and request["meet_at"] is None:
+            barrier.wait(MEETING_S)
+        os._exit(_run(request["commands"][number], step))
+    finally:
+        os._exit(99)  # nothing may go back into the server's loop
+
+
+def _create(request: dict[str, Any], number: int, kind: str) -> int:
+    return os.open(Path(request["folder"]) / f"{number}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def _run(arguments: list[str], step: Steps) -> int:
+    from reconciler.cli.main import main
+
+    watch_files(step)
+    watch_sqlite(step)
+    watch_groups(step)
+    try:
+        code = main(arguments)
+    except SystemExit as stop:  # argparse
+        code = int(stop.code or 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    step("end")
+    return code
+
+
+# ---------------------------------------------------------------- steps
+
+
+class Steps:
+    """Called with a step's name right before it happens."""
+
+    def __init__(self, record: int, kill_at: int | None, meet_at: str | None, barrier: Any) -> None:
+        self._record = record
+        self._kill_at = kill_at
+        self._meet_at = meet_at
+        self._barrier = barrier
+        self._count = 0
+
+    def __call__(self, name: str) -> None:
+        self._count += 1
+        os.write(self._record, name.encode() + b"\n")
+        if self._count == self._kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._meet_at is not None and name.startswith(self._meet_at):
+            self._meet_at = None
+            self._barrier.wait(MEETING_S)
+
+
+class Torn:
+    """A file whose every write happens in two halves, each of which reaches the file at once."""
+
+    def __init__(self, file: Any, step: Callable[[str], None]) -> None:
+        self._file = file
+        self._step = step
+
+    def write(self, text: Any) -> int:
+        half = len(text) // 2
+        for word, part in (("first", text[:half]), ("second", text[half:])):
+            self._step(f"write the {word} half")
+            self._file.write(part)
+            self._file.flush()
+        return len(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def watch_files(step: Callable[[str], None]) -> None:
+    """Files that are made, opened for writing, written, synced, renamed or deleted; and becoming another program."""
+    real_open = io.open
+
+    def watched_open(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        if not set(mode) & set("wax+"):
+            return real_open(file, mode, *rest, **more)
+        if not isinstance(file, int):
+            step(f"open {Path(file).name}")
+        return Torn(real_open(file, mode, *rest, **more), step)
+
+    io.open = builtins.open = watched_open
+    tempfile.mkstemp = _before(step, TEMPORARY, tempfile.mkstemp)
+    fcntl.flock = _before(step, LOCK, fcntl.flock)
+    os.execve = _before(step, "become the command", os.execve)
+    for name in ("fsync", "fdatasync", "replace", "rename", "link", "unlink", "remove", "truncate", "mkdir"):
+        setattr(os, name, _before(step, name, getattr(os, name)))
+
+
+def _before(step: Callable[[str], None], name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(*arguments: Any, **more: Any) -> Any:
+        step(name)
+        return real(*arguments, **more)
+
+    return watched
+
+
+def watch_sqlite(step: Callable[[str], None]) -> None:
+    """Every statement but those that only look."""
+    real_connect = sqlite3.connect
+
+    class Watched(sqlite3.Connection):
+        def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:
+            if not re.match(r"\s*(SELECT|PRAGMA)", sql):
+                step(" ".join(sql.split()[:2]))
+            return super().execute(sql, *rest)
+
+    def watched_connect(*arguments: Any, **more: Any) -> sqlite3.Connection:
+        return real_connect(*arguments, factory=Watched, **more)
+
+    sqlite3.connect = watched_connect
+
+
+def watch_groups(step: Callable[[str], None]) -> None:
+    """Commits and deletions: before one is sent, when it is under way, and when it is done but nobody knows."""
+    from confluent_kafka.admin import AdminClient
+
+    for method, name in (("alter_consumer_group_offsets", "commit offsets"), ("delete_consumer_groups", "delete")):
+        setattr(AdminClient, method, _watched_request(step, name, getattr(AdminClient, method)))
+
+
+def _watched_request(step: Callable[[str], None], name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(*arguments: Any, **more: Any) -> Any:
+        step(f"{name}: send")
+        futures = real(*arguments, **more)
+        step(f"{name}: under way")
+        wait(futures.values(), PATIENCE_S)
+        step(f"{name}: answered")
+        return futures
+
+    return watched
+
+
+if __name__ == "__main__":
+    serve()

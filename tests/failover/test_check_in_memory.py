@@ -1,0 +1,320 @@
+"""``check`` over a log and a store in memory: every verdict, and which stored row speaks for a partition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.apply import prepare, write
+from reconciler.failover.check import ByHand, check
+from reconciler.formats.plan import why_stopped
+from reconciler.ports import TopicPartition
+from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, stored
+
+# ---------------------------------------------------------------- verdicts
+
+
+def test_moved(memory: Memory) -> None:
+    memory.deliver(range(3, 10))
+    memory.save({0: stored(6)})
+    row = memory.row()
+    assert found(row) == (Verdict.MOVED, 4)
+    assert (row.matched_by, row.record_offset, row.replay_exact) == ("fingerprint", 3, 0)
+
+
+def test_match_once_it_was_applied(memory: Memory) -> None:
+    memory.deliver(range(3, 10))
+    memory.save({0: stored(6)})
+    memory.apply()
+    checked = memory.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 4)
+    assert checked.to_write == frozenset()
+
+
+def test_new(memory: Memory) -> None:
+    memory.deliver(range(5))
+    assert found(memory.row()) == (Verdict.NEW, 0)
+    assert memory.check().to_write == frozenset()
+    memory.save({0: StoredOffset(-1)})
+    assert found(memory.row()) == (Verdict.NEW, 0)
+
+
+def test_new_where_the_policy_says(memory: Memory) -> None:
+    memory.deliver(range(5))
+    assert found(memory.row('[policy]\nnew = "latest"')) == (Verdict.NEW, 5)
+    assert len(memory.check('[policy]\nnew = "latest"').to_write) == 1
+    assert found(memory.row('[policy]\nnew = "2023-11-14T22:13:22Z"')) == (Verdict.NEW, 2)
+    memory.apply('[policy]\nnew = "latest"')
+    memory.deliver(range(5, 8))
+    assert found(memory.row('[policy]\nnew = "latest"')) == (Verdict.MATCH, 5)
+
+
+def test_tied(memory: Memory) -> None:
+    memory.deliver(range(10))
+    only_time = Anchor(BASE + 7, content(7)[0], cluster_id="a")
+    memory.save({0: StoredOffset(BASE + 8, only_time)})
+    row = memory.row()
+    assert found(row) == (Verdict.TIED, 6)
+    assert row.replay_at_most == 2
+    assert why_stopped(row, memory.config().policy.start) is None
+
+
+def test_bounded(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: StoredOffset(BASE + 9, anchor(5))})  # the anchor is three offsets older than the offset
+    row = memory.row()
+    assert found(row) == (Verdict.BOUNDED, 6)
+    assert row.replay_at_most == 3
+    policy = memory.config("[policy]\nmax_replay = 2").policy.start
+    assert "more than max_replay = 2" in str(why_stopped(row, policy))
+
+
+def test_bounded_by_the_rows_own_time(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: StoredOffset(BASE + 6, None, content(5)[0])})
+    assert found(memory.row()) == (Verdict.UNRESOLVED, None)
+    row = memory.row('[policy]\nno_anchor = "row-time"')
+    assert found(row) == (Verdict.BOUNDED, 5)
+    assert row.replay_exact is None
+
+
+def test_behind(memory: Memory) -> None:
+    memory.deliver(range(4))
+    memory.save({0: stored(6)})
+    row = memory.row()
+    assert found(row) == (Verdict.BEHIND, 4)
+    stops = {kind: why_stopped(row, memory.config(f'[policy]\nbehind = "{kind}"').policy.start) for kind in WAYS}
+    assert {kind: why is None for kind, why in stops.items()} == {"start": True, "wait": False, "stop": False}
+
+
+WAYS = ("start", "wait", "stop")
+
+
+def test_lost(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.log.partition("a.events", 0).delete_before(8)
+    memory.save({0: stored(2)})
+    row = memory.row()
+    assert found(row) == (Verdict.LOST, 8)
+    assert "--accept lost" in str(why_stopped(row, memory.config().policy.start))
+    accepted = memory.row(by_hand=ByHand(accepted=frozenset({Verdict.LOST})))
+    assert (found(accepted), accepted.set_by_hand) == ((Verdict.LOST, 8), True)
+    assert why_stopped(accepted, memory.config().policy.start) is None
+
+
+def test_missing(wide: Memory) -> None:
+    for partition in range(3):
+        wide.deliver(range(5), partition)
+    rows: dict[int, StoredOffset] = {partition: stored(2, partition) for partition in range(3)}
+    wide.save({**rows, 7: StoredOffset(12)})  # bare: no time to remap by
+    job = wide.job()
+    assert [(row.partition, row.verdict) for row in job.partitions][-1] == (7, Verdict.MISSING)
+    assert job.verdict is Verdict.UNRESOLVED
+
+
+def test_a_missing_topic(memory: Memory) -> None:
+    memory.log.partitions.clear()
+    memory.log.topic_ids.clear()
+    memory.save({0: stored(2)})
+    row = memory.row()
+    assert (found(row), row.topic_id) == ((Verdict.MISSING, None), None)
+    assert 'no topic "a.events"' in row.detail
+
+
+def test_unresolved(memory: Memory) -> None:
+    memory.deliver(range(5))
+    memory.save({0: StoredOffset(BASE + 3)})
+    assert found(memory.row()) == (Verdict.UNRESOLVED, None)
+    assert found(memory.row(by_hand=ByHand(accepted=frozenset({Verdict.UNRESOLVED})))) == (Verdict.UNRESOLVED, None)
+    chosen = memory.row(by_hand=ByHand({("a.events", 0): 3}))
+    assert (found(chosen), chosen.set_by_hand, chosen.record_offset) == ((Verdict.UNRESOLVED, 3), True, 2)
+
+
+def test_a_topic_that_is_nowhere(memory: Memory) -> None:
+    memory.log.topic_ids.clear()
+    with pytest.raises(ConfigError, match=r'no topic "a\.events", and the store holds no offset'):
+        memory.check()
+
+
+# ---------------------------------------------------------------- partitions that do not correspond
+
+
+def spread(memory: Memory, partitions: int) -> None:
+    """Records of two source partitions, mixed over all partitions of the destination in time's order."""
+    for number in range(12):
+        for origin in (0, 1):
+            memory.deliver(range(number, number + 1), (2 * number + origin) % partitions, origin=origin)
+
+
+def test_remapped_to_fewer_partitions(memory: Memory) -> None:
+    spread(memory, 1)
+    memory.save({0: stored(3), 1: stored(5, 1)})
+    job = memory.job()
+    (row,) = job.partitions
+    assert (job.verdict, row.verdict) == (Verdict.REMAPPED, Verdict.REMAPPED)
+    first_unprocessed = next(r for r in memory.log.partition("a.events", 0).records if r.value == b"v4 of 0")
+    assert row.resume_offset is not None
+    assert row.resume_offset <= first_unprocessed.offset
+    assert row.replay_at_most is not None
+    assert row.replay_at_most >= 2  # records 4 and 5 of partition 1 are among what is read again
+
+
+def test_a_partition_made_by_hand_for_one_that_was_never_mirrored_spares_the_others_a_replay(memory: Memory) -> None:
+    """docs/how-to/add-partitions.md: the source had two partitions, the mirror made the first only."""
+    memory.deliver(range(10))
+    memory.save({0: stored(8), 1: stored(2, 1)})
+    (row,) = memory.job().partitions
+    assert row.verdict is Verdict.REMAPPED
+    assert row.resume_offset is not None
+    assert row.resume_offset < 9
+    memory.log.create("a.events", 2)
+    memory.deliver(range(10))
+    assert [found(row) for row in memory.job().partitions] == [(Verdict.MOVED, 9), (Verdict.BEHIND, 0)]
+
+
+def test_remapped_to_more_partitions_that_hold_older_records(wide: Memory) -> None:
+    spread(wide, 3)
+    wide.save({0: stored(8), 1: stored(9, 1)})
+    job = wide.job()
+    assert {row.verdict for row in job.partitions} == {Verdict.REMAPPED}
+    for row in job.partitions:
+        for record in wide.log.partition("a.events", row.partition).records:
+            number, origin = (int(part) for part in (record.value or b"")[1:].split(b" of "))
+            unprocessed = number > (8, 9)[origin]
+            assert not unprocessed or record.offset >= (row.resume_offset or 0)
+
+
+def test_a_job_that_was_remapped_goes_on_from_where_it_is(memory: Memory) -> None:
+    """A hook before every start is safe for ever: also where the source had more partitions."""
+    spread(memory, 1)
+    memory.save({0: stored(3), 1: stored(5, 1)})
+    memory.apply()
+    (applied,) = [row for row in memory.rows() if row.key.topic == "a.events"]
+    checked = memory.check()
+    assert checked.to_write == frozenset()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, applied.stored.offset)
+
+    memory.save({0: replace(memory.own(20), written_at_ms=None)}, topic="a.events")
+    checked = memory.check()
+    assert checked.to_write == frozenset()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 20)
+
+
+def test_a_job_that_was_remapped_to_more_goes_on_from_where_it_is(wide: Memory) -> None:
+    spread(wide, 3)
+    wide.save({0: stored(8), 1: stored(9, 1)})
+    wide.apply()
+    checked = wide.check()
+    assert checked.to_write == frozenset()
+    assert {row.verdict for row in checked.plan.jobs[0].partitions} == {Verdict.MATCH}
+
+
+# ---------------------------------------------------------------- jobs, and which row speaks
+
+
+TWO = "".join(
+    f'[[jobs]]\nname = "{name}"\ngroup = "{name}-readers"\ntopics = ["events"]\nstore = "memory:"\n'
+    for name in ("fast", "slow")
+)
+
+
+def test_two_jobs_that_share_a_topic_have_their_own_offsets(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: stored(8)}, group="fast-readers")
+    memory.save({0: stored(2)}, group="slow-readers")
+    config = memory.config(jobs=TWO)
+    plan = check(config, config.jobs, memory.outside).plan
+    assert {job.name: found(job.partitions[0]) for job in plan.jobs} == {
+        "fast": (Verdict.MOVED, 9),
+        "slow": (Verdict.MOVED, 3),
+    }
+    write(prepare(plan, config, memory.outside), plan, memory.folder / "plan.json", memory.outside)
+    offsets = {
+        g: [row.stored.offset for row in memory.store.read(g, ["a.events"])] for g in ("fast-readers", "slow-readers")
+    }
+    assert offsets == {"fast-readers": [9], "slow-readers": [3]}
+
+
+def test_the_row_under_the_destinations_name_wins(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: stored(2, written_at_ms=NOW - 10)})
+    memory.save({0: memory.own(8)}, topic="a.events")
+    assert found(memory.row()) == (Verdict.MATCH, 8)
+    assert memory.check().to_write == frozenset()
+
+
+def test_a_row_of_the_source_that_was_written_later_wins(memory: Memory) -> None:
+    """The job went back to the source, and has failed over again."""
+    memory.deliver(range(10))
+    memory.save({0: memory.own(3)}, topic="a.events")
+    memory.save({0: stored(6, written_at_ms=NOW + 10)})
+    checked = memory.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 7)
+    memory.apply()
+    assert found(memory.row()) != (Verdict.MATCH, 3)
+
+
+def test_after_a_second_failover_the_correction_is_the_last_word(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: memory.own(3)}, topic="a.events")
+    memory.save({0: stored(6, written_at_ms=NOW - 10)})
+    memory.save({0: replace(memory.own(3), written_at_ms=NOW - 20)}, topic="a.events")
+    memory.apply()
+    checked = memory.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 7)
+    assert checked.to_write == frozenset()
+
+
+def test_a_row_that_mirrormaker_synced_is_judged_by_its_anchor(memory: Memory) -> None:
+    """The destination's name, an offset that MirrorMaker translated, the source's metadata."""
+    memory.deliver(range(10))
+    memory.save({0: StoredOffset(1, anchor(6))}, topic="a.events")
+    row = memory.row()
+    assert (found(row), row.replay_exact) == ((Verdict.MOVED, 7), 0)
+    memory.apply()
+    assert found(memory.row()) == (Verdict.MATCH, 7)
+    assert memory.check().to_write == frozenset()
+
+
+def test_a_synced_row_gives_way_to_the_sources_own(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: StoredOffset(1)}, topic="a.events")
+    memory.save({0: stored(4)})
+    assert found(memory.row()) == (Verdict.MOVED, 5)
+
+
+def test_the_destination_is_the_source(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: replace(stored(4), anchor=anchor(4, cluster="b"))})
+    with pytest.raises(ConfigError, match=r"\[destination\] is the cluster that the offsets"):
+        memory.check()
+
+
+def test_with_the_identity_policy_the_row_itself_is_replaced(memory: Memory) -> None:
+    memory.log.create("events", 1)
+    memory.deliver(range(3, 10), topic="events")
+    memory.save({0: stored(6)})
+    identity = '[topics]\npolicy = "identity"'
+    assert found(memory.row(identity)) == (Verdict.MOVED, 4)
+    memory.apply(identity)
+    (row,) = memory.rows()
+    assert (row.key, row.stored.offset) == (TopicPartition("events", 0), 4)
+    assert memory.check(identity).to_write == frozenset()
+
+
+def test_an_offset_behind_records_that_ids_prove_done_can_be_applied(memory: Memory) -> None:
+    """3 4 5 6 came twice: where ids increase the job resumes behind the second ones, and so says its row."""
+    memory.deliver(range(3, 7))
+    memory.deliver(range(3, 9))
+    named = replace(anchor(6), id=b"k6")
+    memory.save({0: StoredOffset(BASE + 7, named)})
+    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
+    config = memory.config(jobs=f'{job}[jobs.identity]\nid = "key"\nid_order = "increasing"\n')
+    plan = check(config, config.jobs, memory.outside).plan
+    assert found(plan.jobs[0].partitions[0]) == (Verdict.MOVED, 8)
+    write(prepare(plan, config, memory.outside), plan, memory.folder / "plan.json", memory.outside)
+    assert check(config, config.jobs, memory.outside).to_write == frozenset()

@@ -1,0 +1,189 @@
+"""Which stored row speaks for a partition, how old its anchor is, and whether a correction is written at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.verdicts import Finding, Verdict
+from reconciler.failover.selection import Selected, anchor_lag, by_key, is_unread, is_written, select
+from reconciler.formats.plan import PartitionPlan
+from reconciler.ports import Row, TopicPartition
+
+SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
+HERE, THERE = "cluster-b", "cluster-a"
+
+
+def row(
+    key: TopicPartition, next_offset: int, cluster: str | None = None, at: int | None = None, **anchor: object
+) -> Row:
+    """A stored row; with ``cluster`` its anchor is the record before the offset, in that cluster's numbering."""
+    named = (
+        Anchor(**{"offset": next_offset - 1, "timestamp_ms": 5, "cluster_id": cluster, **anchor}) if cluster else None
+    )
+    return Row(key, StoredOffset(next_offset, named, at), "1")
+
+
+def chosen(*rows: Row, source: TopicPartition = SOURCE) -> Selected:
+    return select(by_key(rows), source, DESTINATION, HERE)
+
+
+# ---------------------------------------------------------------- choosing
+
+
+def test_nothing_is_stored() -> None:
+    selected = chosen()
+    assert (selected.row, selected.replaced, selected.stored) == (None, None, None)
+
+
+def test_the_first_failover_goes_by_the_sources_row_and_replaces_none() -> None:
+    theirs = row(SOURCE, 50, THERE)
+    assert chosen(theirs) == Selected(theirs, None)
+    assert chosen(theirs).stored == theirs.stored
+
+
+def test_a_row_of_the_destinations_name_alone_speaks_and_is_replaced() -> None:
+    ours = row(DESTINATION, 7)
+    assert chosen(ours) == Selected(ours, ours)
+
+
+def test_one_name_on_both_sides_is_one_row() -> None:
+    only = row(DESTINATION, 50, THERE)
+    assert chosen(only, source=DESTINATION) == Selected(only, only)
+
+
+def test_after_a_failover_the_jobs_own_row_wins() -> None:
+    theirs, ours = row(SOURCE, 50, THERE, at=100), row(DESTINATION, 7, HERE, at=200)
+    assert chosen(theirs, ours) == Selected(ours, ours)
+
+
+def test_a_job_that_went_back_since_is_where_it_wrote_last() -> None:
+    theirs, ours = row(SOURCE, 90, THERE, at=300), row(DESTINATION, 7, HERE, at=200)
+    assert chosen(theirs, ours) == Selected(theirs, ours)
+
+
+@pytest.mark.parametrize(("theirs_at", "ours_at"), [(None, None), (None, 5), (5, 5)])
+def test_without_a_later_time_the_own_row_stays(theirs_at: int | None, ours_at: int | None) -> None:
+    ours = row(DESTINATION, 7, HERE, at=ours_at)
+    assert chosen(row(SOURCE, 50, THERE, at=theirs_at), ours).row == ours
+
+
+def test_a_later_row_that_cannot_be_checked_does_not_displace_the_own_one() -> None:
+    ours = row(DESTINATION, 7, HERE, at=200)
+    assert chosen(row(SOURCE, 90, at=300), ours).row == ours
+
+
+def test_an_anchor_beats_an_offset_that_somebody_translated() -> None:
+    theirs, ours = row(SOURCE, 50, THERE, at=100), row(DESTINATION, 7, at=200)
+    assert chosen(theirs, ours) == Selected(theirs, ours)
+
+
+def test_the_anchor_may_be_on_the_destinations_row_only() -> None:
+    theirs, ours = row(SOURCE, 50), row(DESTINATION, 7, THERE)
+    assert chosen(theirs, ours) == Selected(ours, ours)
+
+
+# ---------------------------------------------------------------- lag
+
+
+def lag(stored: Row, *, translated: bool = False) -> int:
+    return anchor_lag(stored, SOURCE, HERE, translated=translated)
+
+
+def test_an_anchor_right_before_its_offset_does_not_lag() -> None:
+    assert lag(row(SOURCE, 50, THERE)) == 0
+
+
+def test_an_older_anchor_lags_by_the_offsets_between() -> None:
+    assert lag(row(SOURCE, 50, THERE, offset=44)) == 5
+
+
+def test_an_anchor_behind_the_offset_shows_as_negative() -> None:
+    assert lag(row(SOURCE, 50, THERE, offset=50)) == -1
+
+
+def test_the_jobs_own_row_has_one_numbering_too() -> None:
+    assert lag(row(DESTINATION, 50, HERE, offset=40)) == 9
+
+
+def test_a_translated_offset_and_the_sources_anchor_have_no_difference_that_means_anything() -> None:
+    assert lag(row(DESTINATION, 50, THERE, offset=4_000)) == 0
+
+
+def test_in_a_store_that_the_mirror_writes_only_the_jobs_own_rows_have_one_numbering() -> None:
+    assert lag(row(SOURCE, 50, THERE, offset=4_000), translated=True) == 0
+    assert lag(row(SOURCE, 50, HERE, offset=40), translated=True) == 9
+
+
+def test_only_an_anchor_of_the_last_record_can_lag() -> None:
+    assert lag(row(SOURCE, 50)) == 0
+    assert lag(row(SOURCE, 50, THERE, offset=None)) == 0
+    for names in (Names.NEXT, Names.MAX_TIME):
+        assert lag(row(SOURCE, 50, THERE, offset=10, names=names)) == 0
+
+
+def test_a_store_that_knows_what_an_anchor_was_made_for_says_how_much_it_lags() -> None:
+    """A gap parts the numbers of an exact pair, and what names the next record may lag as well."""
+    assert lag(replace(row(SOURCE, 50, THERE, offset=44), anchor_lag=0)) == 0
+    assert lag(replace(row(SOURCE, 50, THERE, offset=44, names=Names.NEXT), anchor_lag=6)) == 6
+    assert lag(replace(row(SOURCE, 50), anchor_lag=6)) == 0
+
+
+def test_offset_zero_of_a_log_without_records_is_unread_and_so_is_a_sentinel() -> None:
+    assert is_unread(None)
+    assert is_unread(StoredOffset(-1))
+    assert is_unread(StoredOffset(0, Anchor(cluster_id=THERE)))
+    assert not is_unread(StoredOffset(0))
+    assert not is_unread(StoredOffset(1, Anchor(cluster_id=THERE)))
+    assert not is_unread(StoredOffset(0, Anchor(offset=0, timestamp_ms=5, names=Names.NEXT)))
+
+
+# ---------------------------------------------------------------- writing
+
+
+def planned(verdict: Verdict, resume: int | None, stored: Row | None, *, by_hand: bool = False) -> PartitionPlan:
+    finding = Finding(verdict, resume, None if resume is None else 0)
+    names = ("events", "a.events", None, 0)
+    return PartitionPlan.of(names, stored.stored if stored else None, finding, (1, 1), set_by_hand=by_hand)
+
+
+def test_what_is_right_in_its_place_is_not_written() -> None:
+    ours = row(DESTINATION, 7, HERE)
+    assert not is_written(planned(Verdict.MATCH, 7, ours), Selected(ours, ours), writes_new=True)
+
+
+def test_a_match_under_the_sources_name_is_written_where_the_job_will_look() -> None:
+    theirs = row(SOURCE, 7, THERE)
+    assert is_written(planned(Verdict.MATCH, 7, theirs), Selected(theirs, None), writes_new=False)
+
+
+def test_a_moved_offset_is_written() -> None:
+    ours = row(DESTINATION, 50, THERE)
+    assert is_written(planned(Verdict.MOVED, 7, ours), Selected(ours, ours), writes_new=False)
+
+
+def test_a_match_that_a_person_moved_is_written() -> None:
+    ours = row(DESTINATION, 7, HERE)
+    assert is_written(planned(Verdict.MATCH, 3, ours, by_hand=True), Selected(ours, ours), writes_new=False)
+
+
+@pytest.mark.parametrize("writes_new", [True, False])
+def test_a_new_partition_is_written_as_the_policy_needs(writes_new: bool) -> None:
+    assert is_written(planned(Verdict.NEW, 0, None), Selected(None, None), writes_new=writes_new) is writes_new
+
+
+def test_a_job_that_stood_at_offset_zero_gets_a_row_whatever_the_policy_for_new_partitions() -> None:
+    unread = Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
+    assert is_written(planned(Verdict.NEW, 3, unread), Selected(unread, None), writes_new=False)
+
+
+def test_a_new_partition_that_a_person_set_is_always_written() -> None:
+    assert is_written(planned(Verdict.NEW, 5, None, by_hand=True), Selected(None, None), writes_new=False)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.UNRESOLVED, Verdict.MISSING])
+def test_what_was_not_found_is_never_written(verdict: Verdict) -> None:
+    theirs = row(SOURCE, 7, THERE)
+    assert not is_written(planned(verdict, None, theirs, by_hand=True), Selected(theirs, None), writes_new=True)

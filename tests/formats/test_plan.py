@@ -1,0 +1,240 @@
+"""Plans as files: what is written is read back, what was altered is refused, and what may start is a table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import Changed, ExitCode, NeedsPerson
+from reconciler.core.verdicts import STOPS, Finding, Verdict
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, parse_plan, why_stopped
+
+SECRET = b"customer-4711"
+ANCHOR = Anchor(41, 1_700_000_000_000, SECRET, fingerprint(b"k", b"v"), "cluster-a", "topic-a")
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+OFFSETS = st.integers(0, 2**63 - 1)
+
+
+def part(
+    verdict: Verdict = Verdict.MOVED,
+    resume: int | None = 17,
+    partition: int = 0,
+    topic: str = "a.events",
+    at_most: int | None = 0,
+    **words: Any,
+) -> PartitionPlan:
+    finding = Finding(verdict, resume, at_most if resume is not None else None, detail="found")
+    row = PartitionPlan.of(("events", topic, "id-b", partition), StoredOffset(42, ANCHOR), finding, (3, 2))
+    return replace(row, **words)
+
+
+def plan_of(*rows: PartitionPlan, name: str = "clicks") -> Plan:
+    jobs = (JobPlan(name, "group", "sqlite:///offsets.db", rows),)
+    return Plan("0.1.0", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "a", "cluster-a", "b:9092", "cluster-b", jobs)
+
+
+NAMES = TEXT.filter(bool)
+FINGERPRINTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=32, max_size=32)
+ID_HASHES = st.text("0123456789abcdef", min_size=16, max_size=16)
+
+
+@st.composite
+def partition_plans(draw: st.DrawFn) -> PartitionPlan:
+    """Rows as searches and people make them."""
+    resume, by_hand = draw(st.none() | OFFSETS), draw(st.booleans())
+    verdicts = sorted(STOPS) if resume is None else [verdict for verdict in Verdict if verdict is not Verdict.MISSING]
+    verdict, stored = draw(st.sampled_from(verdicts)), draw(st.none() | st.integers(-2, 2**63 - 1))
+    at_most = draw(OFFSETS if resume is not None else st.none())
+    return PartitionPlan(
+        source_topic=draw(NAMES),
+        topic=draw(NAMES),
+        topic_id=draw(st.none() | TEXT),
+        partition=draw(st.integers(0, 5000)),
+        stored_offset=stored if by_hand or verdict is not Verdict.MATCH else resume,
+        anchor=None
+        if stored is None
+        else draw(
+            st.none()
+            | st.builds(PlanAnchor, st.none() | OFFSETS, st.none() | OFFSETS, st.none() | FINGERPRINTS, ID_HASHES)
+        ),
+        verdict=verdict,
+        resume_offset=resume,
+        replay_at_most=at_most,
+        replay_exact=draw(st.sampled_from([None, at_most])),
+        matched_by=draw(st.sampled_from([None, "id", "fingerprint", "timestamp"])),
+        record_offset=draw(st.none() | st.integers(0, resume - 1)) if resume else None,
+        probes=draw(st.integers(0, 999)),
+        rounds=draw(st.integers(0, 999)),
+        detail=draw(TEXT),
+        position=draw(st.sampled_from(["next", "start", "end"])),
+        set_by_hand=by_hand,
+    )
+
+
+ROWS = st.lists(
+    partition_plans(),
+    max_size=3,
+    unique_by=(lambda row: (row.source_topic, row.partition), lambda row: (row.topic, row.partition)),
+)
+
+
+# ---------------------------------------------------------------- the file
+
+
+@given(st.lists(ROWS, max_size=3), st.none() | TEXT, TEXT)
+def test_a_plan_reads_back_as_it_was_written(jobs: list[list[PartitionPlan]], alias: str | None, servers: str) -> None:
+    made = tuple(JobPlan(f"job-{n}", "group", "memory:", tuple(rows)) for n, rows in enumerate(jobs))
+    plan = replace(plan_of(), source_alias=alias, bootstrap_servers=servers, jobs=made)
+    assert parse_plan(plan.to_text()) == plan
+    assert json.loads(plan.to_text()) == plan.to_json()
+
+
+def test_the_sum_covers_the_canonical_json_of_all_else() -> None:
+    content = plan_of(part()).to_json()
+    stated = content.pop("sha256")
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert stated == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_two_equal_plans_are_one_text() -> None:
+    assert plan_of(part()).to_text() == plan_of(part()).to_text()
+
+
+def test_each_partition_has_a_line_of_its_own() -> None:
+    lines = plan_of(part(partition=0), part(partition=1)).to_text().splitlines()
+    assert [json.loads(line.rstrip(","))["partition"] for line in lines if '"record_offset"' in line] == [0, 1]
+
+
+def test_the_fields_are_those_of_the_format() -> None:
+    content = plan_of(part()).to_json()
+    assert list(content) == [
+        "format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256",
+    ]  # fmt: skip
+    (job,) = content["jobs"]
+    assert list(job) == ["name", "group", "store", "verdict", "partitions"]
+    (row,) = job["partitions"]
+    assert list(row) == [
+        "source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict",
+        "resume_offset", "replay", "evidence", "detail", "set_by_hand",
+    ]  # fmt: skip
+    assert list(row["anchor"]) == ["offset", "timestamp_ms", "fingerprint", "id_hash"]
+    assert list(row["evidence"]) == ["matched_by", "record_offset", "probes", "rounds"]
+
+
+def test_a_raw_id_never_appears() -> None:
+    text = plan_of(part()).to_text()
+    assert SECRET.decode() not in text
+    assert hashlib.sha256(SECRET).hexdigest()[:16] in text
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        return [leaf for key, item in value.items() for leaf in _leaves(item, (*path, key))]
+    if isinstance(value, list):
+        return [leaf for key, item in enumerate(value) for leaf in _leaves(item, (*path, key))]
+    return [path]
+
+
+@pytest.mark.parametrize("path", _leaves(plan_of(part()).to_json()), ids=lambda path: ".".join(map(str, path)))
+def test_a_plan_altered_anywhere_is_refused(path: tuple[Any, ...]) -> None:
+    content = plan_of(part()).to_json()
+    holder = content
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = "altered" if holder[path[-1]] != "altered" else None
+    with pytest.raises(Changed) as refused:
+        parse_plan(json.dumps(content))
+    assert refused.value.exit_code is ExitCode.CHANGED
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "17", '"plan"', "[" * 100_000, "{}", '{"format": "reconciler.plan/2"}', '{"format": null}'],
+    ids=lambda text: text[:20] or "empty",
+)
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(Changed):
+        parse_plan(text)
+
+
+def test_a_plan_with_a_right_sum_and_a_field_too_few_is_refused() -> None:
+    content = plan_of(part()).to_json()
+    del content["jobs"][0]["partitions"][0]["evidence"]
+    del content["sha256"]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    with pytest.raises(Changed, match="field"):
+        parse_plan(json.dumps({**content, "sha256": hashlib.sha256(text.encode()).hexdigest()}))
+
+
+def test_a_plan_knows_whether_a_row_is_still_the_one_it_saw() -> None:
+    row = part()
+    assert row.sees(StoredOffset(42, ANCHOR))
+    assert not row.sees(StoredOffset(43, ANCHOR))
+    assert not row.sees(StoredOffset(42, replace(ANCHOR, id=b"other")))
+    assert not row.sees(StoredOffset(42))
+    assert not row.sees(None)
+    assert replace(row, stored_offset=None, anchor=None).sees(None)
+
+
+def test_verdicts_are_the_worst_of_their_parts() -> None:
+    assert plan_of().verdict is Verdict.MATCH
+    assert plan_of(part(Verdict.MATCH), part(Verdict.LOST), part(Verdict.TIED)).verdict is Verdict.LOST
+
+
+def test_a_job_is_found_by_name_or_alone() -> None:
+    one = plan_of(part())
+    two = replace(one, jobs=(*one.jobs, replace(one.jobs[0], name="views")))
+    assert one.job().name == "clicks"
+    assert two.job("views").name == "views"
+    for plan, name in ((two, None), (one, "views"), (replace(one, jobs=()), None)):
+        with pytest.raises(NeedsPerson):
+            plan.job(name)
+
+
+# ---------------------------------------------------------------- what may start
+
+
+STARTS = [
+    (part(Verdict.MATCH), StartPolicy()),
+    (part(Verdict.MOVED), StartPolicy(max_replay=0)),
+    (part(Verdict.MOVED, at_most=5000), StartPolicy(max_replay=0)),
+    (part(Verdict.NEW), StartPolicy()),
+    (part(Verdict.TIED, at_most=5000), StartPolicy(max_replay=0)),
+    (part(Verdict.BOUNDED, at_most=10), StartPolicy(max_replay=10)),
+    (part(Verdict.REMAPPED, at_most=10), StartPolicy(max_replay=10)),
+    (part(Verdict.BEHIND), StartPolicy()),
+    (part(Verdict.LOST, set_by_hand=True), StartPolicy()),
+    (part(Verdict.UNRESOLVED, set_by_hand=True), StartPolicy()),
+    (part(Verdict.BOUNDED, at_most=11, set_by_hand=True), StartPolicy(max_replay=10)),
+    (part(Verdict.BEHIND, set_by_hand=True), StartPolicy(behind="stop")),
+]
+STOPPED = [
+    (part(Verdict.BOUNDED, at_most=11), StartPolicy(max_replay=10), "max_replay"),
+    (part(Verdict.REMAPPED, at_most=11), StartPolicy(max_replay=10), "--accept remapped"),
+    (part(Verdict.BEHIND), StartPolicy(behind="stop"), "--accept behind"),
+    (part(Verdict.BEHIND), StartPolicy(behind="wait"), "--wait"),
+    (part(Verdict.LOST), StartPolicy(), "--accept lost"),
+    (part(Verdict.MISSING, None), StartPolicy(), "--accept missing"),
+    (part(Verdict.UNRESOLVED, None), StartPolicy(), "--set"),
+]
+
+
+@pytest.mark.parametrize(("row", "policy"), STARTS)
+def test_what_may_start(row: PartitionPlan, policy: StartPolicy) -> None:
+    assert why_stopped(row, policy) is None
+
+
+@pytest.mark.parametrize(("row", "policy", "advice"), STOPPED)
+def test_what_may_not_start_says_what_a_person_can_do(row: PartitionPlan, policy: StartPolicy, advice: str) -> None:
+    assert advice in (why_stopped(row, policy) or "")
+
+
+def test_the_table_names_every_verdict() -> None:
+    assert {row.verdict for row, _ in STARTS} | {row.verdict for row, _, _ in STOPPED} == set(Verdict)

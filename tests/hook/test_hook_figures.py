@@ -1,0 +1,267 @@
+"""What a hook's run leaves for Prometheus: a file or a push, however it ends; never in the way of a start."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from reconciler.config.watch import MetricsSettings
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, OutcomeUnknown, Unreachable
+from reconciler.hook import figures as hook_figures
+from reconciler.hook.figures import file_name, told
+from tests.in_memory import Memory, stored
+
+NAMES = (
+    "exit_code",
+    "timestamp_seconds",
+    "duration_seconds",
+    "corrected_partitions",
+    "blocked_partitions",
+    "replay_records",
+)
+
+
+def values(text: str, job: str = "clicks") -> dict[str, float]:
+    found = {
+        sample.name.removeprefix("reconciler_hook_"): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels == {"job": job}
+    }
+    assert tuple(found) == NAMES
+    return found
+
+
+def read(folder: Path, job: str = "clicks") -> dict[str, float]:
+    (file,) = folder.iterdir()
+    assert file.name == file_name(job)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    return values(file.read_text(), job)
+
+
+# ---------------------------------------------------------------- a file
+
+
+def test_a_run_that_corrects_leaves_how_many_and_that_it_may_start(memory: Memory, tmp_path: Path) -> None:
+    folder = tmp_path / "textfiles"
+    folder.mkdir()
+    memory.deliver(range(10))
+    memory.save({0: stored(6)})
+    checked = memory.check()
+    with told(MetricsSettings(textfile=str(folder)), "clicks") as run:
+        run.saw(checked, memory.config().policy.start)
+    found = read(folder)
+    assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (0, 1, 0)
+    assert found["timestamp_seconds"] > 1_700_000_000
+    assert found["duration_seconds"] >= 0
+
+
+def test_a_run_that_blocks_leaves_how_many_and_that_nothing_was_corrected(memory: Memory, tmp_path: Path) -> None:
+    folder = tmp_path / "textfiles"
+    folder.mkdir()
+    memory.log.create("a.events", 2)
+    memory.deliver(range(10))
+    memory.deliver(range(10), 1)
+    memory.log.partition("a.events", 1).delete_before(8)
+    memory.save({0: stored(6), 1: stored(3, 1)})
+    checked = memory.check()
+
+    def run() -> None:
+        with told(MetricsSettings(textfile=str(folder)), "clicks") as figures:
+            figures.saw(checked, memory.config().policy.start)
+            raise NeedsPerson("no")
+
+    with pytest.raises(NeedsPerson):
+        run()
+    found = read(folder)
+    assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (4, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ZeroDivisionError(), 1),
+        (ConfigError("x"), 2),
+        (Changed("x"), 5),
+        (Unreachable("x"), 6),
+        (OutcomeUnknown("x"), 7),
+    ],
+)
+def test_a_run_that_fails_leaves_its_exit_code(tmp_path: Path, error: Exception, code: int) -> None:
+    with pytest.raises(type(error)), told(MetricsSettings(textfile=str(tmp_path)), "clicks"):
+        raise error
+    assert read(tmp_path)["exit_code"] == code
+
+
+def test_a_run_that_somebody_stopped_leaves_what_was_there(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), told(MetricsSettings(textfile=str(tmp_path)), "clicks"):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_next_run_replaces_the_file_and_no_other_jobs(tmp_path: Path) -> None:
+    settings = MetricsSettings(textfile=str(tmp_path))
+    for job, error in (("clicks", Unreachable("x")), ("orders", None), ("clicks", None)):
+        try:
+            with told(settings, job):
+                if error is not None:
+                    raise error
+        except Unreachable:
+            pass
+    assert {file.name for file in tmp_path.iterdir()} == {file_name("clicks"), file_name("orders")}
+    assert values((tmp_path / file_name("clicks")).read_text())["exit_code"] == 0
+
+
+def test_a_file_is_never_seen_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = MetricsSettings(textfile=str(tmp_path))
+    with told(settings, "clicks"):
+        pass
+    before = (tmp_path / file_name("clicks")).read_text()
+
+    def killed(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", killed)
+    with told(settings, "clicks"):
+        pass
+    assert [file.read_text() for file in tmp_path.iterdir()] == [before]
+
+
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [("clicks", "reconciler_hook_clicks.prom"), ("a-b_c.1", "reconciler_hook_a-b_c.1.prom")],
+)
+def test_a_plain_name_is_the_files_name(job: str, name: str) -> None:
+    assert file_name(job) == name
+
+
+def test_other_names_are_told_apart_and_lead_nowhere_else() -> None:
+    names = [file_name(job) for job in ("a/b", "a b", "a_b", "../../etc/passwd", "ä", "")]
+    assert len(set(names)) == len(names)
+    assert all("/" not in name and name.endswith(".prom") for name in names)
+
+
+def test_a_folder_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with told(MetricsSettings(textfile=str(tmp_path / "none")), "clicks"):
+        pass
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"did not reach {tmp_path}/none" in record.getMessage()
+
+
+def test_without_metrics_the_library_is_not_even_loaded() -> None:
+    code = (
+        "import sys; from reconciler.hook.figures import told;"
+        "from reconciler.config.watch import MetricsSettings\n"
+        "with told(MetricsSettings(), 'clicks'): pass\n"
+        "sys.exit('prometheus_client' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---------------------------------------------------------------- a push gateway
+
+
+class Gateway:
+    """What a push gateway was sent: (method, path, authorization, text)."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str, str | None, str]] = []
+        gateway = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                gateway.sent.append((self.command, self.path, self.headers["Authorization"], text))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    gateway = Gateway()
+    yield gateway
+    gateway.server.shutdown()
+    gateway.server.server_close()
+
+
+def test_a_run_is_pushed_under_its_jobs_name(gateway: Gateway) -> None:
+    with pytest.raises(Unreachable), told(MetricsSettings(pushgateway=f"http://{gateway.place}"), "clicks"):
+        raise Unreachable("x")
+    ((method, path, login, text),) = gateway.sent
+    assert (method, path, login) == ("PUT", "/metrics/job/clicks", None)
+    assert values(text)["exit_code"] == 6
+
+
+def test_a_login_in_the_gateways_url_is_used_and_never_shown(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    with told(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}/below"), "clicks"):
+        pass
+    ((_, path, login, _),) = gateway.sent
+    assert (path, login) == ("/below/metrics/job/clicks", "Basic cHVzaGVyOnNAY3JldA==")
+    gateway.server.server_close()
+    with told(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}"), "clicks"):
+        pass
+    (record,) = caplog.records
+    assert f"did not reach http://{gateway.place}:" in record.getMessage()
+    assert "cret" not in record.getMessage()
+
+
+def test_a_gateway_that_takes_its_time_does_not_take_the_jobs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hook_figures, "PUSH_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        gateway = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with told(MetricsSettings(pushgateway=gateway), "clicks") as run:
+            run.blocked = 1
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+
+
+def test_a_push_that_never_ends_does_not_hold_the_job(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name that nobody resolves, an answer that comes letter by letter: no timeout of a socket ends those."""
+    monkeypatch.setattr(hook_figures, "PUSH_S", 0.2)
+    ended = threading.Event()
+    monkeypatch.setattr("prometheus_client.push_to_gateway", lambda *_, **__: ended.wait(120))
+    with told(MetricsSettings(pushgateway="http://gateway"), "clicks") as run:
+        run.blocked = 1
+    assert not ended.is_set()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the metrics of this run did not reach http://gateway: no answer in 0.2 s"
+    ]
+    ended.set()
+
+
+@pytest.mark.parametrize("url", ["no-such-host.invalid:9091", "http://127.0.0.1:1", "ftp://x", "http://[", ""])
+def test_a_gateway_that_is_nowhere_is_a_warning_and_the_file_is_written_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str
+) -> None:
+    with told(MetricsSettings(textfile=str(tmp_path), pushgateway=url), "clicks"):
+        pass
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert read(tmp_path)["exit_code"] == 0

@@ -1,0 +1,71 @@
+"""What the hook's runs leave for Prometheus, through the command and on a real cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.world import World, a_world, free_port, made, outside
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def world(clusters, tmp_path: Path, topic_name: str, capsys) -> Iterator[World]:
+    yield from a_world(clusters, tmp_path, topic_name, capsys)
+
+
+def figures(text: str) -> dict[str, float]:
+    return {
+        sample.name.removeprefix("reconciler_hook_"): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels == {"job": "clicks"}
+    }
+
+
+def test_every_end_of_a_hook_leaves_its_figures_and_a_start_finds_them_written(world: World) -> None:
+    world.deliver(20, 6)
+    world.processed(9, 3)
+    folder = world.folder / "textfiles"
+    folder.mkdir()
+    extra = f'[search]\ndeadline = "1s"\n[metrics]\ntextfile = "{folder}"'
+    config, plans = world.config(extra=extra), world.folder / "plans"
+    file = folder / "reconciler_hook_clicks.prom"
+
+    def after(code: int, *command: object, used: Path = config) -> dict[str, float]:
+        file.unlink(missing_ok=True)
+        ended = world.run("hook", "-c", used, "--plans", plans, *(["--", *command] if command else []))
+        assert ended.code == code, ended.said
+        found = figures(file.read_text())
+        assert found["exit_code"] == code
+        return found
+
+    show = f"print(open({str(file)!r}).read())"
+    started = outside("hook", "-c", config, "--plans", plans, "--", sys.executable, "-c", show)
+    assert started.code == 0, started.said
+    found = figures(started.out)
+    assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (0, 2, 0)
+    assert file.stat().st_mode & 0o777 == 0o644
+
+    assert after(0)["corrected_partitions"] == 0
+    assert after(2, "no-such-command")["blocked_partitions"] == 0
+    away = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra=extra)
+    assert after(6, used=away)["corrected_partitions"] == 0
+
+    world.cluster.delete_records(world.there, 0, before=world.offset_of(15))
+    found = after(4)
+    assert (found["blocked_partitions"], found["corrected_partitions"]) == (1, 0)
+
+
+def test_metrics_that_reach_nobody_do_not_stop_a_start(world: World) -> None:
+    world.deliver(6)
+    world.save({0: made(3).stored})
+    extra = f'[metrics]\ntextfile = "{world.folder}/none"\npushgateway = "http://127.0.0.1:{free_port()}"'
+    ended = world.run("hook", "-c", world.config(extra=extra), "--plans", world.folder / "plans")
+    assert ended.code == 0
+    assert ended.err.count("the metrics of this run did not reach") == 2

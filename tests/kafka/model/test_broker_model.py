@@ -1,0 +1,205 @@
+"""The log in memory answers as a real broker does: seeded logs are carried out on both, and everything is compared.
+
+What simulations prove about searches, they prove of this model. A failure names a seed; that log alone is carried out
+and compared again by ``python -m tests.kafka.model.seeded_logs --seed N --compare``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.lab.kafka import KafkaCluster
+from reconciler.ports import ReadRequest, TopicPartition
+from tests.kafka.model import twin_differences
+from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, until
+from tests.kafka.model.seeded_logs import BEGIN, make_log
+from tests.kafka.model.twin_differences import Whole, first_since, times_of, told
+
+pytestmark = pytest.mark.system
+
+SEEDS = range(72)
+"""As many of each kind of topic."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaCluster]:
+    """A broker of this file's own: its cleaner comes by at once, and nothing else removes anything."""
+    with KafkaCluster("model", tmp_path_factory.mktemp("model"), kafka_jars, properties=BROKER) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def reader(broker: KafkaCluster) -> Iterator[KafkaLogReader]:
+    with closing(KafkaLogReader({"bootstrap.servers": broker.bootstrap})) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def twins(broker: KafkaCluster) -> list[Twin]:
+    return make_twins(broker, [make_log(seed) for seed in SEEDS])
+
+
+def never_compacted(twins: list[Twin]) -> list[Twin]:
+    return [twin for twin in twins if not twin.log.kind.is_cleaned]
+
+
+def compacted(twins: list[Twin]) -> list[Twin]:
+    return [twin for twin in twins if twin.log.kind.is_cleaned]
+
+
+def some_of(differences: Iterable[str]) -> str:
+    """The first differences, to read; empty if there is none."""
+    found = list(differences)
+    return "\n".join([f"{len(found)} differences"] * bool(found) + found[:5])
+
+
+# ---------------------------------------------------------------- what a broker does
+
+
+def test_the_log_cleaner_leaves_the_batches_and_segments_that_the_model_says(
+    broker: KafkaCluster, twins: list[Twin]
+) -> None:
+    assert some_of(twin_differences.on_disk(broker, twins)) == ""
+
+
+def test_a_brokers_own_time_lookups_are_the_models(broker: KafkaCluster, twins: list[Twin]) -> None:
+    assert some_of(twin_differences.in_broker_lookups(broker, twins)) == ""
+
+
+def test_the_largest_timestamps_a_broker_knows_are_the_models(broker: KafkaCluster, twins: list[Twin]) -> None:
+    assert some_of(twin_differences.in_largest_times(broker, twins)) == ""
+
+
+def test_the_seeds_make_everything_that_can_mislead_a_search(twins: list[Twin]) -> None:
+    seen: Counter[str] = Counter()
+    for twin in twins:
+        memory, written = twin.memory, bool(twin.log.operations)
+        batches = [batch for segment in memory.segments for batch in segment.batches]
+        segments, markers = memory.segments, {offset for offset, _ in memory.markers}
+        seen["never written to"] += memory.end == 0
+        seen["emptied by deletion"] += 0 < memory.start == memory.end
+        seen["deleted in front"] += 0 < memory.start < memory.end
+        seen["several segments"] += len(segments) > 1
+        seen["segments before the start"] += len(segments) > 1 and segments[1].base <= memory.start
+        seen["batches that the cleaner emptied"] += sum(batch.emptied for batch in batches)
+        seen["segments that the cleaner emptied"] += written and any(not segment.batches for segment in segments)
+        seen["aborted batches"] += any(batch.abort_marker is not None and batch.records for batch in batches)
+        seen["no largest timestamp"] += memory.broker_latest_ms() is None and memory.start < memory.end
+        for stamp in times_of(twin):
+            found = memory.broker_lookup(stamp)
+            overlooked = found is None and first_since(twin, stamp) is not None
+            seen["lookups that name a marker"] += found in markers
+            seen["lookups of none in a log from 0 on, though a record is there"] += overlooked and memory.start == 0
+            seen["lookups of none in a log deleted in front, though a record is there"] += (
+                overlooked and memory.start > 0
+            )
+    assert [what for what, count in seen.items() if count == 0] == []
+
+
+# ---------------------------------------------------------------- what the product makes of it
+
+
+def test_ranges_are_the_same(reader: KafkaLogReader, twins: list[Twin]) -> None:
+    assert some_of(twin_differences.in_edges(reader, twins)) == ""
+
+
+def test_lookups_are_the_same_and_never_overlook_a_record(reader: KafkaLogReader, twins: list[Twin]) -> None:
+    assert some_of(twin_differences.in_lookups(reader, never_compacted(twins))) == ""
+
+
+def test_lookups_in_compacted_topics_are_the_same_and_never_overlook_a_record(
+    reader: KafkaLogReader, twins: list[Twin]
+) -> None:
+    assert some_of(twin_differences.in_lookups(reader, compacted(twins))) == ""
+
+
+def test_lookups_equal_the_admin_clients(broker: KafkaCluster, reader: KafkaLogReader, twins: list[Twin]) -> None:
+    from confluent_kafka import TopicPartition as KafkaPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    places = [twin.place for twin in never_compacted(twins) if twin.memory.start == 0]
+
+    def admin(spec: Any) -> list[int]:
+        asked = {KafkaPartition(tp.topic, tp.partition): spec for tp in places}
+        answers = broker.admin().list_offsets(asked, request_timeout=30)
+        found = {TopicPartition(tp.topic, tp.partition): answer.result(30).offset for tp, answer in answers.items()}
+        return [found[place] for place in places]
+
+    assert list(reader.log_starts(places).values()) == admin(OffsetSpec.earliest())
+    assert list(reader.log_ends(places).values()) == admin(OffsetSpec.latest())
+    for stamp in (BEGIN, BEGIN + 20, BEGIN + 2_000):
+        found = reader.offsets_for_times([(place, stamp) for place in places])
+        assert [-1 if offset is None else offset for offset in found] == admin(OffsetSpec.for_timestamp(stamp))
+
+
+def test_reads_from_every_offset_are_the_same(reader: KafkaLogReader, twins: list[Twin]) -> None:
+    assert some_of(twin_differences.in_reads(reader, twins)) == ""
+
+
+def test_a_read_goes_over_batches_that_the_log_cleaner_emptied_again_and_again(
+    broker: KafkaCluster, twins: list[Twin]
+) -> None:
+    """The client makes its fetches larger each time it is given no record, and reports an error at the 11th."""
+    twin, offset = next(
+        (twin, segment.batches[-1].base)
+        for twin in twins
+        for segment in twin.memory.segments
+        if segment.batches and segment.batches[-1].emptied and segment.batches[-1].base >= twin.memory.start
+    )
+    wanted = twin.memory.read(offset, 5)
+    with closing(KafkaLogReader({"bootstrap.servers": broker.bootstrap})) as own:
+        for _ in range(12):
+            (chunk,) = Whole(own).read([ReadRequest(twin.place, offset, 5)])
+            assert list(map(told, chunk.records)) == list(map(told, wanted.records))
+
+
+def test_searches_find_the_same_with_the_same_number_of_probes(reader: KafkaLogReader, twins: list[Twin]) -> None:
+    assert some_of(twin_differences.in_findings(reader, never_compacted(twins))) == ""
+
+
+def test_searches_in_compacted_topics_find_the_same_with_the_same_number_of_probes(
+    reader: KafkaLogReader, twins: list[Twin]
+) -> None:
+    assert some_of(twin_differences.in_findings(reader, compacted(twins))) == ""
+
+
+# ---------------------------------------------------------------- topics
+
+
+def test_topics_are_described_the_same(broker: KafkaCluster, reader: KafkaLogReader, twins: list[Twin]) -> None:
+    topics = {twin.place.topic for twin in twins}
+    described = reader.describe([*topics, "no-such-topic"])
+    assert described.cluster_id == broker.cluster_id
+    model = memory_log(twins).describe([*topics, "no-such-topic"])
+    assert {name: (info.partitions, info.compacted) for name, info in described.topics.items()} == {
+        name: (info.partitions, info.compacted) for name, info in model.topics.items()
+    }
+    ids = [info.topic_id for info in described.topics.values()]
+    assert all(ids)
+    assert len(set(ids)) == len(topics)
+
+
+def test_a_topic_made_anew_under_its_name_is_another_log(broker: KafkaCluster, reader: KafkaLogReader) -> None:
+    """The reader has seen the first one: nothing of it may come back."""
+    first, second = make_log(8), make_log(72)
+    assert first.kind.name == second.kind.name == "one-segment"
+    ids = []
+    for log in (first, second):
+        (twin,) = make_twins(broker, [log], name=lambda kind: f"{kind}-anew")
+        ids.append(reader.describe([twin.place.topic]).topics[twin.place.topic].topic_id)
+        for compare in (twin_differences.in_edges, twin_differences.in_lookups, twin_differences.in_reads):
+            assert some_of(compare(reader, [twin])) == ""
+        delete_topic(broker, twin.place.topic)
+    assert ids[0] != ids[1]
+
+
+def delete_topic(broker: KafkaCluster, topic: str) -> None:
+    broker.admin().delete_topics([topic], operation_timeout=30)[topic].result(30)
+    until(lambda: broker.partitions(topic) == 0, f"the end of {topic}")

@@ -1,0 +1,342 @@
+"""The smallest set of ACLs for each command and store: read from the reference, and tried on a real authorizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ReconcilerError
+from reconciler.ports import TopicPartition
+from reconciler.stores.registry import open_store
+from tests.lab.secured import USER, Acl, Secured, client_table
+from tests.stores.bare_store import bare_scheme
+from tests.world import ROOT, Ended, World, made
+
+__all__ = ["bare_scheme"]
+pytestmark = pytest.mark.system
+
+REFERENCE = ROOT / "docs" / "reference" / "kafka-permissions.md"
+
+
+# ---------------------------------------------------------------- the reference's tables
+
+
+def table(heading: str) -> Iterator[list[str]]:
+    """The cells of the rows under a heading of the reference, without marks."""
+    _, _, section = REFERENCE.read_text(encoding="utf-8").partition(f"## {heading}\n")
+    lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    for line in lines[2:]:
+        yield [cell.strip().replace("`", "") for cell in line.strip("|").split("|")]
+
+
+def acl(operation: str, resource: str) -> Acl:
+    kind, name = resource.split()
+    return Acl(operation, kind, name)
+
+
+def smallest_sets() -> dict[tuple[str, str], set[Acl]]:
+    """By command and store. An empty cell repeats the one above it."""
+    sets: dict[tuple[str, str], set[Acl]] = {}
+    commands = store = ""
+    for cells in table("The smallest set for each command"):
+        commands, store = cells[0] or commands, cells[1] or store
+        for command in commands.split(", "):
+            found = sets.setdefault((command, store.rstrip(":")), set())
+            if cells[2] != "none":
+                found.add(acl(cells[2], cells[3]))
+    return sets
+
+
+SMALLEST = smallest_sets()
+
+
+# ---------------------------------------------------------------- the commands
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job on the secured broker, and the configuration of the user that is tried."""
+
+    secured: Secured
+    world: World
+    config: Path
+
+    def here(self, acls: Iterable[Acl]) -> set[Acl]:
+        """The reference's ACLs with this job's names."""
+        names = {"a.events": self.world.there, "events": self.world.topic, "clicks": self.world.group}
+        return {replace(acl, name=names[acl.name]) for acl in acls}
+
+    def run(self, *arguments: object) -> Ended:
+        return self.world.run(*arguments, "-c", self.config)
+
+
+def checks(job: Job) -> Ended:
+    return job.run("check")
+
+
+def plans(job: Job) -> Ended:
+    return job.run("plan", "-o", job.world.folder / "tried.plan.json")
+
+
+def hooks(job: Job) -> Ended:
+    return job.run("hook", "--plans", job.world.folder / "plans")
+
+
+def applies(job: Job) -> Ended:
+    return job.run("apply", job.world.plan_file, "--yes")
+
+
+def rolls_back(job: Job) -> Ended:
+    return job.run("rollback", job.world.plan_file, "--yes")
+
+
+def exports(job: Job) -> Ended:
+    return job.run("anchors", "export")
+
+
+def imports(job: Job) -> Ended:
+    return job.run("anchors", "import", "--replace", job.world.folder / "anchors.jsonl")
+
+
+def records(job: Job) -> Ended:
+    """``recording()`` without Spark: what it does around each batch."""
+    from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+    from reconciler.spark.recording.foreach_batch import Recorder
+
+    client = {"bootstrap.servers": job.secured.sasl, **job.secured.scram}
+    recorder = Recorder(job.world.address, job.world.group, client, now_ms=lambda: 1)
+    end = LastRecord(TopicPartition(job.world.there, 0), 5, 1, False, b"k", b"v")
+    try:
+        recorder.open()
+        recorder.store([end], BatchIdentity(), reason="batch 0")
+    except ReconcilerError as error:
+        return Ended(int(error.exit_code), "", str(error))
+    finally:
+        recorder.close()
+    return Ended(0, "", "")
+
+
+# ---------------------------------------------------------------- what they are tried on
+
+
+def a_plan(job: Job, *, new: str = "earliest", and_apply: bool = False) -> None:
+    """Made by somebody who may do everything."""
+    config = job.world.config(extra=f'[policy]\nnew = "{new}"')
+    job.world.plan(config)
+    if and_apply:
+        assert job.world.run("apply", job.world.plan_file, "-c", config, "--yes").code == 0
+
+
+def an_applied_plan(job: Job) -> None:
+    a_plan(job, and_apply=True)
+
+
+def an_applied_plan_for_new_partitions(job: Job) -> None:
+    a_plan(job, new="latest", and_apply=True)
+
+
+def other_anchors(job: Job) -> None:
+    """A file whose import changes the stored rows."""
+    exported = job.world.run("anchors", "export", "-c", job.world.config()).out
+    there = re.sub(r'"stored_offset": ?\d+', '"stored_offset": 7', exported)
+    assert there != exported
+    (job.world.folder / "anchors.jsonl").write_text(there)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A command as the reference names it, how it is run, what must be there first, and its code when it works."""
+
+    command: str
+    run: Callable[[Job], Ended]
+    first: Callable[[Job], object] = lambda job: None
+    works: int = 0
+    stored: bool = True
+    """The job has stored offsets already."""
+
+
+USES = [
+    Use("check", checks, works=3),
+    Use("plan", plans),
+    Use("hook with nothing to correct", hooks, an_applied_plan),
+    Use("apply", applies, a_plan),
+    Use("hook that corrects", hooks),
+    Use("rollback to rows that were there", rolls_back, an_applied_plan),
+    Use("rollback to no rows at all", rolls_back, an_applied_plan_for_new_partitions, stored=False),
+    Use("anchors export", exports),
+    Use("anchors import", imports, other_anchors),
+    Use("recording()", records),
+]
+STORES = ("sqlite", "kafka-group")
+
+
+def made_ready(secured: Secured, world: World, use: Use, store: str) -> Job:
+    world.deliver(16, burst=2)
+    if store == "kafka-group":
+        world.address = "kafka-group:"
+    else:
+        world.save({})
+    if use.stored:
+        # Record 4, of the same time, follows a gap: perhaps a first copy of the anchor was there.
+        world.save({0: made(5).stored}, topic=world.there)
+    job = Job(secured, world, world.config(bootstrap=secured.sasl, extra=client_table(secured.scram)))
+    use.first(job)
+    return job
+
+
+def weaker(acls: set[Acl]) -> Iterator[tuple[Acl, set[Acl]]]:
+    """Each ACL that is taken away, or made a mere Describe, with what is left."""
+    for gone in sorted(acls):
+        left = acls - {gone}
+        yield gone, left
+        if gone.operation != "Describe":
+            yield gone, left | {replace(gone, operation="Describe")}
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.command)
+def test_a_command_works_with_the_smallest_set_and_not_with_less(
+    secured: Secured, secured_world: World, use: Use, store: str
+) -> None:
+    job = made_ready(secured, secured_world, use, store)
+    acls = job.here(SMALLEST[use.command, store])
+    before = secured_world.rows()
+    for gone, left in weaker(acls):
+        secured.allow(USER, left)
+        ended = use.run(job)
+        assert ended.code == 6, f"{use.command} worked without {gone}: {ended.said}"
+        said = ended.err.splitlines()[-1]
+        assert gone.operation in said
+        assert f"on {gone.resource} '{gone.name}'" in said.replace('"', "'")
+        assert secured_world.rows() == before
+    secured.allow(USER, acls)
+    ended = use.run(job)
+    assert ended.code == use.works, ended.said
+
+
+def test_the_reference_speaks_of_every_use_and_of_no_other() -> None:
+    assert set(SMALLEST) == {(use.command, store) for use in USES for store in STORES}
+
+
+def test_without_describe_configs_a_gap_makes_an_answer_less_exact_and_never_wrong(
+    secured: Secured, secured_world: World
+) -> None:
+    ((operation, resource, _),) = table("What more permission buys")
+    job = made_ready(secured, secured_world, USES[0], "sqlite")
+    right = job.world.offset_of(5) + 1
+    found = []
+    for acls in (SMALLEST["check", "sqlite"], {*SMALLEST["check", "sqlite"], acl(operation, resource)}):
+        secured.allow(USER, job.here(acls))
+        found.append(job.world.checked(job.config)[0])
+    less, more = found
+    assert (more["verdict"], more["resume_offset"], more["replay"]) == ("moved", right, {"at_most": 0, "exact": 0})
+    assert less["verdict"] == "bounded"
+    assert less["resume_offset"] <= right <= less["resume_offset"] + less["replay"]["at_most"]
+
+
+# ---------------------------------------------------------------- the source, for track
+
+
+def at_the_source() -> dict[str, set[Acl]]:
+    """By the job's store. An empty cell repeats the one above it."""
+    sets: dict[str, set[Acl]] = {}
+    store = ""
+    for cells in table("At the source, for track"):
+        store = cells[0] or store
+        sets.setdefault(store.rstrip(":"), set()).add(acl(cells[1], cells[2]))
+    return sets
+
+
+@pytest.mark.usefixtures("bare_scheme")
+@pytest.mark.parametrize("store", ["any other", "kafka-group"])
+def test_tracking_works_with_the_smallest_set_at_the_source_and_not_with_less(
+    secured: Secured, secured_world: World, store: str
+) -> None:
+    world = secured_world
+    world.deliver(16, topic=world.topic)
+    world.address = "kafka-group:" if store == "kafka-group" else f"bare:///{world.folder}/table.db"
+    world.save({0: StoredOffset(world.offset_of(5, topic=world.topic) + 1)})
+    login = client_table(secured.scram).replace("[destination", "[source")
+    source = f'alias = "a"\nbootstrap_servers = "{secured.sasl}"\n{login}'
+    anchors = open_store(f"sqlite:///{world.folder}/anchors.db")
+    anchors.create()
+    job = Job(secured, world, world.config(source=source, extra=f'[anchors]\nstore = "{anchors.address}"'))
+    acls = job.here(at_the_source()[store])
+    for gone, left in weaker(acls):
+        secured.allow(USER, left)
+        ended = job.run("track", "--once")
+        assert ended.code == 6, f"track worked without {gone}: {ended.said}"
+        said = ended.err.splitlines()[-1]
+        assert gone.operation in said
+        assert anchors.read(world.group) == []
+    secured.allow(USER, acls)
+    ended = job.run("track", "--once")
+    assert ended.code == 0, ended.said
+    (row,) = anchors.read(world.group)
+    assert row.stored.anchor is not None
+    assert row.stored.anchor.id == made(5).id
+
+
+# ---------------------------------------------------------------- what a broker hides
+
+
+def test_a_row_that_may_not_be_seen_is_not_taken_for_none(secured: Secured, secured_world: World) -> None:
+    """A partition that seems never to have been read would start at its end here, and skip what is unread."""
+    world = secured_world
+    world.address = "kafka-group:"
+    world.deliver(16)
+    world.deliver(16, topic=world.topic)
+    world.processed(5)
+    table = client_table(secured.scram) + '\n[policy]\nnew = "latest"'
+    config = world.config(bootstrap=secured.sasl, extra=table)
+    seen = {Acl("Read", "topic", world.there), Acl("Describe", "group", world.group)}
+    secured.allow(USER, seen)
+    ended = world.run("check", "-c", config)
+    assert ended.code == 6
+    assert f"Describe on topic '{world.topic}'" in ended.err
+    secured.allow(USER, {*seen, Acl("Describe", "topic", world.topic)})
+    (row,) = world.checked(config).values()
+    assert row["verdict"] != "new"
+    assert row["resume_offset"] <= world.offset_of(5) + 1
+
+
+def test_a_topic_that_may_not_be_looked_up_may_exist_or_not_and_the_message_says_so(
+    secured: Secured, secured_world: World
+) -> None:
+    world = secured_world
+    world.save({})
+    config = world.config(bootstrap=secured.sasl, extra=client_table(secured.scram))
+    secured.allow(USER, set())
+    hidden = world.run("check", "-c", config)
+    assert hidden.code == 6
+    assert f'needs Describe on topic "{world.there}" (Read for its records), if there is such a topic' in hidden.err
+    secured.allow(USER, {Acl("Describe", "topic", world.there)})
+    absent = world.run("check", "-c", config)
+    assert absent.code == 2
+    assert f'The destination has no topic "{world.there}"' in absent.err
+
+
+def test_a_commit_that_would_be_taken_in_part_is_not_sent(secured: Secured, secured_world: World) -> None:
+    world = secured_world
+    world.address = "kafka-group:"
+    topics = [f"{world.topic}-{letter}" for letter in "xy"]
+    for topic in topics:
+        world.deliver(8, topic=f"a.{topic}")
+        world.save({0: made(4).stored}, topic=f"a.{topic}")
+    whole = world.config(world.job("clicks", *topics))
+    world.plan(whole)
+    assert world.run("apply", world.plan_file, "-c", whole, "--yes").code == 0
+    applied = world.rows()
+    table = client_table(secured.scram)
+    config = world.config(world.job("clicks", *topics), bootstrap=secured.sasl, extra=table)
+    may = {Acl("Read", "group", world.group), Acl("Read", "topic", f"a.{topics[0]}")}
+    secured.allow(USER, {*may, Acl("Describe", "topic", f"a.{topics[1]}")})
+    ended = world.run("rollback", world.plan_file, "-c", config, "--yes")
+    assert ended.code == 6
+    assert f"Read on topic 'a.{topics[1]}'" in ended.err
+    assert world.rows() == applied

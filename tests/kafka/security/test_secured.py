@@ -1,0 +1,220 @@
+"""TLS, SCRAM and client certificates: the right secrets open every command, a wrong one none, and none is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import Refused
+from reconciler.kafka import handshake
+from reconciler.kafka.reader import KafkaLogReader
+from tests.lab.certificates import CLIENT
+from tests.lab.secured import USER, Acl, Secured, client_table
+from tests.world import Ended, World, made, outside
+
+pytestmark = pytest.mark.system
+
+
+def arguments(world: World, command: str, config: Path) -> tuple[object, ...]:
+    return {
+        "check": ("check", "-c", config),
+        "plan": ("plan", "-c", config, "-o", world.folder / "another.plan.json"),
+        "apply": ("apply", world.plan_file, "-c", config, "--yes"),
+        "rollback": ("rollback", world.plan_file, "-c", config, "--yes"),
+        "hook": ("hook", "-c", config, "--plans", world.folder / "plans"),
+        "export": ("anchors", "export", "-c", config),
+    }[command]
+
+
+def everything(world: World) -> list[Acl]:
+    """What a user needs for every command and store."""
+    topics = [Acl(operation, "topic", world.there) for operation in ("Read", "DescribeConfigs")]
+    group = [Acl(operation, "group", world.group) for operation in ("Read", "Delete")]
+    return [*topics, Acl("Describe", "topic", world.topic), *group]
+
+
+# ---------------------------------------------------------------- the right secret
+
+Entry = Callable[[Secured, Path, pytest.MonkeyPatch], tuple[str, str, dict[str, str]]]
+
+
+def by_environment(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+    monkeypatch.setenv("KAFKA_B_PASSWORD", secured.password)
+    return USER, secured.sasl, {**secured.scram, "sasl.password": "${KAFKA_B_PASSWORD}"}
+
+
+def by_file(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+    path = folder / "password"
+    path.write_text(secured.password + "\n")
+    return USER, secured.sasl, {**secured.scram, "sasl.password": f"file:{path}"}
+
+
+def by_certificate(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+    monkeypatch.setenv("KEY_PASSWORD", secured.certificates.password)
+    return CLIENT, secured.tls, {**secured.mutual, "ssl.key.password": "${KEY_PASSWORD}"}
+
+
+def by_key_in_settings(
+    secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, str, dict[str, str]]:
+    pem = f"file:{secured.certificates.client}"
+    texts = {"ssl.ca.pem": f"file:{secured.certificates.authority}", "ssl.certificate.pem": pem, "ssl.key.pem": pem}
+    return CLIENT, secured.tls, {"security.protocol": "SSL", **texts, "ssl.key.password": secured.certificates.password}
+
+
+def by_key_store(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+    store = str(secured.certificates.client_store)
+    path = folder / "store-password"
+    path.write_text(secured.certificates.password)
+    keys = {"ssl.keystore.location": store, "ssl.keystore.password": f"file:{path}"}
+    trusted = {"ssl.ca.location": str(secured.certificates.authority)}
+    return CLIENT, secured.tls, {"security.protocol": "SSL", **trusted, **keys}
+
+
+def by_another_login(mechanism: str) -> Entry:
+    def entry(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+        monkeypatch.setenv("KAFKA_B_PASSWORD", secured.password)
+        return USER, secured.logins, {**secured.login(mechanism), "sasl.password": "${KAFKA_B_PASSWORD}"}
+
+    return entry
+
+
+def by_token(secured: Secured, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, dict[str, str]]:
+    monkeypatch.setenv("CLIENT_SECRET", secured.password)
+    return USER, secured.logins, {**secured.token, "sasl.oauthbearer.client.secret": "${CLIENT_SECRET}"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "store"),
+    [
+        (by_environment, "sqlite"),
+        (by_file, "kafka-group"),
+        (by_certificate, "kafka-group"),
+        (by_key_in_settings, "sqlite"),
+        (by_key_store, "sqlite"),
+        (by_another_login("SCRAM-SHA-256"), "sqlite"),
+        (by_another_login("PLAIN"), "sqlite"),
+        (by_token, "kafka-group"),
+    ],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_with_the_right_secret_a_job_is_failed_over_and_back(
+    secured: Secured, secured_world: World, monkeypatch: pytest.MonkeyPatch, entry: Entry, store: str
+) -> None:
+    world = secured_world
+    user, address, settings = entry(secured, world.folder, monkeypatch)
+    world.deliver(20)
+    if store == "kafka-group":
+        world.address = "kafka-group:"
+        world.save({0: made(9).stored}, topic=world.there)  # as MirrorMaker's sync leaves it
+    else:
+        world.processed(9)
+    before = world.rows()
+    secured.allow(user, everything(world))
+    config = world.config(bootstrap=address, extra=client_table(settings))
+
+    ran: list[Ended] = []
+
+    def run(command: str) -> int:
+        ran.append(world.run("--debug", *arguments(world, command, config)))
+        return ran[-1].code
+
+    assert run("check") == 3, ran[-1].said
+    world.plan(config)
+    assert run("apply") == 0, ran[-1].said
+    right = {0: world.offset_of(9) + 1}
+    assert world.offsets() == right
+    assert run("check") == 0, ran[-1].said
+    assert run("rollback") == 0, ran[-1].said
+    assert [row.stored for row in world.rows()] == [row.stored for row in before]
+    assert run("hook") == 0, ran[-1].said
+    assert world.offsets() == right
+    assert all(secured.planted_in(ended.said) == [] for ended in ran)
+    kept = [path.read_text() for path in world.folder.rglob("*.json")]
+    assert kept
+    assert secured.planted_in("".join(kept)) == []
+
+
+# ---------------------------------------------------------------- a wrong password
+
+
+@pytest.mark.parametrize("store", ["sqlite", "kafka-group"])
+def test_no_command_does_anything_with_a_wrong_password(secured: Secured, secured_world: World, store: str) -> None:
+    world = secured_world
+    if store == "kafka-group":
+        world.address = "kafka-group:"
+    world.deliver(12)
+    world.save({0: made(5).stored}, topic=world.there)
+    right = world.config()
+    world.plan(right)
+    settings = {**secured.scram, "sasl.password": secured.wrong_password}
+    wrong = world.config(bootstrap=secured.sasl, extra=client_table(settings))
+
+    def refused(command: str) -> None:
+        before = world.rows(), contents(world.folder)
+        ended = world.run(*arguments(world, command, wrong))
+        assert ended.code == 6, f"{command}: {ended.said}"
+        assert ended.out == ""
+        (line,) = ended.err.splitlines()
+        assert f"refused the login of user '{USER}'" in line
+        assert (world.rows(), contents(world.folder)) == before
+
+    for command in ("check", "plan", "apply", "hook"):
+        refused(command)
+    assert world.run(*arguments(world, "apply", right)).code == 0
+    for command in ("export", "rollback"):
+        if store == "kafka-group":
+            refused(command)
+        else:
+            ended = world.run(*arguments(world, command, wrong))
+            assert ended.code == 0, "it has no business with the cluster"
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """The plans and snapshots in a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*.json")}
+
+
+def test_a_refused_login_ends_a_call_long_before_its_time_is_up(secured: Secured) -> None:
+    client = {"bootstrap.servers": secured.sasl, **secured.scram, "sasl.password": secured.wrong_password}
+    reader = KafkaLogReader(client, timeout_s=300)
+    began = time.monotonic()
+    try:
+        with pytest.raises(Refused, match="refused the login"):
+            reader.describe(["events"])
+    finally:
+        reader.close()
+    assert time.monotonic() - began < 150
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+@pytest.mark.parametrize("password", ["right", "wrong"])
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_no_secret_is_shown_even_with_all_that_the_client_has_to_say(
+    secured: Secured, secured_world: World, log_format: str, password: str
+) -> None:
+    world = secured_world
+    world.deliver(3)
+    world.processed(1)
+    secured.allow(USER, everything(world))
+    settings = {**secured.scram, "sasl.password": "${KAFKA_B_PASSWORD}", "debug": "all"}
+    config = world.config(bootstrap=secured.sasl, extra=client_table(settings))
+    secret = secured.password if password == "right" else secured.wrong_password
+    ended = outside("--debug", "--log-format", log_format, "check", "-c", config, KAFKA_B_PASSWORD=secret)
+    assert ended.code == (3 if password == "right" else 6), ended.said
+    assert "SCRAM-SHA-512" in ended.err, "the client did not say much"
+    assert secured.planted_in(ended.said) == []
+
+
+def test_a_look_from_outside_blames_no_certificate_that_the_client_did_not_blame(secured: Secured) -> None:
+    """It cannot open every key store, and trusts other authorities where none is named."""
+    mutual = {"bootstrap.servers": secured.tls, **secured.mutual}
+    stranger = {"bootstrap.servers": secured.sasl, **secured.scram}
+    stranger["ssl.ca.location"] = str(secured.certificates.stranger)
+    for client in (mutual, stranger):
+        assert handshake.look(client, "Connect to ipv4#127.0.0.1 failed: Connection refused") is None

@@ -1,0 +1,274 @@
+"""Every way not to get in: what is wrong is said in one line, with whose move it is and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.lab.secured import USER, Secured, client_table
+from tests.world import World
+
+pytestmark = pytest.mark.system
+
+Settings = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What is wrong with the settings, and which words must say so; by default it is the cluster that refuses."""
+
+    name: str
+    settings: Callable[[Secured, Path], Settings]
+    said: str
+    hint: str
+    door: str = "sasl"
+    code: int = 6
+    deadline: str = "30s"
+
+
+def scram(**changes: str) -> Callable[[Secured, Path], Settings]:
+    """The SCRAM settings with some changed (underscores are dots, an empty value leaves one out)."""
+    return lambda secured, folder: _changed(secured.scram, changes)
+
+
+def mutual(**changes: str) -> Callable[[Secured, Path], Settings]:
+    return lambda secured, folder: _changed(secured.mutual, changes)
+
+
+def _changed(settings: Mapping[str, str], changes: Mapping[str, str]) -> Settings:
+    whole = {**settings, **{name.replace("_", "."): value for name, value in changes.items()}}
+    return {name: value for name, value in whole.items() if value}
+
+
+def _with(settings: Settings, **changes: str) -> Settings:
+    return _changed(settings, changes)
+
+
+NOT_SIGNED = "shows a certificate that no authority trusted here has signed"
+NO_CERTIFICATE = {"ssl_certificate_location": "", "ssl_key_location": "", "ssl_key_password": ""}
+
+REFUSED = [
+    Wrong(
+        "password",
+        lambda secured, _: _with(secured.scram, sasl_password=secured.wrong_password),
+        f"refused the login of user '{USER}' (SASL authentication error: Authentication failed",
+        "Correct sasl.username, sasl.password or sasl.mechanism under [destination.client]",
+    ),
+    Wrong(
+        "user",
+        scram(sasl_username="nobody"),
+        "refused the login of user 'nobody'",
+        "or have the user made there",
+    ),
+    Wrong(
+        "mechanism",
+        scram(sasl_mechanism="PLAIN"),
+        "broker's supported mechanisms: SCRAM-SHA-512",
+        "sasl.mechanism under [destination.client]",
+    ),
+    Wrong(
+        "authority",
+        lambda secured, _: _with(secured.scram, ssl_ca_location=str(secured.certificates.stranger)),
+        NOT_SIGNED,
+        "Set ssl.ca.location under [destination.client] to the certificate of the authority",
+    ),
+    Wrong("no authority", scram(ssl_ca_location=""), NOT_SIGNED, "Set ssl.ca.location"),
+    Wrong(
+        "host name",
+        lambda secured, _: _with(secured.scram, broker_address_family="v4"),
+        "shows a certificate that is not made out to the name localhost",
+        "Use the name that the certificate holds in bootstrap_servers",
+        door="localhost",
+    ),
+    Wrong(
+        "no TLS",
+        lambda secured, _: {},
+        "speaks only TLS at 127.0.0.1:",
+        'Set security.protocol = "SASL_SSL"',
+    ),
+    Wrong(
+        "no TLS, for client certificates",
+        lambda secured, _: {},
+        "speaks only TLS at 127.0.0.1:",
+        'Set security.protocol = "SSL"',
+        door="tls",
+    ),
+    Wrong(
+        "TLS at a plain port",
+        scram(),
+        "answers without TLS at 127.0.0.1:",
+        "Take the port that speaks TLS",
+        door="plain",
+    ),
+    Wrong(
+        "no login where one is wanted",
+        scram(security_protocol="SSL"),
+        "wants a login (SCRAM-SHA-512) at 127.0.0.1:",
+        'Set security.protocol = "SASL_SSL"',
+    ),
+    Wrong(
+        "a login where none is taken",
+        scram(security_protocol="SASL_PLAINTEXT"),
+        "takes no logins at 127.0.0.1:",
+        'set security.protocol = "PLAINTEXT"',
+        door="plain",
+    ),
+    Wrong(
+        "a login beside a certificate",
+        lambda secured, _: {**secured.scram, **secured.mutual, "security.protocol": "SASL_SSL"},
+        f"refused the login of user '{USER}'",
+        "That port takes no logins",
+        door="tls",
+    ),
+    Wrong(
+        "no certificate",
+        mutual(**NO_CERTIFICATE),
+        "asks for a client certificate, and none is configured",
+        "Set ssl.keystore.location, or ssl.certificate.location and ssl.key.location",
+        door="tls",
+    ),
+    Wrong(
+        "certificate",
+        lambda secured, _: _with(
+            secured.mutual,
+            ssl_certificate_location=str(secured.certificates.stranger),
+            ssl_key_location=str(secured.certificates.stranger),
+        ),
+        "does not accept the client's certificate",
+        "Have it signed by an authority that the brokers trust",
+        door="tls",
+    ),
+]
+"""Settings that can be used, and do not open the door."""
+
+TOKENS = [
+    Wrong(
+        "client secret",
+        lambda secured, _: {**secured.token, "sasl.oauthbearer.client.secret": secured.wrong_password},
+        "there was no token for the destination cluster at 127.0.0.1:",
+        "and that it knows sasl.oauthbearer.client.id and its secret",
+        door="logins",
+        deadline="3s",
+    ),
+    Wrong(
+        "no provider",
+        lambda secured, _: {**secured.token, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"},
+        "Could not connect to server",
+        "See that the provider at sasl.oauthbearer.token.endpoint.url is up",
+        door="logins",
+        deadline="3s",
+    ),
+    Wrong(
+        "a token that nobody signed",
+        lambda secured, _: {
+            **_with(secured.token, sasl_oauthbearer_method=""),
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": "principal=clicks-job",
+        },
+        "refused the login of this user (SASL authentication error",
+        "or have the user made there",
+        door="logins",
+    ),
+]
+"""Logins with a token that do not get one, or not a good one."""
+
+UNUSABLE = [
+    Wrong(
+        "Kerberos",
+        scram(sasl_mechanism="GSSAPI"),
+        "sasl.mechanism is GSSAPI (Kerberos), which this build of the Kafka client does not have",
+        "pip install --no-binary confluent-kafka confluent-kafka",
+        code=2,
+    ),
+    Wrong(
+        "no such file",
+        scram(ssl_ca_location="/no/such/ca.pem"),
+        "ssl.ca.location under [destination.client] names /no/such/ca.pem, which cannot be read: No such file",
+        "Correct the path, or let this user read the file",
+        code=2,
+    ),
+    Wrong(
+        "a file's content for its path",
+        lambda secured, _: _with(secured.mutual, ssl_key_location=f"file:{secured.certificates.client}"),
+        "ssl.key.location under [destination.client] holds a file's content, and takes its path",
+        'Leave out "file:" in front of the path',
+        door="tls",
+        code=2,
+    ),
+    Wrong(
+        "key's password",
+        lambda secured, _: _with(secured.mutual, ssl_key_password=secured.wrong_password),
+        "ssl.key.location failed",
+        "that ssl.key.password opens it",
+        door="tls",
+        code=2,
+    ),
+    Wrong(
+        "misspelt",
+        lambda secured, _: _with(secured.scram, sasl_password="", sasl_passwrod=secured.password),
+        'No such configuration property: "sasl.passwrod"',
+        "Did you mean sasl.password?",
+        code=2,
+    ),
+    Wrong(
+        "Java's own",
+        lambda secured, _: _with(secured.scram, sasl_jaas_config=f'ScramLoginModule password="{secured.password}";'),
+        "Java JAAS configuration is not supported",
+        "Correct [destination.client]",
+        code=2,
+    ),
+    Wrong(
+        "value",
+        scram(security_protocol="SASL-SSL"),
+        'Invalid value "SASL-SSL" for configuration property "security.protocol"',
+        "Correct [destination.client]",
+        code=2,
+    ),
+    Wrong("half a login", scram(sasl_username=""), "sasl.username", "Correct [destination.client]", code=2),
+]
+"""Settings that the client library does not even begin with."""
+
+
+def address(secured: Secured, door: str) -> str:
+    return {
+        "sasl": secured.sasl,
+        "localhost": secured.sasl.replace("127.0.0.1", "localhost"),
+        "tls": secured.tls,
+        "logins": secured.logins,
+        "plain": secured.cluster.bootstrap,
+    }[door]
+
+
+@pytest.fixture
+def locked_out(secured: Secured, secured_world: World) -> Callable[[Wrong], Path]:
+    """A job with a stored offset, and its configuration with something wrong in it."""
+    secured_world.processed(5)
+
+    def config(wrong: Wrong) -> Path:
+        settings = wrong.settings(secured, secured_world.folder)
+        extra = f'{client_table(settings)}\n[search]\ndeadline = "{wrong.deadline}"'
+        return secured_world.config(bootstrap=address(secured, wrong.door), extra=extra)
+
+    return config
+
+
+@pytest.mark.parametrize("wrong", [*REFUSED, *TOKENS, *UNUSABLE], ids=lambda wrong: wrong.name)
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(
+    secured: Secured, secured_world: World, locked_out: Callable[[Wrong], Path], wrong: Wrong
+) -> None:
+    config = locked_out(wrong)
+    before = secured_world.rows()
+    ended = secured_world.run("hook", "-c", config, "--plans", secured_world.folder / "plans")
+    assert ended.code == wrong.code, ended.said
+    (line,) = ended.err.splitlines()
+    assert wrong.said in line
+    assert wrong.hint in line
+    if wrong.code == 6:
+        assert f"the destination cluster at {address(secured, wrong.door)}" in line
+    assert ended.out == ""
+    assert secured.planted_in(ended.said) == []
+    assert secured_world.rows() == before
+    assert list((secured_world.folder / "plans").iterdir()) == []

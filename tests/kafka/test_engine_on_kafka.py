@@ -1,0 +1,230 @@
+"""What only a real broker can do: large batches, many partitions, going away. For its log see test_broker_model.py."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, Record, StoredOffset, fingerprint
+from reconciler.core.errors import Unreachable
+from reconciler.core.question import Question
+from reconciler.core.reconcile import reconcile
+from reconciler.core.verdicts import Verdict
+from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.lab.kafka import KafkaCluster
+from reconciler.ports import LogReader, ReadRequest, TopicPartition
+
+pytestmark = pytest.mark.system
+
+BEGIN = 1_700_000_000_000
+
+
+def producer_of(cluster: KafkaCluster, **settings: Any) -> Any:
+    from confluent_kafka import Producer
+
+    return Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **settings})
+
+
+@pytest.fixture
+def reader(clusters) -> Iterator[KafkaLogReader]:
+    opened = KafkaLogReader({"bootstrap.servers": clusters.destination.bootstrap})
+    yield opened
+    opened.close()
+
+
+def told(record: Record) -> tuple[object, ...]:
+    """A record with all that a search may look at."""
+    headers = tuple(record.headers)
+    return record.offset, record.timestamp_ms, record.append_time, record.key, record.value, headers
+
+
+def read_all(log: LogReader, tp: TopicPartition, offset: int, most: int = 1_000) -> list[tuple[object, ...]]:
+    """Everything from ``offset`` on; a reader may answer in several chunks."""
+    (end,) = log.log_ends([tp]).values()
+    found: list[tuple[object, ...]] = []
+    while offset < end:
+        (chunk,) = log.read([ReadRequest(tp, offset, most)])
+        assert not chunk.out_of_range
+        assert chunk.next_offset > offset
+        found += [told(record) for record in chunk.records]
+        offset = chunk.next_offset
+    return found
+
+
+# ---------------------------------------------------------------- large and many
+
+
+@pytest.mark.parametrize("partitions", [1, 70])
+def test_records_larger_than_a_fetch(clusters, reader: KafkaLogReader, topic_name: str, partitions: int) -> None:
+    """Above 64 partitions a fetch begins small: large records must come all the same."""
+    cluster = clusters.destination
+    cluster.create_topic(topic_name, partitions, {"max.message.bytes": "4000000"})
+    producer = producer_of(cluster, **{"message.max.bytes": 4_000_000})
+    large = random.Random(7).randbytes(2_000_000)
+    producer.produce(topic_name, b"small", partition=0)
+    producer.produce(topic_name, large, partition=0)
+    for number in range(1, partitions):
+        producer.produce(topic_name, b"of %d" % number, partition=number)
+    assert producer.flush(30) == 0
+    tp = TopicPartition(topic_name, 0)
+    others = [TopicPartition(topic_name, number) for number in range(1, partitions)]
+    chunks = reader.read([ReadRequest(tp, 1, 10), *(ReadRequest(other, 0, 10) for other in others)])
+    assert [record.value for record in chunks[0].records] == [large]
+    assert [chunk.records[0].value for chunk in chunks[1:]] == [b"of %d" % other.partition for other in others]
+    assert [value for _, _, _, _, value, _ in read_all(reader, tp, 0)] == [b"small", large]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_read_inside_a_compressed_batch(clusters, reader: KafkaLogReader, topic_name: str, codec: str) -> None:
+    cluster = clusters.destination
+    cluster.create_topic(topic_name)
+    producer = producer_of(cluster, **{"compression.type": codec, "linger.ms": 500, "batch.num.messages": 5_000})
+    for number in range(3_000):
+        producer.produce(topic_name, b"%d " % number * 100, timestamp=BEGIN + number)
+    assert producer.flush(30) == 0
+    tp = TopicPartition(topic_name, 0)
+    middle, last = reader.read([ReadRequest(tp, 1_777, 2), ReadRequest(tp, 2_999, 2)])
+    assert [record.offset for record in middle.records] == [1_777, 1_778]
+    assert middle.next_offset == 1_779
+    assert [record.value for record in last.records] == [b"2999 " * 100]
+    assert reader.offsets_for_times([(tp, BEGIN + 2_500), (tp, BEGIN + 3_000)]) == [2_500, None]
+
+
+def test_hundreds_of_partitions_in_one_call(clusters, reader: KafkaLogReader, topic_name: str) -> None:
+    cluster, count = clusters.destination, 300
+    cluster.create_topic(topic_name, count)
+    producer = producer_of(cluster)
+    for number in range(count):
+        if number % 3:
+            producer.produce(topic_name, b"of %d" % number, partition=number, timestamp=BEGIN + number)
+    assert producer.flush(30) == 0
+    places = [TopicPartition(topic_name, number) for number in range(count)]
+    wanted = [1 if number % 3 else 0 for number in range(count)]
+    assert list(reader.log_ends(places).values()) == wanted
+    chunks = reader.read([ReadRequest(tp, 0, 5) for tp in places])
+    assert [[record.value for record in chunk.records] for chunk in chunks] == [
+        [b"of %d" % number] if number % 3 else [] for number in range(count)
+    ]
+    lookups = reader.offsets_for_times([(tp, BEGIN + 150) for tp in places])
+    assert lookups == [0 if number % 3 and number >= 150 else None for number in range(count)]
+
+
+def test_a_topic_whose_broker_stamps_records_says_so(clusters, reader: KafkaLogReader, topic_name: str) -> None:
+    cluster = clusters.destination
+    cluster.create_topic(topic_name, 1, {"message.timestamp.type": "LogAppendTime"})
+    producer = producer_of(cluster)
+    producer.produce(topic_name, b"v", timestamp=BEGIN)
+    assert producer.flush(30) == 0
+    (chunk,) = reader.read([ReadRequest(TopicPartition(topic_name, 0), 0, 1)])
+    assert chunk.records[0].append_time
+    assert (chunk.records[0].timestamp_ms or 0) > BEGIN
+
+
+# ---------------------------------------------------------------- a broker that goes away
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaCluster]:
+    """A cluster of this file's own, with 40 partitions of 30 records: it is killed and frozen here."""
+    with KafkaCluster("mortal", tmp_path_factory.mktemp("mortal"), kafka_jars) as cluster:
+        cluster.create_topic("a.events", 40)
+        producer = producer_of(cluster)
+        for partition in range(40):
+            for number in range(30):
+                stamp = BEGIN + number * 1_000
+                producer.produce("a.events", value_of(partition, number), b"k", partition=partition, timestamp=stamp)
+        assert producer.flush(30) == 0
+        yield cluster
+
+
+def value_of(partition: int, number: int) -> bytes:
+    return b"record %d of %d" % (number, partition)
+
+
+def questions(cluster: KafkaCluster) -> dict[int, Inquiry]:
+    """Partition p's last processed record is number p % 20, far away in the source's numbering."""
+    inquiries = {}
+    for partition in range(40):
+        number = partition % 20
+        digest = fingerprint(b"k", value_of(partition, number))
+        anchor = Anchor(7_000 + number, BEGIN + number * 1_000, None, digest, "a")
+        question = Question(StoredOffset(7_001 + number, anchor), cluster.cluster_id, None)
+        tp = TopicPartition("a.events", partition)
+        inquiries[partition] = Inquiry(tp, lambda question=question: reconcile(question))
+    return inquiries
+
+
+def quiet(cluster: KafkaCluster) -> dict[str, str]:
+    """Client settings without a line in the test's log for every refused connection."""
+    return {"bootstrap.servers": cluster.bootstrap, "log_level": "0"}
+
+
+class Watched:
+    """A reader that lets the test act before its n-th call."""
+
+    def __init__(self, reader: KafkaLogReader, at: int, act: Any) -> None:
+        self._reader = reader
+        self._left = at
+        self._act = act
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._reader, name)
+
+        def call(*arguments: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self._act()
+            return real(*arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("call", [1, 3, 4])
+def test_a_run_survives_a_broker_that_is_killed_in_its_middle(mortal: KafkaCluster, call: int) -> None:
+    reader = KafkaLogReader(quiet(mortal), timeout_s=3)
+    restarting: list[threading.Thread] = []
+
+    def disaster() -> None:
+        mortal.kill()
+        restarting.append(threading.Thread(target=mortal.restart))
+        restarting[0].start()
+
+    try:
+        reader.describe(["a.events"])
+        reader.log_ends([TopicPartition("a.events", 0)])  # connected, as in the middle of a run
+        watched: Any = Watched(reader, call, disaster)
+        began = time.monotonic()
+        settings = EngineSettings(deadline_s=60)
+        outcome = run(watched, questions(mortal), clock=time.monotonic, settings=settings)
+        took = time.monotonic() - began
+    finally:
+        for thread in restarting:
+            thread.join()
+        reader.close()
+    assert restarting
+    assert took < 60
+    findings = {partition: found.finding for partition, found in outcome.found.items()}
+    assert {finding.verdict for finding in findings.values()} == {Verdict.MOVED}
+    assert {p: finding.resume_offset for p, finding in findings.items()} == {p: p % 20 + 1 for p in range(40)}
+
+
+def test_a_broker_that_stays_frozen_past_the_deadline_is_unreachable(mortal: KafkaCluster) -> None:
+    reader = KafkaLogReader(quiet(mortal), timeout_s=1)
+    try:
+        watched: Any = Watched(reader, 3, mortal.pause)
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match=mortal.bootstrap) as caught:
+            run(watched, questions(mortal), clock=time.monotonic, settings=EngineSettings(deadline_s=4))
+        took = time.monotonic() - began
+    finally:
+        mortal.resume()
+        reader.close()
+    assert caught.value.exit_code == 6
+    assert 4 <= took < 20

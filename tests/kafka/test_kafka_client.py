@@ -1,0 +1,183 @@
+"""What the Kafka client's errors become, and what a look at an address makes of servers that are not Kafka."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import KafkaError
+
+from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.kafka import handshake
+from reconciler.kafka.connection import Connection
+from reconciler.kafka.errors import Cluster, Heard, Needs, explain, plainly
+
+HERE = Cluster("the destination cluster at b:9092", "user 'clicks'", 10.0)
+LOGIN = KafkaError(
+    KafkaError._AUTHENTICATION,
+    "sasl_ssl://b:9092/bootstrap: SASL authentication error: Authentication failed (after 311ms in state AUTH_REQ)",
+)
+
+
+def told(code: int, heard: Heard | None = None, needs: Needs | None = None) -> ReconcilerError:
+    return explain(KafkaError(code), "read a.events-0", HERE, heard or Heard(), needs or Needs())
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retry", "words"),
+    [
+        (KafkaError._TIMED_OUT, Unreachable, True, "gave no answer in 10 s (Timed out)"),
+        (KafkaError._ALL_BROKERS_DOWN, Unreachable, True, "gave no answer in 10 s"),
+        (KafkaError.UNKNOWN, Unreachable, True, "gave no answer in 10 s"),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, Unreachable, True, "was not ready for it within 10 s"),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, Unreachable, True, "was not ready for it within 10 s"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, Changed, True, "no longer knows the topic or partition"),
+        (KafkaError._AUTHENTICATION, Refused, False, "refused the login of user 'clicks'"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Refused, False, "user 'clicks' needs Read on topic 'a.events'"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, Refused, False, "user 'clicks' needs Read on group 'g'"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, Refused, False, "lacks a permission (Cluster authorization failed)"),
+        (KafkaError.OFFSET_METADATA_TOO_LARGE, Refused, False, "said no ("),
+    ],
+)
+def test_each_code_says_whose_move_it_is_and_whether_a_retry_helps(
+    code: int, kind: type[ReconcilerError], retry: bool, words: str
+) -> None:
+    error = told(code, needs=Needs(topic="Read on topic 'a.events'", group="Read on group 'g'"))
+    assert type(error) is kind
+    assert error.retryable is retry
+    assert error.message.startswith("Could not read a.events-0: the destination cluster at b:9092 ")
+    assert words in error.message
+    assert error.hint
+
+
+def test_a_call_that_timed_out_because_the_login_was_refused_is_no_timeout() -> None:
+    heard = Heard()
+    heard(LOGIN)
+    heard(KafkaError(KafkaError._TRANSPORT, "b:9092/1: Disconnected (after 2ms in state UP)"))
+    error = told(KafkaError._TIMED_OUT, heard)
+    assert isinstance(error, Refused)
+    assert "(SASL authentication error: Authentication failed)" in error.message
+
+
+def test_a_refused_login_of_an_earlier_call_explains_nothing() -> None:
+    heard = Heard()
+    heard(LOGIN)
+    heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    heard.clear()
+    assert not heard.all_down
+    assert type(told(KafkaError._TIMED_OUT, heard)) is Unreachable
+
+
+def test_a_group_that_may_not_be_looked_up_is_not_about_the_connection() -> None:
+    heard = Heard()
+    heard(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "FindCoordinator response error"))
+    assert heard.last is None
+
+
+@pytest.mark.parametrize(
+    ("said", "plain"),
+    [
+        (
+            "ssl://b:9092/bootstrap: SSL handshake failed: x (after 3ms in state SSL_HANDSHAKE)",
+            "SSL handshake failed: x",
+        ),
+        (
+            "b:9092/1: Connect to ipv4#127.0.0.1:1 failed: refused (after 0ms in state CONNECT, 1 identical error(s) "
+            "suppressed)",
+            "Connect to ipv4#127.0.0.1:1 failed: refused",
+        ),
+        ("Broker: Group authorization failed", "Group authorization failed"),
+    ],
+)
+def test_the_clients_words_lose_the_marks_of_their_making(said: str, plain: str) -> None:
+    assert plainly(KafkaError(KafkaError._FAIL, said)) == plain
+
+
+@pytest.mark.parametrize("value", ["-----BEGIN PRIVATE KEY-----\nhush\n", "hush\nhush"])
+def test_a_key_that_stands_where_its_path_belongs_is_not_repeated(value: str) -> None:
+    client = {"bootstrap.servers": "b:9092", "security.protocol": "SSL", "ssl.key.location": value}
+    with pytest.raises(ConfigError) as caught:
+        Connection(client, timeout_s=1).admin()
+    assert "hush" not in str(caught.value)
+    assert "ssl.key.pem" in str(caught.value)
+
+
+# ---------------------------------------------------------------- a look at an address
+
+
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("b1:9092,b2:9093", [("b1", 9092), ("b2", 9093)]),
+        ("SASL_SSL://b:9094", [("b", 9094)]),
+        ("[::1]:9092", [("::1", 9092)]),
+        ("b", [("b", 9092)]),
+        (" b:1 , ", [("b", 1)]),
+        ("", []),
+    ],
+)
+def test_bootstrap_servers_are_read_as_the_client_reads_them(servers: str, addresses: list[tuple[str, int]]) -> None:
+    assert handshake._addresses(servers) == addresses
+
+
+@contextmanager
+def server(talk: Callable[[socket.socket], object]) -> Iterator[str]:
+    """Something else at an address: ``talk`` has each connection until it returns."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    try:
+                        talk(connection)
+                    except OSError:
+                        continue
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def hangs_up(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+def stays_silent(connection: socket.socket) -> None:
+    while connection.recv(1024):
+        pass
+
+
+def speaks_http(connection: socket.socket) -> None:
+    connection.recv(1024)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def answers_too_much(connection: socket.socket) -> None:
+    connection.recv(1024)
+    connection.sendall((2**31 - 1).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+@pytest.mark.parametrize("talk", [hangs_up, stays_silent, speaks_http, answers_too_much])
+def test_of_what_is_not_kafka_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, talk: Callable[[socket.socket], object], protocol: str
+) -> None:
+    monkeypatch.setattr(handshake, "PATIENCE_S", 0.2)
+    with server(talk) as address:
+        said = "SSL handshake failed: certificate"
+        assert handshake.look({"bootstrap.servers": address, "security.protocol": protocol}, said) is None
+
+
+def test_of_an_address_where_nobody_listens_nothing_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    assert handshake.look({"bootstrap.servers": f"127.0.0.1:{port}"}, "") is None

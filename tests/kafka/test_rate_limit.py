@@ -1,0 +1,105 @@
+"""The rate limit on requests to the watched cluster's brokers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.kafka.memory import MemoryLog
+from reconciler.kafka.rate_limit import LimitedReader, RateLimit
+from reconciler.ports import ReadRequest, TopicPartition
+
+
+class Time:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_a_seconds_worth_goes_out_at_once_and_then_no_more_than_agreed() -> None:
+    time = Time()
+    limit = RateLimit(10, time, time.sleep)
+    for _ in range(10):
+        limit.take(1)
+    assert time.now == pytest.approx(1_000.0)
+    for _ in range(50):
+        limit.take(1)
+    assert time.now == pytest.approx(1_005.0)
+    assert limit.taken == 60
+    assert limit.waited_s == pytest.approx(5.0)
+
+
+def test_what_was_not_used_is_not_kept_for_longer_than_a_second() -> None:
+    time = Time()
+    limit = RateLimit(10, time, time.sleep)
+    time.now += 3_600
+    for _ in range(30):
+        limit.take(1)
+    assert time.now == pytest.approx(1_000 + 3_600 + 2.0)
+
+
+def test_a_call_of_more_than_a_seconds_worth_is_paid_for_by_the_next_one() -> None:
+    time = Time()
+    limit = RateLimit(1, time, time.sleep)
+    limit.take(3)
+    assert time.slept == []
+    limit.take(1)
+    assert time.now == pytest.approx(1_003.0)
+
+
+def test_who_wants_to_end_is_not_held_back() -> None:
+    time = Time()
+    limit = RateLimit(1, time, lambda _: None)
+    for _ in range(100):
+        limit.take(1)
+    assert time.now == 1_000.0
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.floats(0, 3)), max_size=60), st.integers(1, 20))
+def test_no_stretch_of_time_sees_more_than_its_share_and_one_seconds_worth(
+    steps: list[tuple[int, float]], rate: int
+) -> None:
+    time, sent = Time(), []
+    limit = RateLimit(rate, time, time.sleep)
+    for requests, pause in steps:
+        time.now += pause
+        limit.take(requests)
+        sent.append((time.now, requests))
+    for index, (begin, _) in enumerate(sent):
+        for end, _ in sent[index:]:
+            within = sum(requests for at, requests in sent if begin <= at <= end)
+            assert within <= rate * (end - begin) + rate + 5 + 1e-6  # 5: one call may be larger than a second's worth
+
+
+def test_what_a_call_counts_is_what_it_sends_to_one_broker() -> None:
+    time = Time()
+    limit = RateLimit(1_000, time, time.sleep)
+    log = MemoryLog("b", {"events": 2})
+    reader = LimitedReader(log, limit)
+    one, other = TopicPartition("events", 0), TopicPartition("events", 1)
+    log.partition("events", 0).append(1_000, b"k", b"v")
+
+    def cost(call: object) -> int:
+        before = limit.taken
+        call()  # type: ignore[operator]
+        return limit.taken - before
+
+    assert cost(lambda: reader.describe(())) == 1
+    assert cost(lambda: reader.describe(["events"])) == 3
+    assert cost(lambda: reader.log_starts([one, other])) == 1
+    assert cost(lambda: reader.log_ends([one, other])) == 1
+    assert cost(lambda: reader.offsets_for_times([(one, 5), (other, 5)])) == 1
+    assert cost(lambda: reader.offsets_for_times([(one, 5), (one, 9)])) == 2
+    assert cost(lambda: reader.read([ReadRequest(one, 0, 1), ReadRequest(one, 1, 1), ReadRequest(other, 0, 1)])) == 2
+    assert cost(lambda: reader.read([])) == 0
+    reader.close()

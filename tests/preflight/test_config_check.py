@@ -1,0 +1,545 @@
+"""``config check``: a configuration in words, all that is wrong with it, and everything it names tried."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from reconciler.config.file import load_config
+from reconciler.config.problems import load_or_complain
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ExitCode, Refused, Unreachable
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, LogReader, TopicPartition
+from reconciler.preflight import check
+from reconciler.preflight import local as config_check_local
+from reconciler.preflight.tried import Level, Tried, World, exit_code
+from reconciler.preflight.words import explained, span
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.registry import open_store
+
+LEAST = """
+[source]
+alias = "a"
+[destination]
+bootstrap_servers = "b:9092"
+[[jobs]]
+name = "clicks"
+group = "readers"
+topics = ["events"]
+store = "STORE"
+"""
+IN_FRONT = LEAST.index("[[jobs]]")
+
+
+def with_section(text: str) -> str:
+    return f"{LEAST[:IN_FRONT]}{text}\n{LEAST[IN_FRONT:]}"
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(f"config-check-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def write(tmp_path: Path, store: MemoryStore) -> Callable[[str], Path]:
+    def to_file(text: str) -> Path:
+        path = tmp_path / "reconciler.toml"
+        path.write_text(text.replace("STORE", store.address).replace("FOLDER", str(tmp_path)))
+        path.chmod(0o600)
+        return path
+
+    return to_file
+
+
+# ---------------------------------------------------------------- words
+
+WORDS = [
+    (LEAST, "The destination, where jobs are to go on, is the cluster at b:9092, without encryption."),
+    (LEAST, 'The source, "a", is not connected to: no address is configured, and only track and audit would use one.'),
+    (
+        LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"'),
+        'The source, "a", is the cluster at a:9092, without encryption. Only track and audit connect to it.',
+    ),
+    (
+        with_section(
+            '[destination.client]\nsecurity.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"\nsasl.username = "me"'
+        ),
+        "b:9092, over TLS, with a login as me (PLAIN).",
+    ),
+    (
+        with_section('[destination.client]\nsecurity.protocol = "SSL"\nssl.keystore.location = "/k.p12"'),
+        "over TLS, with a client certificate.",
+    ),
+    (LEAST, 'A mirrored topic is named "a.TOPIC" at the destination.'),
+    (LEAST, "events -> a.events"),
+    (with_section('[topics]\nseparator = "_"'), "events -> a_events"),
+    (with_section('[topics]\npolicy = "identity"'), "A mirrored topic has the same name at the destination"),
+    (with_section('[topics.names]\nevents = "copy"'), "events -> copy"),
+    (LEAST, "Reads events. Its offsets are in memory:config-check"),
+    (LEAST, "A correction is written there whole, or not at all; what was there before stays in its history."),
+    (LEAST, "Anchors are kept with the offsets."),
+    (LEAST.replace("STORE", "kafka-group:"), "A correction is written there row by row"),
+    (LEAST.replace("STORE", "checkpoint:/c"), "a correction is made in a copy of it"),
+    (LEAST.replace("STORE", "checkpoint:/c"), "no [anchors] store is configured to keep them."),
+    (LEAST.replace("STORE", "checkpoint:/c"), "track could keep anchors for clicks, and lacks [source] boot"),
+    (
+        with_section('[anchors]\nstore = "sqlite:////x.db"').replace("STORE", "checkpoint:/c"),
+        "It has no room for anchors: track keeps them in sqlite:////x.db.",
+    ),
+    (LEAST, "A record is told apart by a fingerprint of its key and value, and by its time: the Kafka timestamp."),
+    (
+        LEAST + '[jobs.identity]\nid = "header:message-id"\n',
+        'A record is told apart by its id: the header "message-id". Its time is the Kafka timestamp.',
+    ),
+    (
+        LEAST + '[jobs.identity]\nid = "json:$.id"\nid_order = "increasing"\ntimestamp = "json:$.ts"\nunit = "s"\n',
+        "$.id in its JSON value; ids increase within each partition. Its time is $.ts in its JSON value (in s,",
+    ),
+    (LEAST, "A partition without a stored offset starts at the earliest record."),
+    (with_section('[policy]\nnew = "latest"'), "A partition without a stored offset starts at the end."),
+    (LEAST, "Where the mirror has not delivered the last processed record, the job may start"),
+    (with_section('[policy]\nbehind = "wait"'), "the job must wait (hook --wait)."),
+    (with_section('[policy]\nbehind = "stop"'), "last processed record, the job must not start."),
+    (with_section("[policy]\nmax_replay = 7"), "the job may start if 7 records or fewer are read again."),
+    (LEAST, "A stored offset without an anchor stops the job: nothing is guessed."),
+    (with_section('[policy]\nno_anchor = "row-time"'), "looked for by the time when its row was written."),
+    (with_section('[policy]\nplan_expires = "90m"'), "A plan may be applied for 90 minutes."),
+    (with_section('[search]\nmax_disorder = "5s"'), "taken to be at most 5 seconds out of order."),
+    (LEAST, "hook --job clicks would check the job before every start"),
+    (LEAST, "track would find nothing to do: every job keeps its anchors itself."),
+    (
+        LEAST,
+        "watch would check every job every minute, with 50 requests a second at most, and serve the metrics at http:",
+    ),
+    (
+        with_section('[watch]\nusername = "w"\npassword = "${PW}"\ntls_certificate = "c"\ntls_key = "k"'),
+        "at https://127.0.0.1:9464/metrics, for the user w.",
+    ),
+    (with_section('[metrics]\npushgateway = "http://u:${PW}@gate:9091"'), "Its figures go to http://gate:9091."),
+    (
+        with_section('[trust]\nrequire_signature = true\ntrusted_keys = ["a", "b"]\nsigning_key = "a"'),
+        "It must be signed by 1 of 2 trusted keys; hook signs its own.",
+    ),
+    (with_section("[watch]\nsingle_cluster = true"), "All jobs are taken to run on this cluster"),
+    (with_section('[trust]\naudit_log = "/var/log/a"'), "add a line to /var/log/a about every write, or do not write."),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), WORDS)
+def test_a_configuration_in_words(write: Callable[[str], Path], text: str, words: str, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PW", "hushhush")
+    config = load_config(write(text))
+    able, tried = check.abilities(config, config.jobs, WITHOUT_CLUSTERS)
+    said = "\n".join(line for section in explained(config, config.jobs, able) for line in section.lines)
+    assert tried == []
+    assert words in said
+    assert "hushhush" not in said
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"), [(0, "0 ms"), (250, "250 ms"), (1000, "1 second"), (90_000, "90 seconds"), (172_800_000, "2 days")]
+)
+def test_a_span_of_time_in_words(ms: int, words: str) -> None:
+    assert span(ms) == words
+
+
+# ---------------------------------------------------------------- all problems
+
+
+def test_all_that_is_wrong_with_a_file_is_told_at_once(write: Callable[[str], Path]) -> None:
+    path = write(
+        LEAST.replace("alias", "alais").replace('"b:9092"', "9092").replace('group = "readers"', 'gruop = "readers"')
+        + '[jobs.identity]\nid = "hdr:x"\n[search]\nscan_records = 0\nmax_disordr = "1s"\n[watch]\nusername = "me"\n'
+        + '[[jobs]]\nname = "clicks"\ngroup = "${NOT_SET_ANYWHERE}"\ntopics = []\nstore = "memory:x"\n'
+    )
+    found = load_or_complain(path)
+    assert isinstance(found, list)
+    said = [error.message.removeprefix(f"{path}: ") for error in found]
+    for words in (
+        "${NOT_SET_ANYWHERE} is not set in the environment",
+        "[source] alais is not a known key",
+        "[destination] bootstrap_servers must be text in quotes, not 9092",
+        "[search] scan_records = 0 must be at least 1",
+        "[search] max_disordr is not a known key",
+        "[watch] username and password belong together",
+        "[jobs clicks] group is missing",
+        "[jobs clicks] gruop is not a known key",
+        'id = "hdr:x" is not known',
+        "[jobs clicks] topics must be a list of different topic names",
+        'Two jobs are named "clicks"',
+    ):
+        assert sum(words in each for each in said) == 1, (words, said)
+    assert len(said) <= 12, "what is told twice confuses"
+
+
+def test_one_mistake_is_one_complaint_and_none_is_a_configuration(write: Callable[[str], Path]) -> None:
+    assert not isinstance(load_or_complain(write(LEAST)), list)
+    for mistake in ("[search]\nzzz = 1", '[policy]\nnew = "now"', "[nowhere]", '[topics]\npolicy = "other"'):
+        found = load_or_complain(write(with_section(mistake)))
+        assert isinstance(found, list)
+        assert len(found) == 1, [str(each) for each in found]
+
+
+# ---------------------------------------------------------------- tried
+
+
+class Tries:
+    """What a world in memory would be told, by level."""
+
+    def __init__(self, tried: list[Tried]) -> None:
+        self.tried = tried
+
+    def said(self, level: Level, subject: str = "") -> list[str]:
+        return [each.said for each in self.tried if each.level is level and each.subject.startswith(subject)]
+
+    @property
+    def code(self) -> ExitCode:
+        return exit_code(self.tried)
+
+
+def nobody(*_: object, **__: object) -> LogReader:
+    raise Unreachable("No answer.", hint="Look at it.")
+
+
+WITHOUT_CLUSTERS = World(nobody, open_store, lambda client: ())
+
+
+@pytest.fixture
+def look(write: Callable[[str], Path]) -> Callable[..., Tries]:
+    """Try a configuration with a destination (and a source) in memory."""
+
+    def at(
+        text: str, destination: LogReader | None, source: LogReader | None = None, topics: tuple[str, ...] = ()
+    ) -> Tries:
+        config = load_config(write(text))
+
+        def reader(client: Mapping[str, str], whose: str) -> LogReader:
+            found = destination if whose == check.DESTINATION else source
+            return nobody() if found is None else found
+
+        world = World(reader, open_store, lambda client: topics)
+        able, tried = check.abilities(config, config.jobs, world)
+        return Tries([*tried, *check.connections(config, config.jobs, able, world)])
+
+    return at
+
+
+@pytest.fixture
+def destination() -> MemoryLog:
+    log = MemoryLog("b", {"a.events": 2})
+    log.partition("a.events", 0).append(1_700_000_000_000, b"k", b"v")
+    return log
+
+
+def save(store: MemoryStore, topic: str, **rows: StoredOffset) -> None:
+    changes = [Change(TopicPartition(topic, int(name[1:])), None, stored) for name, stored in rows.items()]
+    assert not store.write("readers", changes, reason="test", now_ms=1).conflicts
+
+
+def anchored(cluster: str = "a") -> StoredOffset:
+    return StoredOffset(8, Anchor(7, 1_700_000_000_000, cluster_id=cluster))
+
+
+def test_what_works_is_counted(look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore) -> None:
+    save(store, "events", p0=anchored(), p1=anchored())
+    found = look(LEAST, destination)
+    assert found.code is ExitCode.OK
+    assert found.said(Level.FAIL) == found.said(Level.WARN) == []
+    assert found.said(Level.OK, "destination") == ["answers; it is cluster b"]
+    assert found.said(Level.OK, "topic a.events") == ["2 partitions, 1 offsets; it may be read"]
+    rows, writable = found.said(Level.OK, "job clicks")
+    assert rows.endswith('group "readers": 2 stored offsets (2 of events), all with an anchor')
+    assert "no write was tried" in writable
+
+
+def test_nothing_is_written(look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore) -> None:
+    save(store, "events", p0=anchored())
+    before = store.read("readers")
+    look(LEAST, destination)
+    assert store.read("readers") == before
+
+
+def test_offsets_without_an_anchor_are_named(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
+    save(store, "events", p0=anchored(), p1=StoredOffset(8))
+    found = look(LEAST, destination)
+    assert found.code is ExitCode.OK
+    assert found.said(Level.WARN) == ["1 stored offset has no anchor: events-1."]
+    assert "2 stored offsets (2 of events), 1 with an anchor" in found.said(Level.OK, "job clicks")[0]
+
+
+def test_a_job_that_has_stored_nothing_is_told_of(look: Callable[..., Tries], destination: MemoryLog) -> None:
+    found = look(LEAST, destination)
+    assert found.code is ExitCode.OK
+    assert "there is no stored offset for a.events, events" in found.said(Level.WARN, "job clicks")[0]
+
+
+def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..., Tries], store: MemoryStore) -> None:
+    save(store, "events", p0=anchored())
+    found = look(LEAST, MemoryLog("b", {"z.events": 1}), topics=("z.events", "others"))
+    assert found.code is ExitCode.USAGE
+    (told,) = [each for each in found.tried if each.level is Level.FAIL]
+    assert told.said == 'The destination has no topic "a.events", or this user may not describe it.'
+    assert told.next == "It has z.events: correct [source] alias, or [topics]."
+
+
+def test_everything_else_is_tried_where_the_destination_is_silent(
+    look: Callable[..., Tries], store: MemoryStore
+) -> None:
+    save(store, "events", p0=anchored())
+    found = look(LEAST, None)
+    assert found.code is ExitCode.UNREACHABLE
+    assert found.said(Level.FAIL) == ["No answer."]
+    assert len(found.said(Level.OK, "job clicks")) == 2
+
+
+def test_a_silent_source_is_a_warning(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, "events", p0=anchored())
+    text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
+    silent = MemoryLog("a", {})
+    monkeypatch.setattr(silent, "describe", nobody)
+    found = look(text, destination, silent)
+    assert found.code is ExitCode.OK
+    assert found.said(Level.WARN, "source") == [
+        "No answer.",
+        "only track and audit need it; everything else works without.",
+    ]
+    elsewhere = look(text, destination, MemoryLog("a", {"others": 1}))
+    assert elsewhere.code is ExitCode.OK
+    assert elsewhere.said(Level.WARN) == ["The source has no such topic."]
+    fine = look(text, destination, MemoryLog("a", {"events": 1}))
+    assert fine.said(Level.WARN) == []
+    assert fine.said(Level.OK, "source") == ["answers; it is cluster a"]
+
+
+def test_a_source_that_is_the_destination_is_a_failure(look: Callable[..., Tries], destination: MemoryLog) -> None:
+    text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "other-name-of-b:9092"')
+    found = look(text, destination, MemoryLog("b", {"events": 1}))
+    assert found.code is ExitCode.USAGE
+    assert found.said(Level.FAIL, "source") == ["It is the same cluster as the destination."]
+
+
+def test_a_destination_that_the_offsets_come_from_is_a_failure(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
+    save(store, "events", p0=anchored("b"))
+    found = look(LEAST, destination)
+    assert found.code is ExitCode.USAGE
+    assert found.said(Level.FAIL) == ["[destination] is the cluster that its offsets come from (b)."]
+
+
+def test_partitions_that_the_destination_lacks_are_told_of(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
+    save(store, "events", p0=anchored(), p5=anchored())
+    assert look(LEAST, destination).said(Level.WARN) == [
+        "events: 2 partitions stored, and 2 there, without partition 5."
+    ]
+
+
+def test_a_store_that_cannot_be_opened_hides_no_other(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
+    save(store, "events", p0=anchored())
+    other = LEAST[IN_FRONT:].replace("clicks", "views").replace("STORE", "nothing:x")
+    found = look(LEAST + other, destination)
+    assert found.code is ExitCode.USAGE
+    assert found.said(Level.FAIL, "job views") == ["There is no store with the scheme 'nothing'."]
+    assert len(found.said(Level.OK, "job clicks")) == 2
+
+
+def test_an_anchor_store_that_is_not_there_fails_and_the_jobs_rows_are_counted_all_the_same(
+    look: Callable[..., Tries], destination: MemoryLog, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    text = with_section('[anchors]\nstore = "sqlite:///FOLDER/anchors.db"').replace("STORE", f"checkpoint:{checkpoint}")
+    found = look(text, destination)
+    (told,) = [each for each in found.tried if each.subject == "[anchors] store"]
+    assert told.level is Level.FAIL
+    assert "track makes it at its first round" in told.next
+    assert any(each.subject == "job clicks" for each in found.tried)
+
+
+def test_an_anchor_store_that_cannot_keep_anchors_is_the_configurations_fault(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
+    save(store, "events", p0=anchored())
+    found = look(with_section('[anchors]\nstore = "kafka-group:"'), destination)
+    assert found.code is ExitCode.USAGE
+    assert found.said(Level.FAIL) == ["The store kafka-group: cannot keep the anchors of other stores."]
+
+
+def test_a_store_that_would_refuse_a_correction_now_is_a_warning(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, "events", p0=anchored())
+
+    def refuse(self: MemoryStore, group: str) -> None:
+        raise Refused(f"Group {group!r} has 1 live member.", hint="Stop the job.")
+
+    monkeypatch.setattr(MemoryStore, "check_writable", refuse)
+    found = look(LEAST, destination)
+    assert found.code is ExitCode.OK
+    assert found.said(Level.WARN) == ["A correction could not be written now: Group 'readers' has 1 live member."]
+
+
+def test_a_topic_that_may_not_be_read_is_told_with_the_permission(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, "events", p0=anchored())
+
+    def refuse(*_: object) -> None:
+        raise Refused("User me needs Read on topic a.events.", hint="Ask for it.")
+
+    monkeypatch.setattr(destination, "read", refuse)
+    found = look(LEAST, destination)
+    assert found.code is ExitCode.UNREACHABLE
+    assert found.said(Level.FAIL, "topic a.events") == ["User me needs Read on topic a.events."]
+
+
+# ---------------------------------------------------------------- this machine
+
+
+@pytest.fixture
+def local(write: Callable[[str], Path]) -> Callable[[str], Tries]:
+    def at(section: str) -> Tries:
+        config = load_config(write(with_section(section)))
+        return Tries([*config_check_local.files(config, config.jobs), *config_check_local.network(config)])
+
+    return at
+
+
+def test_a_port_that_is_taken_is_a_warning(local: Callable[[str], Tries]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        found = local(f'[watch]\nlisten = "127.0.0.1:{port}"')
+        assert found.code is ExitCode.OK
+        assert f"It could not listen on 127.0.0.1:{port} now" in found.said(Level.WARN, "watch")[0]
+    assert local(f'[watch]\nlisten = "127.0.0.1:{port}"').said(Level.OK, "watch") == [
+        f"127.0.0.1:{port} is free to listen on"
+    ]
+
+
+def test_a_certificate_that_is_none_is_a_failure(local: Callable[[str], Tries], tmp_path: Path) -> None:
+    (tmp_path / "c.pem").write_text("nothing")
+    found = local('[watch]\nlisten = "127.0.0.1:0"\ntls_certificate = "FOLDER/c.pem"\ntls_key = "FOLDER/none.pem"')
+    assert found.code is ExitCode.USAGE
+    assert "none.pem, which is not there" in found.said(Level.FAIL, "watch")[0]
+
+
+def make_keys(folder: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key, pem = Ed25519PrivateKey.generate(), serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (folder / "private.pem").write_bytes(private)
+    (folder / "public.pem").write_bytes(public)
+
+
+def test_folders_and_keys_are_looked_at(local: Callable[[str], Tries], tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    make_keys(tmp_path)
+    good = local(
+        '[metrics]\ntextfile = "FOLDER/text"\n[trust]\ntrusted_keys = ["FOLDER/public.pem"]\naudit_log = "FOLDER/log"\n'
+        'signing_key = "FOLDER/private.pem"\n'
+        '[watch]\nlisten = "127.0.0.1:0"'
+    )
+    assert good.code is ExitCode.OK
+    assert len(good.said(Level.OK)) == 5
+    assert not (tmp_path / "log").exists()
+    bad = local(
+        '[metrics]\ntextfile = "FOLDER/none"\n[trust]\naudit_log = "FOLDER/none/log"\n'
+        'trusted_keys = ["FOLDER/none.pem", "FOLDER/private.pem"]\n[watch]\nlisten = "127.0.0.1:0"'
+    )
+    assert bad.code is ExitCode.USAGE
+    assert len(bad.said(Level.FAIL)) == 4
+    assert any("is a private key, and a public one is wanted" in said for said in bad.said(Level.FAIL))
+
+
+class _Gateway(BaseHTTPRequestHandler):
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(f"{self.path} {self.headers.get('Authorization')}")
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def gateway() -> Iterator[int]:
+    server = HTTPServer(("127.0.0.1", 0), _Gateway)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_push_gateway_must_answer(local: Callable[[str], Tries], gateway: int) -> None:
+    section = '[watch]\nlisten = "127.0.0.1:0"\n[metrics]\npushgateway = "http://127.0.0.1:{}"'
+    assert local(section.format(gateway)).said(Level.OK, "metrics") == [
+        f"the push gateway http://127.0.0.1:{gateway} answers"
+    ]
+    assert _Gateway.asked == ["/-/ready None"]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # not listening: refused
+        found = local(section.format(taken.getsockname()[1]))
+    assert found.code is ExitCode.UNREACHABLE
+    assert "does not answer" in found.said(Level.FAIL, "metrics")[0]
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_tells_all_problems_and_what_to_do_next(
+    write: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reconciler.cli.main import main
+
+    path = write(with_section('[serach]\n[policy]\nnew = "now"'))
+    assert main(["config", "check", "-c", str(path)]) == 2
+    out = capsys.readouterr().out
+    assert f"fail  {path}: [serach] is not a known key." in out
+    assert "      next: Did you mean search?" in out
+    assert '[policy] new = "now" is not' in out
+    assert "2 to correct. Nothing was tried" in out
+    assert main(["config", "check", "-c", str(path), "--format", "json"]) == 2
+    assert [each["level"] for each in json.loads(capsys.readouterr().out)["tried"]] == ["fail", "fail"]
+
+
+def test_offline_connects_to_nothing(write: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """The destination of this file does not exist; with a connection it would fail."""
+    from reconciler.cli.main import main
+
+    assert main(["config", "check", "-c", str(write(LEAST)), "--offline", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tried"] == []
+    assert [section["title"] for section in found["words"]] == [
+        "clusters",
+        "topics",
+        "job clicks",
+        "search",
+        "policy",
+        "commands",
+    ]

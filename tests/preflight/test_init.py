@@ -1,0 +1,249 @@
+"""``init`` asks a cluster that MirrorMaker fills, and a store; what it writes passes ``config check``, and works."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.lab.mirror import MirrorMaker
+from reconciler.ports import TopicPartition
+from tests.lab.real_clusters import Clusters, processes
+from tests.world import World, a_world, made
+
+pytestmark = pytest.mark.system
+
+RECORDS = 60
+SECRET = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def clusters(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """A pair of these tests' own: on the shared ones, other tests' topics look like those of other mirrors."""
+    with ExitStack() as until_the_end:
+        yield Clusters(processes(tmp_path_factory.mktemp("init-clusters"), kafka_jars), until_the_end)
+
+
+@pytest.fixture(scope="module")
+def mirrored(clusters: Any, kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A topic of the source that MirrorMaker has copied to the destination, two partitions with ids in a header."""
+    from confluent_kafka import Producer
+
+    topic = f"init-{os.urandom(4).hex()}"
+    source = clusters.source
+    source.create_topic(topic, 2)
+    producer = Producer({"bootstrap.servers": source.bootstrap, "log_level": 0})
+    for partition in (0, 1):
+        for number in range(RECORDS):
+            record = made(number, partition)
+            body = json.dumps({"user": number % 5, "what": number, "of": partition}).encode()
+            headers = [("message-id", record.id), ("kind", b"click")]
+            producer.produce(topic, body, b"user-%d" % (number % 5), partition=partition, headers=headers)
+    assert producer.flush(60) == 0
+    folder = tmp_path_factory.mktemp("init-mirror")
+    with MirrorMaker(source, clusters.destination, [topic], folder, kafka_jars) as mirror:
+        mirror.wait_until_mirrored(topic)
+    return topic
+
+
+@pytest.fixture
+def world(clusters: Any, mirrored: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
+    """A job whose store is at the 40th record of each partition of the mirrored topic."""
+    for each in a_world(clusters, tmp_path, mirrored, capsys):
+        each.save({partition: stored_after(clusters, mirrored, partition) for partition in (0, 1)})
+        yield each
+
+
+def stored_after(clusters: Any, topic: str, partition: int, number: int = 40) -> Any:
+    """What a job has stored that processed so many records of the source's partition."""
+    from reconciler.core.anchors import StoredOffset
+    from reconciler.identity import identity_from_spec
+    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.ports import ReadRequest
+
+    reader = KafkaLogReader({"bootstrap.servers": clusters.source.bootstrap})
+    try:
+        (chunk,) = reader.read([ReadRequest(TopicPartition(topic, partition), number - 1, 1)])
+        cluster_id = reader.describe(()).cluster_id
+    finally:
+        reader.close()
+    identity = identity_from_spec(id="header:message-id")
+    return StoredOffset(number, identity.anchor_of(chunk.records[0], cluster_id=cluster_id, topic_id=None), 1)
+
+
+@pytest.fixture
+def written(world: World) -> Path:
+    path = world.folder / "written.toml"
+    ended = world.run(
+        *("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes"), "--output", path
+    )
+    assert ended.code == 0, ended.said
+    assert f"Next: reconciler config check -c {path}" in ended.out
+    return path
+
+
+def test_the_mirror_the_job_and_what_tells_its_records_apart_are_found(world: World, written: Path) -> None:
+    content = tomllib.loads(written.read_text())
+    assert content["source"] == {"alias": "a"}
+    assert content["destination"] == {"bootstrap_servers": world.cluster.bootstrap}
+    assert content["topics"] == {"policy": "default", "separator": "."}
+    (job,) = content["jobs"]
+    assert job == {
+        "name": world.group,
+        "group": world.group,
+        "topics": [world.topic],
+        "store": world.address,
+        "identity": {"id": "header:message-id"},
+    }
+    text = written.read_text()
+    assert "# MirrorMaker's name of the source, by its topic a.checkpoints.internal" in text
+    assert "# header message-id: present on 120 of 120 records looked at, all different" in text
+    assert "# an id that the job recorded is among them" in text
+    assert "# header kind: present on 120 of 120 records looked at, 1 different" in text
+    assert "# Found there: 2 stored offsets, all with an anchor that holds an id." in text
+
+
+def test_what_is_written_passes_config_check_and_finds_the_offsets(world: World, written: Path) -> None:
+    ended = world.run("config", "check", "-c", written)
+    assert ended.code == 0, ended.said
+    assert f"{world.topic} -> a.{world.topic}" in ended.out
+    assert "0 failed" in ended.out
+    rows = world.checked(written)
+    assert {row["verdict"] for row in rows.values()} == {"match"}  # nothing was deleted before it was mirrored
+    assert [rows[partition]["resume_offset"] for partition in (0, 1)] == [40, 40]
+
+
+def test_a_file_that_is_there_is_left_alone(world: World, written: Path) -> None:
+    written.write_text("mine")
+    asked = ("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes")
+    refused = world.run(*asked, "--output", written)
+    assert refused.code == 2
+    assert "is there already. Name another --output, or add --force." in refused.err
+    assert written.read_text() == "mine"
+    assert world.run(*asked, "--output", written, "--force").code == 0
+    assert written.read_text() != "mine"
+
+
+def test_groups_that_were_mirrored_become_jobs(world: World) -> None:
+    """A consumer group with offsets of the mirrored topic is a job whose store is kafka-group:."""
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as KafkaPartition
+
+    group = f"{world.topic}-group"
+    consumer = Consumer({"bootstrap.servers": world.cluster.bootstrap, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[KafkaPartition(world.there, 0, 7)], asynchronous=False)
+    consumer.close()
+    shown = world.run(
+        *("init", "--bootstrap-servers", world.cluster.bootstrap, "--group", group, "--yes", "--output", "-")
+    )
+    assert shown.code == 0, shown.said
+    (job,) = tomllib.loads(shown.out)["jobs"]
+    assert (job["group"], job["topics"], job["store"]) == (group, [world.topic], "kafka-group:")
+    assert "# Found there: 1 stored offset, none with an anchor." in shown.out
+    assert f"# Offsets without an anchor were found for {group}." in shown.out
+
+
+def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """sasl.password is not used on this cluster, and taken by the client all the same."""
+    path = world.folder / "client.properties"
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    path.write_text(
+        f"bootstrap.servers={world.cluster.bootstrap}\nsecurity.protocol=PLAINTEXT\n"
+        f'sasl.jaas.config={login} username="me" password="{SECRET}";\nkey.deserializer=org.example.Any\n'
+    )
+    output = world.folder / "written.toml"
+    ended = world.run("init", "--client-config", path, "--store", world.address, "--yes", "--output", output)
+    assert ended.code == 0, ended.said
+    assert SECRET not in output.read_text() + ended.said
+    logging.getLogger("reconciler").warning("a client library says %s", SECRET)
+    assert SECRET not in capsys.readouterr().err
+    assert tomllib.loads(output.read_text())["destination"]["client"] == {
+        "security.protocol": "PLAINTEXT",
+        "sasl.username": "me",
+        "sasl.password": "${RECONCILER_SASL_PASSWORD}",
+    }
+    assert "Set in the environment first: RECONCILER_SASL_PASSWORD." in ended.out
+    assert world.run("config", "check", "-c", output).code == 2
+    monkeypatch.setenv("RECONCILER_SASL_PASSWORD", SECRET)
+    checked = world.run("config", "check", "-c", output)
+    assert checked.code == 0, checked.said
+    assert SECRET not in checked.said
+
+
+class Terminal(io.StringIO):
+    """Answers that somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_is_asked_and_offered_what_was_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = (world.cluster.bootstrap, world.address, "no-such:id", "none", "")
+    monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers)))
+    output = world.folder / "answered.toml"
+    ended = world.run("init", "--output", output)
+    assert ended.code == 0, ended.said
+    assert "The destination's bootstrap servers [localhost:9092]: " in ended.err
+    assert "Where do the jobs keep their offsets (a store's address) [kafka-group:]: " in ended.err
+    assert f"What tells the records of {world.group} apart [header:message-id]: " in ended.err
+    assert 'id = "no-such:id" is not known' in ended.err
+    content = tomllib.loads(output.read_text())
+    assert content["destination"]["bootstrap_servers"] == world.cluster.bootstrap
+    assert content["jobs"][0]["identity"] == {"id": "none"}
+
+
+def test_a_store_without_such_a_group_makes_no_job(world: World) -> None:
+    ended = world.run(
+        *("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes"),
+        *("--group", "nobody", "--output", world.folder / "none.toml"),
+    )
+    assert ended.code == 0, ended.said
+    assert "No offset of this group was found" in (world.folder / "none.toml").read_text()
+
+
+def test_nobody_to_be_asked_and_no_word_to_go_on_with(world: World) -> None:
+    ended = world.run("init", "--bootstrap-servers", world.cluster.bootstrap, "--output", world.folder / "none.toml")
+    assert ended.code == 2
+    assert "Nobody is there to be asked" in ended.err
+    assert not (world.folder / "none.toml").exists()
+
+
+def test_every_problem_of_a_live_configuration_is_listed(world: World) -> None:
+    """One topic with a wrong alias, one store that is not there: both are told, and the rest is tried all the same."""
+    config = world.config(
+        world.job(),
+        world.job("lost", store=f"sqlite:///{world.folder / 'none.db'}"),
+        source='alias = "z"',
+        extra=f'[metrics]\ntextfile = "{world.folder / "no-folder"}"',
+    )
+    ended = world.run("config", "check", "-c", config, "--format", "json")
+    assert ended.code == 2, ended.said
+    found = json.loads(ended.out)
+    failed = {each["subject"]: each for each in found["tried"] if each["level"] == "fail"}
+    assert set(failed) == {f"topic z.{world.topic}", "job lost", "metrics"}
+    assert f"It has a.{world.topic}" in failed[f"topic z.{world.topic}"]["next"]
+    assert "There is no offset store" in failed["job lost"]["said"]
+    assert found["exit_code"] == 2
+
+
+def test_what_is_only_out_of_reach_is_told_by_another_exit_code(world: World) -> None:
+    config = world.config(world.job(store=f"sqlite:///{world.folder / 'none.db'}"))
+    assert world.run("config", "check", "-c", config).code == 6
+    assert world.run("config", "check", "-c", config, "--offline").code == 0
+
+
+def test_a_source_that_is_gone_is_no_failure(world: World) -> None:
+    source = 'alias = "a"\nbootstrap_servers = "127.0.0.1:1"'
+    ended = world.run("config", "check", "-c", world.config(source=source, extra='[search]\ndeadline = "1s"'))
+    assert ended.code == 0, ended.said
+    assert "warn  source: only track and audit need it" in ended.out

@@ -1,0 +1,382 @@
+"""What ``init`` makes of topics, of records, of client settings and of a store, without servers."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.terminal.prompts import Asker
+from reconciler.config.file import load_config
+from reconciler.config.toml_text import toml_value
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError
+from reconciler.kafka.memory import MemoryLog, MemoryRecord
+from reconciler.mirror.topics import DEFAULT, IDENTITY, is_internal, is_source, mirrors, named
+from reconciler.ports import Change, TopicPartition
+from reconciler.preflight.client_properties import given_properties, read_properties, spelled, spelled_address
+from reconciler.preflight.identity import propose
+from reconciler.preflight.survey import jobs_in, sample
+from reconciler.preflight.text import Proposed, ProposedJob, config_text
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.registry import open_store
+
+# ---------------------------------------------------------------- topics
+
+NOISE = ("__consumer_offsets", "mm2-configs.a.internal", "mm2-offsets.a.internal", "heartbeats", "_schemas-internal")
+
+
+@pytest.mark.parametrize(
+    ("topics", "alias", "policy", "separator", "mirrored"),
+    [
+        (("a.checkpoints.internal", "a.events", "local"), "a", DEFAULT, ".", ("a.events",)),
+        (("a.heartbeats", "a.events", "a.more"), "a", DEFAULT, ".", ("a.events", "a.more")),
+        (("dc-1.checkpoints.internal", "dc-1.events"), "dc-1", DEFAULT, ".", ("dc-1.events",)),
+        (("a_checkpoints_internal", "a_events"), "a", DEFAULT, "_", ("a_events",)),
+        # replication.policy.internal.topic.separator.enabled = false: only the topics have the other separator
+        (("a.checkpoints.internal", "a_events"), "a", DEFAULT, "_", ("a_events",)),
+        (("mm2-offset-syncs.a.internal", "a.events"), "a", DEFAULT, ".", ("a.events",)),
+        (("a.checkpoints.internal", "events", "more"), "a", IDENTITY, ".", ("events", "more")),
+        (("a.checkpoints.internal", "a.b.events"), "a", DEFAULT, ".", ("a.b.events",)),
+    ],
+)
+def test_the_mirror_is_told_by_its_own_topics(
+    topics: tuple[str, ...], alias: str, policy: str, separator: str, mirrored: tuple[str, ...]
+) -> None:
+    (found,) = mirrors((*topics, *NOISE))
+    assert (found.alias, found.policy, found.separator, found.topics) == (alias, policy, separator, mirrored)
+    assert found.seen == (topics[0],)
+
+
+def test_of_several_sources_the_one_with_most_topics_comes_first() -> None:
+    found = mirrors(("a.checkpoints.internal", "a.one", "z.checkpoints.internal", "z.one", "z.two"))
+    assert [each.alias for each in found] == ["z", "a"]
+    assert found[0].source_of("z.two") == "two"
+
+
+def test_a_source_and_a_cluster_without_a_mirror_are_told_from_a_destination() -> None:
+    source = ("mm2-offset-syncs.b.internal", "events", "__consumer_offsets")
+    assert mirrors(source) == []
+    assert is_source(source)
+    assert mirrors(("events", *NOISE)) == []
+    assert not is_source(("events", *NOISE))
+
+
+def test_topics_of_the_mirror_itself_are_nobodys_job() -> None:
+    names = ("a.checkpoints.internal", "a.heartbeats", "mm2-status.a.internal", "a.events", *NOISE)
+    assert [name for name in names if not is_internal(name)] == ["a.events"]
+    assert named("a", DEFAULT, ".", names).topics == ("a.events",)
+    assert named(None, IDENTITY, ".", ("events", *NOISE)).topics == ("events",)
+
+
+# ---------------------------------------------------------------- records
+
+BEGIN = 1_700_000_000_000
+
+
+def seen(*records: MemoryRecord, topic: str = "a.events") -> dict[TopicPartition, Sequence[MemoryRecord]]:
+    return {TopicPartition(topic, 0): records}
+
+
+def record(
+    number: int, key: bytes | None = b"k", value: bytes | None = b"v", /, stamp: int | None = None, **headers: bytes
+) -> MemoryRecord:
+    at = BEGIN + number if stamp is None else stamp
+    return MemoryRecord(number, at, key, value, tuple((name.replace("_", "-"), text) for name, text in headers.items()))
+
+
+def test_a_header_that_is_on_every_record_and_never_the_same_is_the_id() -> None:
+    found = propose(seen(*(record(n, message_id=b"%d" % n, kind=b"click") for n in range(200))))
+    assert found.id == "header:message-id"
+    assert found.why[0] == "header message-id: present on 200 of 200 records looked at, all different"
+    assert "header kind: present on 200 of 200 records looked at, 1 different" in found.why
+    assert found.choices == ("header:message-id", "none")
+    assert found.may_increase
+
+
+def test_a_header_that_is_missing_once_is_no_id() -> None:
+    found = propose(seen(record(0), *(record(n, message_id=b"%d" % n) for n in range(1, 200))))
+    assert found.id == "none"
+    assert "header message-id: present on 199 of 200 records looked at, 199 different" in found.why
+
+
+def test_a_field_is_the_id_where_it_is_called_one() -> None:
+    def body(number: int) -> bytes:
+        return json.dumps({"meta": {"eventId": f"e{number}"}, "n": number, "ts": BEGIN + number, "user": 1}).encode()
+
+    found = propose(seen(*(record(n, b"u", body(n)) for n in range(50))))
+    assert found.id == "json:$.meta.eventId"
+    assert set(found.choices) == {"json:$.meta.eventId", "json:$.n", "none"}, "a time is no id"
+
+
+def test_values_and_keys_that_merely_differ_are_offered_but_not_proposed() -> None:
+    """A fingerprint of key and value tells as much, and stays right where they come to repeat."""
+    found = propose(seen(*(record(n, b"%d" % n, json.dumps({"n": n}).encode()) for n in range(50))))
+    assert found.id == "none"
+    assert found.choices == ("json:$.n", "key", "none")
+
+
+def test_two_records_that_share_an_id_show_that_it_is_none() -> None:
+    found = propose(seen(record(0, b"k", b"one", id=b"7"), record(1, b"k", b"two", id=b"7"), record(2, id=b"8")))
+    assert found.id == "none"
+
+
+def test_a_record_that_was_sent_twice_does_not_spoil_an_id() -> None:
+    twice = [record(n, b"k", b"v%d" % n, stamp=BEGIN + n, id=b"%d" % n) for n in (0, 1, 0, 1, 2)]
+    found = propose(seen(*twice))
+    assert found.id == "header:id"
+    assert not found.may_increase
+
+
+def test_ids_are_looked_for_in_every_topic_of_a_job() -> None:
+    one = seen(*(record(n, id=b"%d" % n) for n in range(5)))
+    both = {**one, **seen(*(record(n) for n in range(5)), topic="a.more")}
+    assert propose(one).id == "header:id"
+    assert propose(both).id == "none"
+    same = {**one, **seen(*(record(n, id=b"%d" % n) for n in range(5)), topic="a.more")}
+    assert propose(same).id == "header:id", "an id names a record within its topic"
+
+
+def test_what_the_job_recorded_decides_between_two_ids() -> None:
+    records = [record(n, b"k%d" % n, b"v", id=b"%d" % n, trace=b"t%d" % n) for n in range(9)]
+    assert propose(seen(*records)).id == "header:id"
+    found = propose(seen(*records), frozenset({b"t4"}))
+    assert found.id == "header:trace"
+    assert "an id that the job recorded is among them" in found.why
+    assert propose(seen(*records), frozenset({b"k4"})).id == "key"
+
+
+@pytest.mark.parametrize("records", [(), (record(0, id=b"1"),)])
+def test_too_few_records_prove_nothing(records: tuple[MemoryRecord, ...]) -> None:
+    found = propose(seen(*records))
+    assert (found.id, found.choices) == ("none", ("none",))
+    assert "is not known" in found.why[0]
+
+
+def test_poisoned_records_stop_nothing() -> None:
+    values = (
+        None,
+        b"",
+        b"{",
+        b'{"id": ' * 3_000,
+        b"\xff\xfe",
+        b"[1]",
+        b'{"": 1, "a b": 2, "id": null}',
+        b'{"id": 1e999}',
+    )
+    found = propose(seen(*(record(n, None, value) for n, value in enumerate(values))))
+    assert found.id == "none"
+
+
+def test_a_destination_that_stamps_records_itself_needs_another_time() -> None:
+    def stamped(number: int, body: dict[str, object]) -> MemoryRecord:
+        return MemoryRecord(number, BEGIN + 60_000 + number, b"k", json.dumps(body).encode(), (), append_time=True)
+
+    seconds = propose(seen(*(stamped(n, {"id": n, "ts": BEGIN // 1000 + n}) for n in range(9))))
+    assert (seconds.timestamp, seconds.unit) == ("json:$.ts", "s")
+    iso = propose(seen(*(stamped(n, {"id": n, "event_time": f"2023-11-14T22:13:2{n}Z"}) for n in range(9))))
+    assert (iso.timestamp, iso.unit) == ("json:$.event_time", "ms")
+    nothing = propose(seen(*(stamped(n, {"id": n, "at": "noon"}) for n in range(9))))
+    assert nothing.timestamp == "record"
+    assert any("LogAppendTime" in why for why in nothing.why)
+
+
+def test_the_newest_records_of_every_partition_are_looked_at() -> None:
+    log = MemoryLog("b", {"a.events": 3})
+    for partition, count in ((0, 500), (1, 3)):
+        for number in range(count):
+            log.partition("a.events", partition).append(BEGIN + number, b"k", b"v")
+    found = sample(log, ["a.events", "not-there"], 200)
+    offsets = {tp.partition: [each.offset for each in records] for tp, records in found.items()}
+    assert offsets == {0: list(range(400, 500)), 1: [0, 1, 2]}
+
+
+# ---------------------------------------------------------------- stores
+
+
+def test_groups_with_offsets_of_mirrored_topics_are_jobs(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path / 'offsets.db'}"
+    store = open_store(address)
+    mirror = named("a", DEFAULT, ".", ("a.events", "a.more", "local"))
+    anchor = Anchor(4, BEGIN, b"id-4", cluster_id="x")
+    rows = {
+        "clicks": {("events", 0): StoredOffset(5, anchor), ("a.more", 0): StoredOffset(5)},
+        "elsewhere": {("local", 0): StoredOffset(5)},
+    }
+    for group, each in rows.items():
+        changes = [Change(TopicPartition(*key), None, stored) for key, stored in each.items()]
+        store.write(group, changes, reason="test", now_ms=1)
+    found = jobs_in(lambda: open_store(address), mirror, (), lambda: ())
+    (job,) = found.jobs
+    assert (job.group, job.topics, job.rows, job.without_anchor) == ("clicks", ("events", "more"), 2, 1)
+    assert job.ids == {b"id-4"}
+    assert jobs_in(lambda: open_store(address), mirror, ("elsewhere",), lambda: ()).jobs == ()
+
+
+def test_a_store_that_lists_no_groups_is_asked_for_those_of_kafka() -> None:
+    store = MemoryStore("init-lists-no-groups")
+    store.write("clicks", [Change(TopicPartition("events", 0), None, StoredOffset(1))], reason="test", now_ms=1)
+    mirror = named("a", DEFAULT, ".", ("a.events",))
+    found = jobs_in(lambda: store, mirror, (), lambda: ["nobody", "clicks"])
+    assert [job.group for job in found.jobs] == ["clicks"]
+
+
+# ---------------------------------------------------------------- client settings
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    def read(text: str) -> dict[str, str]:
+        path = tmp_path / "client.properties"
+        path.write_text(text)
+        return read_properties(path)
+
+    return read
+
+
+def test_a_properties_file_of_kafkas_own_tools_becomes_librdkafkas(properties) -> None:
+    assert properties(
+        """
+        # as kafka-acls.sh --command-config takes it
+        bootstrap.servers = b:9093
+        security.protocol=SASL_SSL
+        sasl.mechanism: SCRAM-SHA-512
+        sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+            username="me" password="say \\"hush\\"";
+        ssl.truststore.location=/etc/ca.pem
+        ssl.truststore.type=PEM
+        ssl.truststore.password=nobody-needs-it
+        ssl.keystore.location=/etc/me.p12
+        ssl.keystore.password=changeit
+        ssl.endpoint.identification.algorithm=
+        key.deserializer=org.apache.kafka.common.serialization.StringDeserializer
+        group.id=console
+        """
+    ) == {
+        "bootstrap.servers": "b:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": 'say "hush"',
+        "ssl.ca.location": "/etc/ca.pem",
+        "ssl.keystore.location": "/etc/me.p12",
+        "ssl.keystore.password": "changeit",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+
+
+def test_a_properties_file_of_librdkafka_stays_as_it_is(properties) -> None:
+    text = "security.protocol=SASL_PLAINTEXT\nsasl.mechanisms=PLAIN\nsasl.username=me\nsasl.password=p=q\n"
+    assert properties(text)["sasl.password"] == "p=q"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ssl.truststore.location=/etc/trust.jks", "of type JKS, which librdkafka does not read"),
+        ("ssl.keystore.location=/etc/me.p12\nssl.keystore.type=JKS", "keytool -importkeystore"),
+        ("sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required;", "no username and password"),
+        ("just-words", "a line is not NAME=VALUE"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_with_the_way_out(properties, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        properties(text)
+    assert words in str(caught.value)
+
+
+def test_an_option_that_is_no_pair_is_not_repeated() -> None:
+    with pytest.raises(ConfigError) as caught:
+        given_properties(["hushhush"])
+    assert "hushhush" not in str(caught.value)
+
+
+def test_secrets_become_variables_and_references_stay() -> None:
+    safe, needed = spelled(
+        {"bootstrap.servers": "b:9092", "sasl.username": "me", "sasl.password": "hush", "ssl.key.password": "${MINE}"}
+    )
+    assert safe == {
+        "bootstrap.servers": "b:9092",
+        "sasl.username": "me",
+        "sasl.password": "${RECONCILER_SASL_PASSWORD}",
+        "ssl.key.password": "${MINE}",
+    }
+    assert needed == {"RECONCILER_SASL_PASSWORD": "hush"}
+
+
+@pytest.mark.parametrize(
+    ("address", "safe", "secret"),
+    [
+        ("sqlite:///o.db", "sqlite:///o.db", None),
+        ("postgresql://me:hush@h/d", "postgresql://me:${V}@h/d", "hush"),
+        ("postgresql://me:${MINE}@h/d", "postgresql://me:${MINE}@h/d", None),
+        ("postgresql://h/d?user=me&password=hush", "postgresql://h/d?user=me&password=${V}", "hush"),
+    ],
+)
+def test_a_stores_password_becomes_a_variable(address: str, safe: str, secret: str | None) -> None:
+    assert spelled_address(address, "V") == (safe, {"V": secret} if secret else {})
+
+
+# ---------------------------------------------------------------- the file
+
+HOSTILE = 'a"\\\n[policy]\nmax_replay = 0\n# \u2028\x7f\x1b'
+
+
+def test_names_of_other_people_cannot_add_a_line_to_the_file(tmp_path: Path) -> None:
+    """Group and topic names are free text, and what was found stands in comments."""
+    records = seen(*(MemoryRecord(n, BEGIN, b"k", b"v", ((f"id{HOSTILE}", b"%d" % n),)) for n in range(3)))
+    job = ProposedJob(HOSTILE, HOSTILE, [HOSTILE], "memory:x", propose(records), HOSTILE)
+    mirror = named("a", DEFAULT, ".", ("a.events",))
+    text = config_text(
+        Proposed("0", "b:9092", HOSTILE, {"client.id": HOSTILE}, None, mirror, [job], [HOSTILE], [HOSTILE])
+    )
+    content = tomllib.loads(text)
+    assert content["policy"] == {}
+    assert content["jobs"][0]["group"] == content["destination"]["client"]["client.id"] == HOSTILE
+    assert content["jobs"][0]["topics"] == [HOSTILE]
+    path = tmp_path / "reconciler.toml"
+    path.write_text(text)
+    assert load_config(path, {}).jobs[0].topics == (HOSTILE,)
+
+
+@pytest.mark.parametrize("value", ["", "ä\x00\x7f\"'\\", True, 7, 1.5, ["a", {"b c": [1]}], {"x.y": "z"}])
+def test_values_come_back_as_they_were_written(value: object) -> None:
+    assert tomllib.loads(f"key = {toml_value(value)}") == {"key": value}
+
+
+# ---------------------------------------------------------------- questions
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Asker]:
+    def with_answers(text: str) -> Asker:
+        import io
+
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        return Asker(yes=False)
+
+    return with_answers
+
+
+def test_nothing_typed_takes_what_is_offered(asked: Callable[[str], Asker]) -> None:
+    assert asked("\n").text("Where", "here") == "here"
+    assert asked("\n").several("Which", ["one", "two"]) == ["one", "two"]
+    assert asked("\n").confirm("Go on?")
+
+
+def test_choices_are_taken_by_number_or_by_name_and_asked_for_again(
+    asked: Callable[[str], Asker], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked("three\n2, one\n").several("Which", ["one", "two"]) == ["two", "one"]
+    assert "three is none of them" in capsys.readouterr().err
+    assert not asked("perhaps\nn\n").confirm("Go on?")
+
+
+def test_no_answer_ends_it(asked: Callable[[str], Asker]) -> None:
+    with pytest.raises(ConfigError, match="No answer came: nothing was written"):
+        asked("").text("Where", "here")
+    with pytest.raises(ConfigError, match="Where: not known"):
+        Asker(yes=True).text("Where")

@@ -1,0 +1,231 @@
+"""What an audit takes from plans, what it says of its figures, and what its result looks like. No Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.commands.afterwards.audit import _until as stored_until
+from reconciler.cli.main import main
+from reconciler.cli.page.audit_report import audit_page, audit_text
+from reconciler.config.file import load_config
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.verdicts import Finding, Verdict
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, digest
+from reconciler.ports import Change, TopicPartition
+from reconciler.spark.audit import Columns
+from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example, PartitionResult, split_doubled
+from reconciler.spark.audit.spans import ALL_PARTITIONS, Place, planned
+from reconciler.stores.registry import open_store
+
+
+def row(partition: int, resume: int | None = 5, verdict: Verdict = Verdict.MOVED, **changed: Any) -> PartitionPlan:
+    found = PartitionPlan.of(
+        ("events", "a.events", "id", partition), None, Finding(verdict, resume, replay_at_most=3), (1, 1)
+    )
+    return replace(found, **changed)
+
+
+def plan(*rows: PartitionPlan, cluster: str = "b", name: str = "clicks") -> Plan:
+    times = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
+    return Plan("0.1.0", *times, "a", "a-id", "b:9092", cluster, (JobPlan(name, "clicks", "memory:", rows),))
+
+
+def test_several_plans_of_one_failover_are_one_audit() -> None:
+    found = planned([plan(row(1)), plan(row(0, stored_offset=7))])
+    assert [(span.partition, span.processed_until) for span in found.spans] == [(0, 7), (1, 0)]
+    assert found.source_name("a.events") == found.source_name("events") == "events"
+    assert found.source_name("other") is None
+
+
+@pytest.mark.parametrize(
+    ("plans", "why"),
+    [
+        ([], "needs the plan"),
+        ([plan(row(0)), plan(row(0))], "about the same partition"),
+        ([plan(row(0)), plan(row(1), cluster="c")], "different destinations"),
+        ([plan(row(0)), plan(row(1), name="sums")], "different jobs"),
+    ],
+)
+def test_plans_that_are_not_of_one_failover_are_refused(plans: list[Plan], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        planned(plans)
+
+
+def test_a_checkpoint_that_stopped_within_a_batch_goes_on_from_the_batchs_start() -> None:
+    found = planned([plan(row(0, 5, position="start"), row(0, 9, position="end"))])
+    assert [span.resume_offset for span in found.spans] == [5]
+
+
+def test_partitions_that_nobody_decided_and_topics_that_do_not_correspond_are_told_apart() -> None:
+    found = planned([plan(row(0), row(1, None, Verdict.UNRESOLVED))])
+    assert found.undecided == (("a.events", 1),)
+    spread = planned([plan(row(0, verdict=Verdict.REMAPPED), row(1))])
+    assert {span.place for span in spread.spans} == {Place("events", ALL_PARTITIONS)}
+
+
+@pytest.mark.parametrize(
+    ("doubled", "read_again", "at_most", "semantics", "expected"),
+    [
+        (5, 5, 7, "at-least-once", (5, 0)),
+        (9, 5, 7, "at-least-once", (5, 4)),
+        (9, 9, 7, "at-least-once", (7, 2)),
+        (9, 9, None, "at-least-once", (0, 9)),
+        (5, 5, 7, "exactly-once", (0, 5)),
+    ],
+)
+def test_only_what_was_read_again_and_announced_is_expected(
+    doubled: int, read_again: int, at_most: int | None, semantics: str, expected: tuple[int, int]
+) -> None:
+    assert split_doubled(doubled, read_again, at_most, semantics) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "exactly one of"),
+        ({"id": "x", "fingerprint": "y"}, "exactly one of"),
+        ({"key": "x"}, "only one of them"),
+        ({"offset": "x", "partition": "y"}, "only with partition and topic"),
+        ({"id": "x", "topic": "t", "topic_name": "events"}, "not from both"),
+        ({"idd": "x"}, "no field idd"),
+    ],
+)
+def test_columns_that_do_not_say_which_record_a_row_is(given: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Columns.named(given)
+
+
+def result(figures: dict[str, int], *, source: str | None = "a-id", output: bool = True) -> AuditResult:
+    partition = PartitionResult(
+        source_topic="<events>",
+        topic="a.<events>",
+        partition=0,
+        stored_offset=20,
+        resume_offset=15,
+        until=40,
+        replay_at_most=3,
+        replay_exact=None,
+        source_read=None,
+        destination_read=None,
+        counts=dict.fromkeys(COUNTS, 7),
+        figures={**dict.fromkeys(FIGURES, 0), **figures},
+    )
+    return AuditResult(
+        tool_version="0.1.0",
+        created_at="2026-01-01T00:00:00Z",
+        plans=("0" * 64,),
+        job="clicks",
+        told_apart_by="id",
+        unique=False,
+        semantics="at-least-once",
+        since_ms=None,
+        source_cluster_id=source,
+        destination_cluster_id="b-id",
+        has_output=output,
+        compared=("lost: <what> it compares.",),
+        unknown=("The output's order.",),
+        partitions=(partition,),
+        examples=(Example("lost", "<events>", "a.<events>", 0, 17, 0, None, "00ff", 2),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("figures", "source", "output", "verdict", "code"),
+    [
+        ({}, "a-id", True, "clean", ExitCode.OK),
+        ({"doubled": 3, "doubled_as_announced": 3}, "a-id", True, "clean", ExitCode.OK),
+        ({"doubled": 3, "doubled_beyond": 1}, "a-id", True, "unclean", ExitCode.NEEDS_PERSON),
+        ({"lost": 1}, None, True, "unclean", ExitCode.NEEDS_PERSON),
+        ({"possibly_lost": 1}, None, True, "unclean", ExitCode.NEEDS_PERSON),
+        ({"reordered": 1}, "a-id", False, "unclean", ExitCode.NEEDS_PERSON),
+        ({"possibly_doubled": 9, "output_unknown": 9}, None, True, "clean", ExitCode.OK),
+        ({}, None, False, "unknown", ExitCode.NEEDS_PERSON),
+    ],
+)
+def test_the_verdict_is_clean_only_where_something_was_compared_and_nothing_found(
+    figures: dict[str, int], source: str | None, output: bool, verdict: str, code: ExitCode
+) -> None:
+    found = result(figures, source=source, output=output)
+    assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+def test_the_json_is_canonical_and_sealed() -> None:
+    text = result({"lost": 2}).to_text()
+    content = json.loads(text)
+    assert text == json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
+    assert content["sha256"] == digest(content)
+    assert content["totals"]["lost"] == content["partitions"][0]["figures"]["lost"] == 2
+
+
+def test_page_and_text_show_every_figure_and_escape_every_name() -> None:
+    found = result({"lost": 1234, "doubled": 5, "doubled_beyond": 5})
+    page = audit_page(found)
+    assert "<events>" not in page
+    assert "<what>" not in page
+    assert "&lt;events&gt;" in page
+    assert "://" not in page
+    assert "color-scheme: light dark" in page
+    text = audit_text(found, columns=120, colour=False)
+    for shown in ("1,234", "unclean: 1,234 lost", "at 17 of the source, 2 times, id 00ff", "The output's order."):
+        assert shown in text
+        assert shown in page or shown.startswith(("unclean", "The"))
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--since", "yesterday"], "is not a time"),
+        (["--column", "id=x"], "none is named"),
+        (["--conf", "x"], "--conf x is not NAME=VALUE"),
+        (["--examples", "-1"], "below 0"),
+        (["--html", "/nowhere/at/all.html"], "no folder"),
+        (["--job", "sums"], 'no job "sums"'),
+    ],
+)
+def test_what_the_command_cannot_use_is_said_before_spark_starts(
+    more: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "reconciler.cli.commands.afterwards.audit.own_session", lambda *args, **more: pytest.fail("Spark was started")
+    )
+    (tmp_path / "p.json").write_text(plan(row(0)).to_text())
+    (tmp_path / "c.toml").write_text(
+        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "localhost:1"\n'
+        '[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "memory:"\n'
+    )
+    assert main(["audit", "-c", str(tmp_path / "c.toml"), str(tmp_path / "p.json"), *more]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_how_far_a_job_has_come_is_read_from_its_store_in_the_destinations_numbers(tmp_path: Path) -> None:
+    """A row under the mirrored topic's name is such a one; under a name that both clusters have, its anchor says so."""
+    store = open_store(f"sqlite:///{tmp_path / 'offsets.db'}", kafka_client={})
+    store.create()
+    here, there = Anchor(8, 1, cluster_id="a-id"), Anchor(8, 1, cluster_id="b")
+    rows = {
+        ("a.events", 0): StoredOffset(9, here),
+        ("both", 0): StoredOffset(9, here),
+        ("both", 1): StoredOffset(9, there),
+    }
+    changes = [Change(TopicPartition(*key), None, stored) for key, stored in rows.items()]
+    store.write("clicks", changes, reason="test", now_ms=1)
+    store.close()
+    (tmp_path / "c.toml").write_text(
+        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "localhost:1"\n[[jobs]]\nname = "clicks"\n'
+        f'group = "clicks"\ntopics = ["events"]\nstore = "sqlite:///{tmp_path / "offsets.db"}"\n'
+    )
+    config = load_config(tmp_path / "c.toml")
+    named = [row(partition, source_topic="both", topic="both") for partition in range(2)]
+    until = stored_until(config, config.jobs[0], [plan(row(0), row(1), *named)])
+    assert {(at.topic, at.partition): offset for at, offset in until.items()} == {
+        ("a.events", 0): 9,
+        ("a.events", 1): 5,
+        ("both", 0): 5,
+        ("both", 1): 9,
+    }

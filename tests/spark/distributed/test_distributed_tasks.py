@@ -1,0 +1,297 @@
+"""A check's searches, cut into tasks, sent, run and put together again: as if one engine had run them here."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler import engine
+from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
+from reconciler.core.errors import Changed, ConfigError, ExitCode, ReconcilerError, Refused, Unreachable
+from reconciler.core.question import Question
+from reconciler.core.reconcile import reconcile
+from reconciler.engine import Inquiry, Progress
+from reconciler.failover.check import ByHand, Outside, check
+from reconciler.formats.plan import Plan
+from reconciler.identity import identity_from_spec
+from reconciler.kafka.memory import MemoryLog, MemoryRecord
+from reconciler.ports import TopicPartition
+from reconciler.spark.distributed.run import _classic, _explained, _Job
+from reconciler.spark.distributed.tasks import Answer, Orders, answered, grouped, outcome_of, tasks_of
+from tests.in_memory import BEGIN, Memory, stored
+
+SECOND_ID = "python:tests.spark.distributed.test_distributed_tasks:second_id"
+ORDERS = Orders({"bootstrap.servers": "b", "sasl.password": "hunter2"}, timeout_s=1.0, deadline_s=0.0)
+
+
+def elsewhere(log: Any, per_task: int, answers: Callable[[list[Answer]], list[Answer]] = list) -> Any:
+    """An engine as Spark's is: every task goes out as bytes, and every answer comes back as bytes."""
+
+    def run(_: Any, inquiries: Mapping[Any, Inquiry[Any]], /, *, clock: Any, settings: Any = None) -> Any:
+        there = pickle.dumps(ORDERS)
+        asked = list(inquiries.values())
+        leaders = {each.partition: each.partition.partition % 3 for each in asked}
+        back = [
+            pickle.dumps(answered(task, pickle.loads(there), lambda _: log))
+            for _, task in tasks_of(asked, leaders, per_task)
+        ]
+        return outcome_of(list(inquiries), answers([pickle.loads(each) for each in back]))
+
+    return run
+
+
+@pytest.fixture
+def dozen(memory: Memory) -> Memory:
+    """Twelve partitions, eleven of them read."""
+    memory.log.create("a.events", 12)
+    for partition in range(12):
+        memory.deliver(range(20 + partition), partition)
+    memory.save({partition: stored(partition, partition) for partition in range(11)})
+    return memory
+
+
+def settled(plan: Plan) -> dict[str, Any]:
+    """All of a plan but what its time decides."""
+    content = json.loads(plan.to_text())
+    return {key: value for key, value in content.items() if key not in ("created_at", "expires_at", "sha256")}
+
+
+def plans(memory: Memory, outside: Outside, extra: str = "", by_hand: ByHand | None = None) -> list[dict[str, Any]]:
+    config = memory.config(extra)
+    here = check(config, config.jobs, outside, by_hand)
+    there = check(config, config.jobs, replace(outside, run=elsewhere(outside.reader, 2)), by_hand)
+    assert here.to_write == there.to_write
+    return [settled(here.plan), settled(there.plan)]
+
+
+def test_the_plan_is_that_of_the_local_engine_with_its_evidence(dozen: Memory) -> None:
+    here, there = plans(dozen, dozen.outside)
+    assert there == here
+    assert {row["verdict"] for row in here["jobs"][0]["partitions"]} >= {"moved", "new"}
+    assert all(row["evidence"]["probes"] for row in there["jobs"][0]["partitions"])
+
+
+def test_partitions_that_do_not_correspond_and_a_persons_word_travel_too(dozen: Memory) -> None:
+    dozen.save({partition: stored(5, partition) for partition in range(14)})  # two more than the destination has
+    by_hand = ByHand({("a.events", 3): 7})
+    here, there = plans(dozen, dozen.outside, "[search]\nmax_disorder = '3s'", by_hand)
+    assert there == here
+    rows = {row["partition"]: row for row in there["jobs"][0]["partitions"]}
+    assert rows[0]["verdict"] == "remapped"
+    assert (rows[3]["set_by_hand"], rows[3]["resume_offset"]) == (True, 7)
+
+
+def test_probes_are_counted_as_here(dozen: Memory) -> None:
+    counts: list[dict[str, int]] = []
+    outside = replace(dozen.outside, on_probes=lambda probes: counts.append(dict(probes)))
+    plans(dozen, outside)
+    here, there = counts[: len(counts) // 2], counts[len(counts) // 2 :]
+    assert [each for each in there if each] == [each for each in here if each]
+
+
+# ---------------------------------------------------------------- identities
+
+
+def record(**more: Any) -> MemoryRecord:
+    return MemoryRecord(**{"offset": 3, "timestamp_ms": BEGIN, "key": b"k", "value": b'{"id": 17, "ts": 5}', **more})
+
+
+@pytest.mark.parametrize(
+    "id_spec",
+    ["none", "key", "header:n", "json:$.id", "python:tests.spark.distributed.test_distributed_tasks:second_id"],
+)
+@pytest.mark.parametrize("time_spec", ["record", "json:$.ts", "header:n"])
+def test_an_identity_is_the_same_at_the_other_end(id_spec: str, time_spec: str) -> None:
+    here = identity_from_spec(time_spec, id_spec, "increasing", "s")
+    there = pickle.loads(pickle.dumps(here))
+    found = record(headers=(("n", b"12"),))
+    assert there.timestamp_of(found) == here.timestamp_of(found)
+    assert (there.id_of and there.id_of(found)) == (here.id_of and here.id_of(found))
+    assert (there.id_order, there.record_time) == (here.id_order, here.record_time)
+
+
+def second_id(found: Any) -> bytes:
+    return b"%d" % found.offset
+
+
+# ---------------------------------------------------------------- errors
+
+
+def one_task(identity: Any = RECORD_TIME_ONLY) -> bytes:
+    question = Question(StoredOffset(-1), "b", None, identity)
+    asked = [Inquiry(TopicPartition("a.events", 0), partial(reconcile, question))]
+    ((_, task),) = tasks_of(asked, {}, 10)
+    return task
+
+
+class Failing:
+    """A log that raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.closed = error, False
+
+    def log_starts(self, _: Any) -> Any:
+        raise self.error
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Unreachable("Away.", hint="Wait."), ExitCode.UNREACHABLE),
+        (Refused("No.", hint="Ask."), ExitCode.UNREACHABLE),
+        (Changed("Another.", hint="Again."), ExitCode.CHANGED),
+        (ConfigError("Wrong.", hint="Right."), ExitCode.USAGE),
+    ],
+)
+def test_what_a_task_meets_is_raised_here_as_it_would_be_by_the_local_engine(
+    error: ReconcilerError, code: ExitCode
+) -> None:
+    log = Failing(error)
+    answer = pickle.loads(pickle.dumps(answered(one_task(), ORDERS, lambda _: log)))
+    with pytest.raises(type(error)) as raised:
+        outcome_of(["only"], [answer])
+    assert type(raised.value) is type(error)
+    assert (str(raised.value), raised.value.hint, raised.value.exit_code) == (str(error), error.hint, code)
+    assert log.closed
+
+
+def test_a_bug_in_a_task_is_a_bug_here_with_its_traceback() -> None:
+    answer = answered(one_task(), ORDERS, lambda _: Failing(ZeroDivisionError("by nought")))
+    with pytest.raises(RuntimeError, match=r"(?s)Spark task.*log_starts.*by nought"):
+        outcome_of(["only"], [pickle.loads(pickle.dumps(answer))])
+
+
+def test_executors_with_another_version_are_told_apart() -> None:
+    answer = answered(one_task(), replace(ORDERS, version="0.0.7"), lambda _: MemoryLog("b"))
+    with pytest.raises(ConfigError, match=r"executors have reconciler .*, this program is 0\.0\.7"):
+        outcome_of(["only"], [answer])
+
+
+def test_executors_without_the_module_of_an_id_say_which_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = one_task(identity_from_spec(id=SECOND_ID))
+    gone = task.replace(b"test_distributed_tasks:second_id", b"test_distributed_nobody:secondid")
+    assert gone != task
+    with pytest.raises(ConfigError, match=r"test_distributed_nobody.*PYTHONPATH"):
+        outcome_of(["only"], [answered(gone, ORDERS, lambda _: MemoryLog("b"))])
+
+
+def test_executors_without_kafkas_client_say_what_to_install() -> None:
+    def open_reader(_: Orders) -> Any:
+        raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")
+
+    with pytest.raises(ConfigError, match=r'lack the Python module "confluent-kafka"\. Install'):
+        outcome_of(["only"], [answered(one_task(), ORDERS, open_reader)])
+
+
+def test_passwords_are_neither_in_tasks_nor_in_what_orders_look_like() -> None:
+    assert b"hunter2" not in one_task()
+    assert "hunter2" not in repr(ORDERS)
+
+
+def test_a_task_that_runs_twice_says_the_same_twice(dozen: Memory) -> None:
+    """Speculation, or a lost answer."""
+    config = dozen.config()
+    twice: Callable[[list[Answer]], list[Answer]] = lambda answers: answers + answers[:1]  # noqa: E731
+    here = check(config, config.jobs, dozen.outside)
+    there = check(config, config.jobs, replace(dozen.outside, run=elsewhere(dozen.log, 2, twice)))
+    assert settled(there.plan) == settled(here.plan)
+
+
+def test_a_task_without_an_answer_is_no_plan(dozen: Memory) -> None:
+    config = dozen.config()
+    with pytest.raises(KeyError):
+        check(config, config.jobs, replace(dozen.outside, run=elsewhere(dozen.log, 2, lambda answers: answers[1:])))
+
+
+# ---------------------------------------------------------------- groups
+
+
+@given(st.lists(st.integers(0, 4) | st.none(), max_size=60), st.integers(1, 9))
+def test_groups_have_one_leader_a_bound_and_everything_once(leaders: list[int | None], most: int) -> None:
+    groups = grouped(range(len(leaders)), lambda number: leaders[number], most)
+    assert sorted(number for group in groups for number in group) == list(range(len(leaders)))
+    assert all(len({leaders[number] for number in group}) == 1 and 0 < len(group) <= most for group in groups)
+    by_leader: dict[int | None, list[int]] = {}
+    for group in groups:
+        by_leader.setdefault(leaders[group[0]], []).append(len(group))
+    assert all(max(sizes) - min(sizes) <= 1 for sizes in by_leader.values())
+
+
+def test_the_first_groups_are_of_different_leaders() -> None:
+    groups = grouped(range(12), lambda number: number // 4, 2)
+    assert [group[0] // 4 for group in groups] == [0, 1, 2, 0, 1, 2]
+
+
+def test_the_engine_is_the_local_one_unless_another_is_given(dozen: Memory) -> None:
+    assert dozen.outside.run is engine.run
+
+
+# ---------------------------------------------------------------- what Spark says
+
+
+def test_a_spark_connect_session_is_refused_before_anything_is_sent() -> None:
+    class SparkSession:
+        __module__ = "pyspark.sql.connect.session"
+
+    with pytest.raises(ConfigError, match=r"Spark Connect.*classic SparkSession"):
+        _classic(SparkSession())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "told"),
+    [
+        ("Job aborted due to stage failure: Task 3 failed 4 times.\n\tat x\n", Unreachable, "Task 3 failed 4 times. "),
+        ("\nJob aborted\nModuleNotFoundError: No module named 'reconciler'\n", ConfigError, '"reconciler"'),
+        ("", Unreachable, "gave the searches up: Exception."),
+    ],
+)
+def test_what_spark_says_becomes_a_sentence(said: str, kind: type[ReconcilerError], told: str) -> None:
+    error = _explained(Exception(said))
+    assert type(error) is kind
+    assert told in str(error)
+    assert "\n" not in str(error)
+
+
+def job_of(on_progress: Callable[[Progress], None]) -> _Job:
+    class Session:
+        sparkContext = None
+
+    return _Job(Session(), on_progress, 12)  # type: ignore[arg-type]
+
+
+class Told:
+    """What tasks have told so far."""
+
+    def __init__(self, *news: tuple[int, int, Answer | None]) -> None:
+        self.value = news
+
+
+def test_the_first_task_that_fails_ends_the_run_while_others_still_wait() -> None:
+    waiting: Future[list[Answer]] = Future()
+    job = job_of(lambda _: waiting.set_result([]))
+    with pytest.raises(Refused, match="No"):
+        job._awaited(waiting, Told((5, 2, None), (0, 0, Answer(error=Refused("No.")))))
+
+
+def test_progress_is_told_as_tasks_end() -> None:
+    told: list[Progress] = []
+    running: Future[list[Answer]] = Future()
+
+    def on_progress(progress: Progress) -> None:
+        told.append(progress)
+        running.set_result([])
+
+    assert job_of(on_progress)._awaited(running, Told((5, 2, None), (4, 3, None))) == []
+    assert told == [Progress(3, 9, 12)]

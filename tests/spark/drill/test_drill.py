@@ -1,0 +1,175 @@
+"""``reconciler drill``: a failover tried on a real cluster, with nothing written and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from reconciler.cli import context
+from reconciler.config.file import load_config
+from reconciler.core.anchors import StoredOffset
+from reconciler.spark.drill.drill import Drill, drill
+from reconciler.spark.drill.place import LOCK
+from reconciler.spark.drill.reading import Batch, Ranges, Seen, by_client
+from tests.world import BASE, Ended, World, a_world, environment, free_port, made
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
+    yield from a_world(clusters, tmp_path, topic_name, capsys)
+
+
+@pytest.fixture
+def settled(world: World) -> World:
+    """Two partitions behind a failover: record 9 and record 3 were processed last."""
+    world.deliver(20, 12)
+    world.processed(9, 3)
+    return world
+
+
+def tried(world: World, config: Path, *arguments: object) -> Ended:
+    """Run a drill with Kafka's client; it has left nothing, in the store or the temporary folder."""
+    temp = world.folder / "temp"
+    temp.mkdir(exist_ok=True)
+    before = world.rows()
+    ended = world.run("drill", "-c", config, "--no-spark", "--temp", temp, *arguments)
+    assert list(temp.iterdir()) == []
+    assert world.rows() == before
+    return ended
+
+
+def test_the_first_batch_is_what_lies_behind_the_anchors(settled: World) -> None:
+    ended = tried(settled, settled.config(), "--format", "json", "--records", "5")
+    assert ended.code == 0, ended.said
+    found = json.loads(ended.out)
+    assert (found["format"], found["may_start"], found["read_with"]) == ("reconciler.drill/1", True, "Kafka's client")
+    for partition, last in ((0, 9), (1, 3)):
+        row, anchor = found["partitions"][partition], settled.offset_of(last, partition)
+        first = {"offset": settled.offset_of(last + 1, partition), "timestamp_ms": made(last + 1).timestamp_ms}
+        assert (row["first"], row["verdict"], row["resume_offset"]) == (first, "moved", anchor + 1)
+        assert row["found"] == f"behind {anchor:,}"
+        assert 1 <= row["read"] <= 5
+
+
+def test_it_says_in_words_what_would_happen(settled: World) -> None:
+    ended = tried(settled, settled.config())
+    assert ended.code == 0, ended.said
+    lines = ended.out.splitlines()
+    assert lines[2] == "first batch: Kafka's client"
+    heads = lines[3].split()
+    assert heads[:6] == ["PARTITION", "VERDICT", "RESUME", "REPLAY", "READ", "FIRST"]
+    cells = lines[4].split()
+    assert cells[1:6] == ["moved", str(settled.offset_of(9) + 1), "0", "10", str(settled.offset_of(10))]
+    assert lines[-1] == "It could fail over: 0 records would be read again. Nothing was written."
+
+
+def test_a_job_that_has_processed_all_there_is_has_nothing_to_read(world: World) -> None:
+    world.deliver(4)
+    world.processed(3)
+    ended = tried(world, world.config())
+    assert ended.code == 0, ended.said
+    assert "It could fail over (nothing is there to be read yet)" in ended.out
+    (row,) = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
+    assert (row["read"], row["first"], row["found"]) == (0, None, f"behind {world.offset_of(3)}, the log's end")
+
+
+def test_a_partition_that_needs_a_person_ends_it_with_4(world: World) -> None:
+    world.deliver(8, 8)
+    world.save({0: made(3).stored, 1: StoredOffset(BASE + 4)})
+    ended = tried(world, world.config())
+    assert ended.code == 4, ended.said
+    assert f"{world.there}-1 must not start" in ended.out
+    assert ended.out.splitlines()[-1].startswith("It could not fail over")
+    both = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
+    assert [(row["read"] > 0, row["stopped"] is None) for row in both] == [(True, True), (False, False)]
+
+
+def test_a_cluster_that_is_away_ends_it_with_6(world: World) -> None:
+    world.processed(3)
+    config = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra='[search]\ndeadline = "1s"')
+    assert tried(world, config).code == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--records", "0"), "--records 0 is not a number"),
+        (("--job", "nobody"), 'no job "nobody"'),
+        (("--temp", "/nowhere"), "--temp /nowhere is not a folder"),
+        ((), "a drill is one's"),
+    ],
+)
+def test_what_cannot_be_meant_ends_it_with_2(world: World, arguments: tuple[str, ...], said: str) -> None:
+    config = world.config(world.job("clicks"), world.job("views", "others"))
+    ended = world.run("drill", "-c", config, "--no-spark", *arguments)
+    assert (ended.code, said in ended.err) == (2, True), ended.said
+
+
+def drilled(world: World, change: Any) -> Drill:
+    """A drill whose first batch is not what is there."""
+    config = load_config(world.config())
+    with context.outside(config) as outside:
+
+        def batch(ranges: Ranges) -> Batch:
+            return {at: change(list(seen)) for at, seen in by_client(outside.reader)(ranges).items()}
+
+        return drill(config, config.jobs[0], outside, world.folder / "place", batch=batch)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        SimpleNamespace(batch=lambda seen: seen[1:], what="skips the first record"),
+        SimpleNamespace(batch=lambda seen: [Seen(seen[0].offset, 17), *seen[1:]], what="has another record"),
+        SimpleNamespace(batch=lambda seen: [], what="is empty"),
+        SimpleNamespace(batch=lambda seen: [*seen, Seen(seen[-1].offset + 1, None)], what="has one too many"),
+    ],
+    ids=lambda wrong: wrong.what,
+)
+def test_a_batch_that_does_not_follow_its_anchor_is_a_fault(settled: World, wrong: SimpleNamespace) -> None:
+    assert drilled(settled, list).faults == ()
+    found = drilled(settled, wrong.batch)
+    assert [fault.split(":")[0] for fault in found.faults] == [f"{settled.there}-0", f"{settled.there}-1"]
+
+
+def interrupted(config: Path, temp: Path, number: signal.Signals) -> int:
+    """A drill as a process of its own that gets a signal once it has its temporary folder; its exit code."""
+    command = [sys.executable, "-m", "reconciler", "drill", "-c", str(config), "--no-spark", "--temp", str(temp)]
+    before = set(temp.iterdir())
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as running:
+        try:
+            for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(60), reraise=True):
+                with attempt:
+                    assert {folder for folder in temp.iterdir() if (folder / LOCK).exists()} - before
+            running.send_signal(number)
+            return running.wait(60)
+        finally:
+            running.kill()
+
+
+def test_a_drill_that_is_ended_leaves_nothing_and_one_that_is_killed_leaves_it_to_the_next(tmp_path: Path) -> None:
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    config = tmp_path / "reconciler.toml"
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and never answers
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        config.write_text(
+            f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{address}"\n[search]\ndeadline = "60s"\n'
+            '[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "memory:"\n'
+        )
+        assert interrupted(config, temp, signal.SIGKILL) == -signal.SIGKILL
+        assert len(list(temp.iterdir())) == 1
+        assert interrupted(config, temp, signal.SIGTERM) == 130
+    assert list(temp.iterdir()) == []

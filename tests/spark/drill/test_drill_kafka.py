@@ -1,0 +1,106 @@
+"""A drill on Spark: of a stateful query by a copy of its checkpoint, and of a job that starts by startingOffsets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.checkpoints.show import describe
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.registry import open_store
+from tests.checkpoints.checkpoint_files import command
+from tests.spark.sent import BASE_MS, Kafka, Sent
+
+pytestmark = pytest.mark.system
+GROUP = "drilled"
+
+
+def value(number: int) -> Sent:
+    return Sent(number % 2, b"k", b"%d" % number, BASE_MS + 1000 * number)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def counted(spark: Any, kafka: Kafka, topic: str, checkpoint: Path) -> None:
+    options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    frame = spark.readStream.format("kafka").options(**options).load().groupBy("value").count()
+    writer = frame.writeStream.outputMode("update").foreachBatch(lambda batch, number: batch.collect())
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.fixture
+def folder(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> Path:
+    """Records 0 to 9 were counted on a source, which had three more before; the mirror has 0 to 19.
+
+    The anchors of what was stored lie beside it, as track and recording would have kept them: of another cluster.
+    """
+    there = f"a.{topic_name}"
+    for name in (topic_name, there):
+        kafka.create(name, 2)
+    kafka.send(topic_name, [Sent(number % 2) for number in range(6)] + [value(number) for number in range(10)])
+    for first in range(0, 20, 4):
+        kafka.send(there, [value(number) for number in range(first, first + 4)], transaction=there)
+    counted(spark, kafka, topic_name, tmp_path / "checkpoint")
+    rows = {}
+    for partition, last in enumerate((8, 9)):
+        sent = value(last)
+        anchor = Anchor(7, sent.timestamp_ms, None, fingerprint(sent.key, sent.value), "the-source-cluster")
+        rows[TopicPartition(topic_name, partition)] = StoredOffset(8, anchor, sent.timestamp_ms)
+    for name in ("anchors.db", "offsets.db"):
+        store = open_store(f"sqlite:///{tmp_path / name}")
+        store.create()
+        store.write(GROUP, [Change(key, None, new) for key, new in rows.items()], reason="test", now_ms=BASE_MS)
+        store.close()
+    jobs = "".join(
+        f'[[jobs]]\nname = "{name}"\ngroup = "{GROUP}"\ntopics = ["{topic_name}"]\nstore = "{store}"\n'
+        for name, store in (
+            ("counts", f"checkpoint:{tmp_path / 'checkpoint'}"),
+            ("clicks", f"sqlite:///{tmp_path / 'offsets.db'}"),
+        )
+    )
+    (tmp_path / "reconciler.toml").write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{kafka.bootstrap}"\n'
+        f'[anchors]\nstore = "sqlite:///{tmp_path / "anchors.db"}"\n{jobs}'
+    )
+    (tmp_path / "temp").mkdir()
+    return tmp_path
+
+
+def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files_of(folder / "checkpoint")
+    rows = {name: everything_in(folder / name) for name in ("anchors.db", "offsets.db")}
+    for job in ("counts", "clicks"):
+        capsys.readouterr()
+        arguments = ("-c", folder / "reconciler.toml", "--job", job, "--temp", folder / "temp", "--format", "json")
+        assert command("drill", *arguments) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["read_with"].startswith("Spark ")
+        for each, last in zip(found["partitions"], (8, 9), strict=True):
+            assert (each["verdict"], each["read"], each["fault"]) == ("moved", 5, None)
+            assert each["starts_at"] == each["resume_offset"]
+            assert each["first"]["timestamp_ms"] == value(last + 2).timestamp_ms
+            assert each["found"].startswith("behind ")
+        copy = found["checkpoint"]
+        assert (copy is not None) == (job == "counts")
+        if copy is not None:
+            original = describe(folder / "checkpoint")
+            assert (copy["query_id"], copy["next_batch"]) == (original.query_id, original.next_batch)
+            (offsets,) = (source["start"] for source in copy["sources"])
+            assert set(offsets.popitem()[1].values()) == {each["starts_at"] for each in found["partitions"]}
+        assert list((folder / "temp").iterdir()) == []
+    assert files_of(folder / "checkpoint") == before
+    assert {name: everything_in(folder / name) for name in rows} == rows
+
+
+def everything_in(path: Path) -> list[Any]:
+    store = open_store(f"sqlite:///{path}")
+    try:
+        return list(store.read(GROUP))
+    finally:
+        store.close()

@@ -1,0 +1,134 @@
+"""A failover between two batches, corrected by the product's own commands: each record once, over both clusters."""
+
+# ruff: noqa: F811
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import NeedsPerson, Unreachable
+from reconciler.spark.ranges import output
+from reconciler.spark.ranges.hashed_files import HashNamedFiles
+from reconciler.spark.ranges.idempotent import PostgresUpsert
+from reconciler.spark.ranges.planning import Caps
+from reconciler.spark.ranges.runner import exactly_once
+from reconciler.spark.ranges.transactional import PostgresTransaction
+from reconciler.stores.files.store import FilesStore
+from tests import ROOT
+from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
+from tests.spark.sent import Kafka
+from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F401
+
+pytestmark = pytest.mark.system
+
+TABLE = '(id text {key}, topic text, partition integer, "offset" bigint)'
+
+
+def command(*arguments: object) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-m", "reconciler", *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def apart(folder: Path, name: str, address: str) -> str:
+    """A store's address in a file of its own, as a configuration wants it that holds a password."""
+    path = folder / f"{name}.address"
+    path.write_text(address)
+    return json.dumps(f"file:{path}")
+
+
+def configuration(folder: Path, destination: str, topic: str, stores: dict[str, str]) -> Path:
+    text = f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{destination}"\n'
+    for group, store in stores.items():
+        text += f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{topic}"]\n'
+        text += f"store = {apart(folder, group, store)}\n"
+        text += '[jobs.identity]\nid = "key"\n'
+    path = folder / "reconciler.toml"
+    path.write_text(text)
+    return path
+
+
+def test_exactly_once_holds_over_a_failover(
+    spark: Any,
+    kafka: Kafka,
+    clusters: Any,
+    topic_name: str,
+    tmp_path: Path,
+    psql: Any,
+    database: str,
+    monkeypatch: Any,
+) -> None:
+    there, out, mapped = f"a.{topic_name}", str(tmp_path / "out"), f"{database}&table=txn&topic=t&partition=p&offset=o"
+    psql.execute("CREATE TABLE clicks " + TABLE.format(key=""))
+    psql.execute("CREATE TABLE more " + TABLE.format(key=""))
+    psql.execute("CREATE TABLE kept " + TABLE.format(key="PRIMARY KEY"))
+    psql.execute("CREATE TABLE txn (t text, p integer, o bigint, PRIMARY KEY (t, p))")
+    stores = {
+        "transaction": database,
+        "upsert": f"sqlite:///{tmp_path}/offsets.db",
+        "files": f"files:{tmp_path}/offsets",
+        "mapped": mapped,
+    }
+    sinks: dict[str, Any] = {
+        "transaction": lambda: PostgresTransaction(database, "clicks"),
+        "upsert": lambda: PostgresUpsert(database, "kept", key=["id"]),
+        "files": lambda: HashNamedFiles(out),
+        "mapped": lambda: PostgresTransaction(mapped, "more"),
+    }
+
+    def job(group: str, cluster: Kafka, topic: str, **how: Any) -> Any:
+        store = None if group in ("transaction", "mapped") else stores[group]
+        return a_job(spark, cluster, topic, group=group, store=store, **how)
+
+    kafka.create(topic_name, 2)
+    kafka.send(topic_name, sent(range(40)))
+    for group, sink in sinks.items():
+        assert job(group, kafka, topic_name, caps=Caps(per_run=30)).run(
+            exactly_once(id_results, into=sink()), batches=1
+        )
+
+    # The last batch at the source got as far as its files: their offsets were never saved.
+    def away(*_: object, **__: object) -> None:
+        raise Unreachable("The store is away.")
+
+    monkeypatch.setattr(FilesStore, "write", away)
+    with pytest.raises(Unreachable):
+        job("files", kafka, topic_name).run(exactly_once(id_results, into=sinks["files"]()))
+    monkeypatch.undo()
+    assert len(collected(spark.read.parquet(out))) == 40, "files that do not count yet"
+    assert collected(output.read(spark, out)) == ids(range(30))
+
+    # The mirror's numbers are others: each of its transactions ends with a marker that takes an offset.
+    destination = Kafka(clusters.destination.bootstrap)
+    destination.create(there, 2)
+    for first in range(0, 40, 8):
+        destination.send(there, sent(range(first, first + 8)), transaction=f"mirror-{topic_name}")
+    destination.send(there, sent(range(40, 50)))
+
+    for group, sink in sinks.items():
+        with pytest.raises(NeedsPerson, match="it was not handed over"):
+            job(group, destination, there).run(exactly_once(id_results, into=sink()))
+    config = configuration(tmp_path, destination.bootstrap, topic_name, stores)
+    anchors = f"[anchors]\nstore = {apart(tmp_path, 'anchors', database)}\n[[jobs]]"
+    config.write_text(config.read_text().replace("[[jobs]]", anchors, 1))
+    command("plan", "-c", config, "-o", tmp_path / "plan.json")
+    command("apply", tmp_path / "plan.json", "-c", config, "--yes")
+    rows = [row for each in json.loads((tmp_path / "plan.json").read_text())["jobs"] for row in each["partitions"]]
+    assert {(row["verdict"], row["stored_offset"], row["replay"]["at_most"]) for row in rows} == {("moved", 15, 0)}
+    assert all(row["resume_offset"] > 15 for row in rows)
+
+    for group, sink in sinks.items():
+        again = job(group, destination, there, caps=Caps(per_run=12))
+        assert again.run(exactly_once(id_results, into=sink())) > 1
+    for table in ("clicks", "more", "kept"):
+        found = psql.execute(f"SELECT id, count(*) FROM {table} GROUP BY 1").fetchall()
+        assert dict(found) == ids(range(50)), table
+    assert collected(output.read(spark, out)) == ids(range(50))
+    assert collected(spark.read.parquet(out)) == ids(range(50)), "what was begun at the source is undone"

@@ -1,0 +1,110 @@
+"""Range batches killed at every step, and at any moment, and started again: what their semantics promise holds."""
+
+# ruff: noqa: F811
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.spark.ranges import output
+from tests.spark.ranges.killed import Driver, Ended
+from tests.spark.ranges.world import collected, ids, sent
+from tests.spark.sent import Kafka
+from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F401
+
+pytestmark = pytest.mark.system
+
+SEED = 20260722
+RANDOM_KILLS = 3
+
+
+class Killed:
+    """One way of running a job, killed again and again, with new records before every start."""
+
+    def __init__(self, driver: Driver, kafka: Kafka, topic: str, **job: str) -> None:
+        self.driver, self.kafka, self.topic = driver, kafka, topic
+        self.job = {"topic": topic, "bootstrap": kafka.bootstrap, **job}
+        self.count = 0
+
+    def more(self) -> None:
+        self.kafka.send(self.topic, sent(range(self.count, self.count + 4)))
+        self.count += 4
+
+    def run(self, way: str, **kill: Any) -> Ended:
+        self.more()
+        ended = self.driver.run(way, **kill, **self.job)
+        assert ended.killed or ended.code == 0, (way, ended)
+        return ended
+
+    def at_every_step(self, way: str) -> list[str]:
+        """Until a run is not killed; the names of the steps before which runs were killed."""
+        names = []
+        for number in range(1, 80):
+            ended = self.run(way, kill_at=number)
+            if not ended.killed:
+                return names
+            names.append(ended.steps[-1])
+        raise AssertionError("the job never came to its end")
+
+    def at_any_moment(self, way: str) -> None:
+        moments = random.Random(f"{SEED} {way}")
+        for _ in range(RANDOM_KILLS):
+            self.run(way, after_s=moments.uniform(0.2, 4))
+        assert self.run(way).code == 0
+
+
+@pytest.fixture
+def killed(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, database: str) -> Iterator[Killed]:
+    kafka.create(topic_name, 2)
+    with Driver(spark, tmp_path) as driver:
+        yield Killed(
+            driver, kafka, topic_name, database=database, store=f"files:{tmp_path}/offsets", out=str(tmp_path / "out")
+        )
+    spark.catalog.clearCache()  # a killed driver gives nothing back
+
+
+def test_results_and_offsets_in_one_transaction_count_once(killed: Killed, psql: Any) -> None:
+    psql.execute('CREATE TABLE clicks (id text, "offset" bigint)')
+    steps = killed.at_every_step("transaction")
+    assert {"results", "Database._commit", "end"} <= set(steps)
+    killed.at_any_moment("transaction")
+    found = Counter(id_ for (id_,) in psql.execute("SELECT id FROM clicks").fetchall())
+    assert found == ids(range(killed.count))
+    tables = "SELECT relname FROM pg_class WHERE relname LIKE 'reconciler_staged%'"
+    for _ in range(20):  # tasks of killed drivers may still be writing there
+        if not psql.execute(tables).fetchall():
+            break
+        killed.run("transaction")
+    assert psql.execute(tables).fetchall() == [], "what killed runs left is cleared away"
+
+
+def test_files_named_by_their_ranges_count_once(killed: Killed, spark: Any) -> None:
+    steps = killed.at_every_step("files")
+    assert {"results", "Directory.move", "GroupOffsets.save", "LocalFolder.publish", "LocalFolder.remove"} <= set(steps)
+    killed.at_any_moment("files")
+    assert collected(output.read(spark, killed.job["out"])) == ids(range(killed.count))
+    assert collected(spark.read.parquet(killed.job["out"])) == ids(range(killed.count)), "nothing is left beside them"
+
+
+def test_rows_under_a_unique_key_count_once(killed: Killed, psql: Any) -> None:
+    psql.execute('CREATE TABLE kept (id text PRIMARY KEY, "offset" bigint)')
+    assert "GroupOffsets.save" in killed.at_every_step("upsert")
+    assert Counter(id_ for (id_,) in psql.execute("SELECT id FROM kept").fetchall()) == ids(range(killed.count))
+
+
+def test_at_least_once_loses_nothing_and_at_most_once_repeats_nothing(killed: Killed) -> None:
+    assert "half of the work" in killed.at_every_step("at least")
+    done = Counter(Path(killed.job["out"]).read_text().split())
+    assert set(done) == set(ids(range(killed.count)))
+    assert max(done.values()) > 1, "some kills came between the work and the offsets"
+
+    Path(killed.job["out"]).unlink()
+    assert "half of the work" in killed.at_every_step("at most")
+    done = Counter(Path(killed.job["out"]).read_text().split())
+    assert max(done.values()) == 1
+    assert set(done) < set(ids(range(killed.count))), "some kills came between the offsets and the work"

@@ -1,0 +1,125 @@
+"""The catalogue of a job's output: what counts, what is torn, and how a batch that was cut off is judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.folder import open_folder
+from reconciler.ports import TopicPartition
+from reconciler.spark.ranges.output import BEGUN, Catalogue, Entry, Part, dumps, files, is_saved, loads, snapshot_name
+from reconciler.spark.ranges.planning import OffsetRange
+from reconciler.spark.ranges.runner import require_single_attempts
+
+
+def at(number: int, cluster: str = "a", topic_id: str = "t", record: int | None = None) -> StoredOffset:
+    """A stored offset; ``record`` is which record its anchor names, if not the number says it."""
+    stamp = number if record is None else record
+    return StoredOffset(number, Anchor(number - 1, stamp, None, f"{stamp:032x}", cluster, topic_id), 5)
+
+
+def part(before: StoredOffset | None, after: StoredOffset | None, partition: int = 0) -> Part:
+    return Part(OffsetRange("events", partition, 0, 10), before, after)
+
+
+def entry(name: str, *parts: Part, files: tuple[str, ...] = ()) -> Entry:
+    return Entry(name, "clicks", files, parts, (), 7)
+
+
+P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Catalogue:
+    (tmp_path / "_batches").mkdir()
+    return Catalogue(open_folder(str(tmp_path / "_batches")))
+
+
+def test_an_entry_comes_back_as_it_was():
+    whole = entry("n", part(None, at(10)), part(at(3), None, 1), files=("n-0.parquet",))
+    assert loads(dumps(whole), "here") == whole
+
+
+def test_a_torn_entry_is_none_and_an_altered_one_is_refused():
+    data = dumps(entry("n"))
+    assert all(loads(data[:length], "here") is None for length in range(len(data) - 1))
+    with pytest.raises(Refused, match="altered"):
+        loads(data.replace(b"clicks", b"clacks"), "here")
+
+
+def test_finished_batches_count_and_begun_ones_do_not(catalogue: Catalogue, tmp_path: Path):
+    catalogue.put("one.json", entry("one", files=("one-0.parquet",)))
+    catalogue.put("two" + BEGUN, entry("two", files=("two-0.parquet",)))
+    (tmp_path / "_batches" / "three.json").write_bytes(dumps(entry("three", files=("three",)))[:-9])
+    assert files(str(tmp_path)) == [f"{tmp_path}/one-0.parquet"]
+
+
+def test_a_snapshot_takes_the_place_of_the_batches_that_it_names(catalogue: Catalogue):
+    for name in ("one", "two", "three"):
+        catalogue.put(f"{name}.json", entry(name, files=(f"{name}-0",)))
+    catalogue.put(snapshot_name(1), Entry(snapshot_name(1), "", ("merged",), (), ("one", "two")))
+    assert catalogue.contents().files == ["merged", "three-0"]
+    catalogue.put(snapshot_name(2), Entry(snapshot_name(2), "", ("all",), (), ("one", "two", "three")))
+    assert catalogue.contents().files == ["all"]
+    assert not catalogue.put(snapshot_name(2), Entry(snapshot_name(2), "", ("other",))), "of two, the first counts"
+
+
+def test_a_torn_entry_is_made_again(catalogue: Catalogue, tmp_path: Path):
+    (tmp_path / "_batches" / "one.json").write_bytes(dumps(entry("one"))[:-9])
+    assert catalogue.put("one.json", entry("one", files=("one-0",)))
+    assert catalogue.contents().files == ["one-0"]
+
+
+# ---------------------------------------------------------------- a batch that was cut off
+
+
+@pytest.mark.parametrize(
+    ("now", "saved"),
+    [
+        ({P0: at(10), P1: at(20)}, True),
+        ({P0: at(3)}, False),
+        ({P0: at(3), P1: at(20)}, None),
+        ({P0: at(10)}, None),
+        ({P0: at(7), P1: at(8)}, None),
+        ({}, False),
+    ],
+    ids=["all after", "all before", "half", "other half", "neither", "no row any more"],
+)
+def test_the_stored_rows_tell_whether_a_batch_was_saved(now: dict[TopicPartition, StoredOffset], saved: bool | None):
+    begun = entry("n", part(at(3) if now else None, at(10)), part(None, at(20), 1))
+    assert is_saved(begun, now) is saved
+
+
+def test_after_a_failover_the_anchors_tell_it():
+    begun = entry("n", part(at(3), at(10)))
+    assert is_saved(begun, {P0: at(110, "b", "u", record=10)}) is True
+    assert is_saved(begun, {P0: at(103, "b", "u", record=3)}) is False
+    assert is_saved(begun, {P0: at(105, "b", "u", record=5)}) is None
+    assert is_saved(begun, {P0: at(10, "b", "u", record=5)}) is None, "an equal number of another cluster says nothing"
+
+
+def test_a_partition_without_records_says_nothing():
+    assert is_saved(entry("n", part(at(3), None), part(at(3), at(10), 1)), {P0: at(3), P1: at(10)}) is True
+
+
+# ---------------------------------------------------------------- at most once
+
+
+def test_at_most_once_is_refused_where_spark_repeats_tasks():
+    for master, settings in {
+        "local[2]": {},
+        "local": {"spark.task.maxFailures": "4"},
+        "local[*, 1]": {},
+        "yarn": {"spark.task.maxFailures": "1"},
+    }.items():
+        require_single_attempts(master, settings)
+    for master, settings in {
+        "yarn": {},
+        "local[2,3]": {},
+        "k8s://host": {"spark.task.maxFailures": "1", "spark.speculation": "true"},
+    }.items():
+        with pytest.raises(ConfigError, match="repeats tasks"):
+            require_single_attempts(master, settings)

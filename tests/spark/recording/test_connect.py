@@ -1,0 +1,98 @@
+"""Spark Connect: the function and what is recorded run in the server's process, reports are heard in the client."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reconciler.ports import TopicPartition
+from reconciler.stores.registry import open_store
+from tests import ROOT
+from tests.spark.environments import packages
+from tests.spark.sent import Kafka, Sent
+
+pytestmark = pytest.mark.system
+
+JOB = """
+import json, sys
+from pyspark.sql import SparkSession, functions as f
+from reconciler.spark.session import with_kafka
+from reconciler.spark.observing import observing
+from reconciler.spark.recording import recording
+
+place, bootstrap, topic = sys.argv[1:]
+settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1",
+            "spark.python.authenticate.socketTimeout": "120s"}
+builder = SparkSession.builder.remote("local[2]")
+for name, value in settings.items():
+    builder = builder.config(name, value)
+spark = with_kafka(builder, print).getOrCreate()
+source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+events = spark.readStream.format("kafka").options(**source).load()
+where = {"group": "clicks", "bootstrap_servers": bootstrap}
+
+def run(writer, name):
+    query = writer.option("checkpointLocation", f"{place}/{name}").trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+def write(batch, number):
+    with open(f"{place}/seen", "a") as file:
+        file.write(f"{number} {batch.count()}\\n")
+
+number = f.get_json_object(f.col("value").cast("string"), "$.id")
+function = recording(write, store=f"sqlite:///{place}/rows.db", id=number, config_id="json:$.id", **where)
+function = recording(function, store=f"checkpoint:{place}/checkpoint", anchors=f"sqlite:///{place}/anchors.db", **where)
+run(events.writeStream.foreachBatch(function), "checkpoint")
+
+anchors = observing(spark, store=f"checkpoint:{place}/other", anchors=f"sqlite:///{place}/other.db", id="key", **where)
+query = run(anchors.watch(events, [topic]).writeStream.format("parquet").option("path", f"{place}/out"), "other")
+anchors.settle(query)
+anchors.close()
+spark.stop()
+"""
+
+
+ATTEMPTS = 4
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says where starting Python in its server took more than 10 seconds, which no setting changes."""
+
+
+def run_job(place: Path, *addresses: str) -> subprocess.CompletedProcess[str]:
+    libraries = packages("spark-connect", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
+    path = os.pathsep.join([str(libraries), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-c", JOB, str(place), *addresses],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_recording_and_observing_over_spark_connect(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+    kafka.create(topic_name, 1)
+    kafka.send(topic_name, [Sent(0, b"k%d" % n, json.dumps({"id": n}).encode()) for n in range(5)])
+    for attempt in range(ATTEMPTS):
+        place = tmp_path / str(attempt)
+        place.mkdir()
+        done = run_job(place, kafka.bootstrap, topic_name)
+        if TOO_SLOW not in done.stderr:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (place / "seen").read_text() == "0 5\n"
+
+    at = TopicPartition(topic_name, 0)
+    (row,) = open_store(f"sqlite:///{place}/rows.db").read("clicks")
+    assert (row.key, row.stored.offset, row.stored.anchor.offset, row.stored.anchor.id) == (at, 5, 4, b"4")
+    for name, anchors, id_ in (("checkpoint", "anchors", None), ("other", "other", b"k4")):
+        store = open_store(f"checkpoint:{place}/{name}", anchors=f"sqlite:///{place}/{anchors}.db")
+        (row,) = store.read("clicks")
+        assert (row.stored.offset, row.anchor_lag) == (5, 0)
+        assert (row.stored.anchor.offset, row.stored.anchor.id) == (4, id_)

@@ -1,0 +1,178 @@
+"""Sinks other than foreachBatch: what Spark reports of a batch is stored, and belongs to the query's checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import fingerprint
+from reconciler.core.errors import ConfigError
+from reconciler.ports import TopicPartition
+from reconciler.spark.recording.observing import Observer, observing
+from reconciler.stores.registry import open_store
+from tests.spark.sent import BASE_MS, Kafka, Sent
+
+pytestmark = pytest.mark.system
+
+
+class Job:
+    """A query with a file sink over some sources, run until it has read all there is, on one checkpoint."""
+
+    def __init__(self, spark: Any, kafka: Kafka, place: Path) -> None:
+        self.spark, self.kafka, self.place = spark, kafka, place
+        self.checkpoint = place / "checkpoint"
+        self.anchors = f"sqlite:///{place / 'anchors.db'}"
+
+    def frame(self, topics: str, **options: str) -> Any:
+        named = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topics, "startingOffsets": "earliest"}
+        return self.spark.readStream.format("kafka").options(**{**named, "includeHeaders": "true", **options}).load()
+
+    def observing(self, **how: Any) -> Observer:
+        place = {"store": f"checkpoint:{self.checkpoint}", "anchors": self.anchors}
+        settings = {"group": "clicks", "bootstrap_servers": self.kafka.bootstrap, **place, **how}
+        return observing(self.spark, **settings)
+
+    def run(self, prepare: Callable[[Observer], Any], **how: Any) -> Observer:
+        observer = self.observing(**how)
+        try:
+            frame = prepare(observer)
+            sink = {"path": str(self.place / "out"), "checkpointLocation": str(self.checkpoint)}
+            query = frame.writeStream.format("parquet").options(**sink).trigger(availableNow=True).start()
+            query.awaitTermination()
+            observer.settle(query)
+        finally:
+            observer.close()
+        return observer
+
+    def rows(self) -> dict[TopicPartition, Any]:
+        """As every command reads them: the checkpoint's offsets with their anchors."""
+        store = open_store(f"checkpoint:{self.checkpoint}", anchors=self.anchors)
+        return {row.key: row for row in store.read("clicks")}
+
+
+@pytest.fixture
+def job(spark: Any, kafka: Kafka, tmp_path: Path) -> Job:
+    return Job(spark, kafka, tmp_path)
+
+
+def records(partition: int, count: int, start: int = 0) -> list[Sent]:
+    return [
+        Sent(partition, b"k%d" % n, b'{"id":%d}' % n, BASE_MS + n, (("id", b"h%d" % n),))
+        for n in range(start, start + count)
+    ]
+
+
+def test_every_partition_of_every_source_has_the_anchor_of_the_checkpoints_offset(job: Job, topic_name: str) -> None:
+    one, two, more = (f"{topic_name}-{name}" for name in ("one", "two", "more"))
+    for topic in (one, two, more):
+        job.kafka.create(topic, 2)
+    job.kafka.send(one, [*records(0, 9), *records(1, 4)])
+    job.kafka.send(two, records(0, 5), transaction=f"tx-{topic_name}")
+
+    def two_sources(observer: Observer) -> Any:
+        first = observer.watch(job.frame(f"{one},{two}", **{"kafka.isolation.level": "read_committed"}), [one, two])
+        second = observer.watch(job.frame(more), more.replace("-more", "-m.*"))
+        return first.where("partition = 0").unionByName(second.where("offset > 2")).select("topic", "value")
+
+    job.run(two_sources, id="header:id")
+    rows = job.rows()
+    ends = {(at.topic, at.partition): row.stored.offset for at, row in rows.items()}
+    assert ends == {(one, 0): 9, (one, 1): 4, (two, 0): 6, (two, 1): 0, (more, 0): 0, (more, 1): 0}
+    for at, last in (((one, 0), 8), ((one, 1), 3), ((two, 0), 4)):
+        row = rows[TopicPartition(*at)]
+        anchor, value = row.stored.anchor, b'{"id":%d}' % last
+        assert row.anchor_lag == 0
+        assert (anchor.offset, anchor.timestamp_ms, anchor.id) == (last, BASE_MS + last, b"h%d" % last)
+        assert anchor.fingerprint == fingerprint(b"k%d" % last, value)
+        assert anchor.cluster_id == job.kafka.cluster_id()
+    for at in ((two, 1), (more, 0)):
+        assert rows[TopicPartition(*at)].stored.anchor.is_bare, "never held a record"
+
+    # A restart: some partitions are silent, one gets a marker alone, one is new to the query.
+    job.kafka.send(more, records(1, 3))
+    job.kafka.send(one, records(0, 2, start=9))
+    job.run(two_sources, id="header:id")
+    after = job.rows()
+    assert after[TopicPartition(more, 1)].stored.anchor.offset == 2, "observed in front of the filter"
+    assert after[TopicPartition(one, 0)].stored.anchor.id == b"h10"
+    assert after[TopicPartition(two, 0)].stored.anchor == rows[TopicPartition(two, 0)].stored.anchor
+    assert all(row.anchor_lag == 0 and row.stored.anchor is not None for row in after.values())
+
+    # The report of the last batch is lost, as in a driver that is killed: the anchors lag, and are not taken for exact.
+    job.kafka.send(one, records(0, 5, start=11))
+    job.run(lambda observer: _unheard(two_sources(observer), observer), id="header:id")
+    lagging = job.rows()[TopicPartition(one, 0)]
+    assert (lagging.stored.offset, lagging.stored.anchor.offset, lagging.anchor_lag) == (16, 10, 5)
+
+
+def _unheard(frame: Any, observer: Observer) -> Any:
+    observer._units.clear()
+    return frame
+
+
+def test_a_partition_that_was_silent_from_the_start_is_looked_up(job: Job, topic_name: str) -> None:
+    job.kafka.create(topic_name, 2)
+    job.kafka.send(topic_name, [*records(0, 3), *records(1, 6)])
+    first = json.dumps({topic_name: {"0": 0, "1": 6}})
+    job.run(lambda observer: observer.watch(job.frame(topic_name, startingOffsets=first), [topic_name]))
+    row = job.rows()[TopicPartition(topic_name, 1)]
+    assert (row.stored.offset, row.stored.anchor.offset, row.anchor_lag) == (6, 5, 0)
+    assert row.stored.anchor.fingerprint == fingerprint(b"k5", b'{"id":5}')
+
+
+@pytest.mark.parametrize("fingerprinted", [True, False])
+def test_ids_and_times_from_the_users_own_columns(
+    job: Job, topic_name: str, fingerprinted: bool, spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as f
+
+    (tmp_path / f"ids_of_{tmp_path.name}.py").write_text("def number(record): return record.value[6:-1]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {
+        "id": lambda frame: f.get_json_object(frame["value"].cast("string"), "$.id").cast("bigint"),
+        "timestamp": f.col("timestamp") - f.expr("INTERVAL 1 SECOND"),
+        "config_id": f"python:ids_of_{tmp_path.name}:number",
+        "fingerprint": fingerprinted,
+    }
+    job.kafka.create(topic_name, 1)
+    job.kafka.send(topic_name, records(0, 8))
+    rows = {"store": f"sqlite:///{tmp_path / 'offsets.db'}", "anchors": None}
+    job.run(lambda observer: observer.watch(job.frame(topic_name), [topic_name]), **own, **rows)
+    (row,) = open_store(rows["store"]).read("clicks")
+    assert row.stored.offset == 8, "a store with rows has the next offset to start at"
+    assert (row.stored.anchor.id, row.stored.anchor.timestamp_ms) == (b"7", BASE_MS + 7 - 1000)
+    assert (row.stored.anchor.fingerprint is not None) is fingerprinted
+
+
+def test_a_column_that_the_configuration_would_not_find_again_stores_nothing(job: Job, topic_name: str) -> None:
+    from pyspark.sql import functions as f
+
+    job.kafka.create(topic_name, 1)
+    job.kafka.send(topic_name, records(0, 2))
+    with pytest.raises(ConfigError, match=r"b'K1' for offset 1 .*id = 'key' reads b'k1'"):
+        job.run(
+            lambda observer: observer.watch(job.frame(topic_name), [topic_name]),
+            id=f.upper(f.col("key").cast("string")),
+            config_id="key",
+        )
+    assert job.rows()[TopicPartition(topic_name, 0)].stored.anchor is None
+
+
+def test_what_is_wrong_is_said_before_the_query_starts(job: Job, topic_name: str) -> None:
+    job.kafka.create(topic_name, 1)
+    with pytest.raises(ConfigError, match="fingerprint=False"):
+        job.observing(id="json:$.id", fingerprint=False)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        job.observing(anchors=f"checkpoint:{job.checkpoint}")
+    observer = job.observing()
+    with pytest.raises(ConfigError, match="does not have"):
+        observer.watch(job.frame(topic_name), ["nowhere"])
+    with pytest.raises(ConfigError, match="No topic of the cluster"):
+        observer.watch(job.frame(topic_name), "nowhere.*")
+    with pytest.raises(ConfigError, match="no column topic"):
+        observer.watch(job.frame(topic_name).select("value"), [topic_name])
+    observer.close()

@@ -1,0 +1,143 @@
+"""What becomes of a report: stored once, in order, of one query; and a failure is told and made good by the next."""
+
+from __future__ import annotations
+
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
+from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity
+from reconciler.spark.recording.checkpoint import CheckpointRecorder
+from reconciler.spark.recording.observing import Observer
+from reconciler.stores.memory import MemoryStore
+
+AT, GROUP = TopicPartition("events", 0), "clicks"
+METRIC = "reconciler:clicks:0"
+
+
+def describe(topics: Iterable[str]) -> ClusterInfo:
+    return ClusterInfo("here", {name: TopicInfo(name, "id", (0,)) for name in topics})
+
+
+class Query:
+    """What a query says of its last batches."""
+
+    def __init__(self, *reports: dict[str, Any]) -> None:
+        self.recentProgress = list(reports)
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    return MemoryStore(request.node.nodeid)
+
+
+def observer(store: MemoryStore, tmp_path: Path, identity: BatchIdentity | None = None) -> Observer:
+    client = {"bootstrap.servers": "nowhere:1"}
+    recorder = CheckpointRecorder(str(tmp_path), store, GROUP, client, now_ms=lambda: 99, describe=describe)
+    made = Observer(None, recorder, identity or BatchIdentity(id="key"), GROUP, client, payload=True)  # type: ignore[arg-type]
+    made._units[METRIC] = "s"
+    return made
+
+
+def report(batch: int, start: int, end: int, *, run: str = "r", query: str = "q", **fields: Any) -> dict[str, Any]:
+    """As Spark reports a batch whose last record is the one before ``end``."""
+    offset = {"topic": "events", "partition": 0, "offset": end - 1, "timestamp": 5, "payload_known": True}
+    payload = {"key": b64encode(b"k").decode(), "value": b64encode(b"%d" % (end - 1)).decode()}
+    text = json.dumps([{**offset, **payload, **fields}])
+    source = {"startOffset": f'{{"events":{{"0":{start}}}}}', "endOffset": f'{{"events":{{"0":{end}}}}}'}
+    whole = {"id": query, "runId": run, "batchId": batch, "sources": [source], "observedMetrics": {METRIC: [text]}}
+    return {**whole, "observedMetrics": {METRIC: [text], "the user's own": [1]}}
+
+
+def stored(store: MemoryStore) -> StoredOffset:
+    (row,) = store.read(GROUP)
+    assert row.key == AT
+    return row.stored
+
+
+def test_a_report_is_stored_for_the_offset_that_it_ends_at(store: MemoryStore, tmp_path: Path) -> None:
+    observer(store, tmp_path)._hear(report(0, 0, 10))
+    assert stored(store) == StoredOffset(10, Anchor(9, 5, b"k", fingerprint(b"k", b"9"), "here", "id"), 99)
+
+
+def test_a_report_that_comes_twice_or_late_changes_nothing(store: MemoryStore, tmp_path: Path) -> None:
+    mine = observer(store, tmp_path)
+    mine._hear(report(0, 0, 10))
+    mine._hear(report(1, 10, 20))
+    before = store.read(GROUP)
+    mine._hear(report(1, 10, 20))
+    mine._hear(report(0, 0, 10))
+    assert store.read(GROUP) == before
+
+
+def test_what_the_listener_has_not_heard_is_settled_at_the_end(store: MemoryStore, tmp_path: Path) -> None:
+    mine = observer(store, tmp_path)
+    mine._hear(report(0, 0, 10))
+    idle = {**report(2, 20, 20), "observedMetrics": {}}
+    mine.settle(Query(report(0, 0, 10), report(1, 10, 20), idle))
+    assert stored(store).offset == 20
+
+
+def test_a_new_run_may_begin_with_an_earlier_batch(store: MemoryStore, tmp_path: Path) -> None:
+    """A checkpoint that was put back to an earlier state: what is reported is where the query is."""
+    mine = observer(store, tmp_path)
+    mine._hear(report(7, 70, 80))
+    mine._hear(report(3, 30, 40, run="another"))
+    assert stored(store).offset == 40
+
+
+def test_a_second_query_is_not_mixed_in(store: MemoryStore, tmp_path: Path) -> None:
+    mine = observer(store, tmp_path)
+    mine._hear(report(0, 0, 10))
+    mine._hear(report(0, 0, 15, query="another", run="another"))
+    assert stored(store).offset == 10
+    assert isinstance(mine.trouble, ConfigError)
+    assert "Two queries" in mine.trouble.message
+
+
+def test_reports_of_other_queries_are_nobodys_business(store: MemoryStore, tmp_path: Path) -> None:
+    mine = observer(store, tmp_path)
+    mine._hear({**report(0, 0, 10), "observedMetrics": {"the user's own": [1]}})
+    assert (store.read(GROUP), mine.trouble) == ([], None)
+
+
+def test_what_could_not_be_stored_is_told_and_the_next_report_makes_it_good(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = observer(store, tmp_path)
+    with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
+        broken.setattr(store, "write", lambda *_, **__: (_ for _ in ()).throw(Unreachable("The store is away.")))
+        mine._hear(report(0, 0, 10))
+    assert "batch 0 of group clicks is not stored: The store is away." in caplog.text
+    with pytest.raises(Unreachable):
+        mine.settle(Query())
+    mine._hear(report(1, 10, 20))
+    assert (stored(store).offset, mine.trouble) == (20, None)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [({"bytes": "AP8="}, b"\x00\xff"), ({"value": "text"}, b"text"), ({"value": 17}, b"17"), ({}, None), (None, None)],
+)
+def test_the_users_columns_come_back_as_they_were(
+    store: MemoryStore, tmp_path: Path, own: dict[str, Any] | None, expected: bytes | None
+) -> None:
+    mine = observer(store, tmp_path, BatchIdentity(id=object(), timestamp=object(), unit="s"))
+    mine._hear(report(0, 0, 10, **{OWN_ID: own, OWN_TIME: {"value": 1_780_000_000}}))
+    assert (stored(store).anchor.id, stored(store).anchor.timestamp_ms) == (expected, 1_780_000_000_000)
+
+
+def test_null_and_empty_payloads_are_told_apart(store: MemoryStore, tmp_path: Path) -> None:
+    mine = observer(store, tmp_path)
+    mine._hear(report(0, 0, 10, key=None, value=""))
+    assert stored(store).anchor.fingerprint == fingerprint(None, b"")
+    mine._hear(report(1, 10, 20, key=None, value=None, payload_known=False))
+    assert stored(store).anchor.fingerprint is None

@@ -1,0 +1,229 @@
+"""Anchors for a checkpoint: which are believed at every step of a batch, whatever is killed, repeated or lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.ports import Change, ClusterInfo, TopicInfo, TopicPartition
+from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.recording.checkpoint import Batch, CheckpointRecorder, committed, unknown
+from reconciler.spark.recording.observing import reported
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.registry import open_store
+
+A, B = TopicPartition("events", 0), TopicPartition("events", 1)
+GROUP = "clicks"
+
+
+class Query:
+    """A checkpoint as Spark writes it, and what is recorded beside it."""
+
+    def __init__(self, place: Path, name: str) -> None:
+        self.path, self.anchors = place / "checkpoint", f"memory:{name}"
+        for folder in ("offsets", "commits", "sources/0"):
+            (self.path / folder).mkdir(parents=True)
+        (self.path / "metadata").write_text('{"id":"q"}')
+        (self.path / "sources/0/0").write_bytes(b'\0v1\n{"events":{"0":0,"1":0}}')
+        self.recorder = self.restarted()
+
+    def restarted(self) -> CheckpointRecorder:
+        self.recorder = CheckpointRecorder(
+            str(self.path), self.anchors, GROUP, {"bootstrap.servers": "x:1"}, now_ms=lambda: 99, describe=describe
+        )
+        self.recorder.open()
+        return self.recorder
+
+    def plan(self, number: int, a: int, b: int) -> None:
+        text = f'v1\n{{"batchTimestampMs":5}}\n{{"events":{{"0":{a},"1":{b}}}}}'
+        (self.path / f"offsets/{number}").write_text(text)
+
+    def run(self, number: int, *ends: LastRecord) -> None:
+        self.recorder.batch(number, ends, BatchIdentity())
+
+    def commit(self, number: int) -> None:
+        (self.path / f"commits/{number}").write_text("v1\n{}")
+
+    def row(self, at: TopicPartition = A) -> tuple[int, int | None, int | None]:
+        """Stored offset, the anchor's record and the lag, as every command reads them."""
+        rows = {row.key: row for row in open_store(f"checkpoint:{self.path}", anchors=self.anchors).read(GROUP)}
+        anchor = rows[at].stored.anchor
+        return rows[at].stored.offset, anchor and anchor.offset, rows[at].anchor_lag
+
+
+def describe(topics: Iterable[str]) -> ClusterInfo:
+    return ClusterInfo("here", {name: TopicInfo(name, "id", (0, 1)) for name in topics})
+
+
+def last(offset: int, at: TopicPartition = A) -> LastRecord:
+    return LastRecord(at, offset, timestamp_ms=5, append_time=False, key=b"k", value=b"%d" % offset)
+
+
+@pytest.fixture
+def query(tmp_path: Path, request: pytest.FixtureRequest) -> Query:
+    return Query(tmp_path, request.node.nodeid.replace("/", "-"))
+
+
+def test_a_batch_counts_from_its_commit_on_and_not_before(query: Query) -> None:
+    query.plan(0, 10, 0)
+    query.run(0, last(9))
+    assert query.row() == (0, None, None), "batch 0 is not committed"
+    query.commit(0)
+    assert query.row() == (10, 9, 0)
+    query.plan(1, 20, 0)
+    query.run(1, last(19))
+    assert query.row() == (10, 9, 0), "batch 1 failed, or still runs: batch 0 speaks"
+    query.commit(1)
+    assert query.row() == (20, 19, 0)
+
+
+def test_nobody_has_to_read_between_two_batches(query: Query) -> None:
+    for number in range(3):
+        query.plan(number, 10 * number + 10, 0)
+        query.run(number, last(10 * number + 9))
+        query.commit(number)
+    query.plan(3, 40, 0)
+    query.run(3, last(39))
+    assert query.row() == (30, 29, 0), "batch 3 is not committed"
+
+
+def test_an_end_behind_a_marker_has_the_record_before_it(query: Query) -> None:
+    query.plan(0, 13, 0)
+    query.run(0, last(9))
+    query.commit(0)
+    assert query.row() == (13, 9, 0), "the gap holds no record, and is no lag"
+
+
+def test_a_repeated_batch_changes_nothing(query: Query) -> None:
+    query.plan(0, 10, 0)
+    query.run(0, last(9))
+    query.commit(0)
+    query.plan(1, 20, 0)
+    query.run(1, last(19))
+    before = query.recorder.kept({"events"})
+    query.restarted()
+    query.run(1, last(19))
+    assert query.recorder.kept({"events"}) == before, "the same versions: nothing was written"
+
+
+def test_silent_partitions_are_carried_forward(query: Query) -> None:
+    query.plan(0, 10, 8)
+    query.run(0, last(9), last(7, B))
+    query.commit(0)
+    for number, end in ((1, 20), (2, 30)):
+        query.plan(number, end, 8 + number)  # markers alone move B's end
+        query.run(number, last(end - 1))
+        query.commit(number)
+    assert (query.row(A), query.row(B)) == ((30, 29, 0), (10, 7, 0))
+
+
+def test_a_partition_that_never_held_a_record_says_so(query: Query) -> None:
+    query.plan(0, 10, 0)
+    query.run(0, last(9))
+    query.commit(0)
+    rows = {row.key: row.stored for row in open_store(f"checkpoint:{query.path}", anchors=query.anchors).read(GROUP)}
+    assert rows[B] == StoredOffset(0, Anchor(cluster_id="here", topic_id="id"), rows[B].written_at_ms)
+
+
+def test_a_record_of_a_source_that_is_ahead_is_not_the_anchor(query: Query) -> None:
+    text = 'v1\n{}\n{"events":{"0":10,"1":0}}\n{"events":{"0":6,"1":0}}'
+    (query.path / "offsets/0").write_text(text)
+    query.run(0, last(9))
+    query.commit(0)
+    assert query.row() == (6, None, None), "record 9 is not the last one before 6"
+
+
+def test_a_recording_of_another_query_is_refused(query: Query) -> None:
+    query.plan(0, 10, 0)
+    with pytest.raises(ConfigError, match=r"Batch 4 runs, and the checkpoint .* is at batch 0"):
+        query.run(4, last(9))
+    shutil.rmtree(query.path / "offsets")
+    with pytest.raises(ConfigError, match="at no batch"):
+        query.run(0, last(9))
+
+
+def test_somebody_who_changes_the_anchors_each_time_is_named(query: Query) -> None:
+    class Disturbed(MemoryStore):
+        def write(self, group, changes, *, reason, now_ms):
+            for change in changes:
+                other = Change(change.key, change.expected, StoredOffset(now_ms))
+                super().write(group, [other], reason="other", now_ms=now_ms)
+            return super().write(group, changes, reason=reason, now_ms=now_ms)
+
+    query.plan(0, 10, 0)
+    store = Disturbed(query.anchors)
+    mine = CheckpointRecorder(str(query.path), store, GROUP, {"bootstrap.servers": "x:1"}, describe=describe)
+    with pytest.raises(Changed, match="another job writes this group"):
+        mine.batch(0, [last(9)], BatchIdentity())
+
+
+# ---------------------------------------------------------------- reports that come after the commit
+
+
+def heard(query: Query, number: int, start: int, end: int, *ends: LastRecord) -> None:
+    batch = Batch(number, {A: start}, {A: end})
+    query.recorder.keep(batch, query.recorder.named(ends, BatchIdentity()), committed)
+
+
+def done(query: Query, number: int, end: int) -> None:
+    query.plan(number, end, 0)
+    query.commit(number)
+
+
+def test_a_lost_report_lags_and_the_next_one_puts_it_right(query: Query) -> None:
+    done(query, 0, 10)
+    heard(query, 0, 0, 10, last(9))
+    done(query, 1, 20)
+    assert query.row() == (20, 9, 10), "what lies in between counts as replay"
+    done(query, 2, 30)
+    heard(query, 2, 20, 30, last(29))
+    assert query.row() == (30, 29, 0)
+
+
+def test_a_silent_partition_is_not_carried_over_a_lost_report(query: Query) -> None:
+    done(query, 0, 10)
+    heard(query, 0, 0, 10, last(9))
+    done(query, 2, 30)
+    heard(query, 2, 20, 30)
+    assert query.row() == (30, 9, 20)
+
+
+def test_a_report_that_comes_before_the_commit_is_not_believed(query: Query) -> None:
+    done(query, 0, 10)
+    query.plan(1, 20, 0)
+    heard(query, 1, 10, 20, last(19))
+    assert query.row() == (10, None, None)
+
+
+def test_an_anchor_that_names_the_next_record_is_not_carried_to_another_offset(query: Query) -> None:
+    next_one = Anchor(10, 5, None, "0" * 32, "here", "id", Names.NEXT)
+    done(query, 0, 10)
+    batch = Batch(0, {A: 10}, {A: 10})
+    query.recorder.keep(batch, {}, partial(committed, looked_up={A: StoredOffset(10, next_one, 1)}))
+    assert query.row() == (10, 10, 0)
+    batch = Batch(1, {A: 10}, {A: 15})
+    kept = query.recorder.kept({"events"})
+    assert committed(batch, kept, {}, 99) == []
+    assert unknown(batch, kept, {}) == {A: 15}
+
+
+def test_a_report_names_offsets_as_text_or_as_json() -> None:
+    as_text = {"startOffset": '{"events":{"0":3}}', "endOffset": '{"events":{"0":9,"1":4}}'}
+    as_json = {"startOffset": None, "endOffset": {"more": {"0": 7}}}
+    rate = {"startOffset": "3", "endOffset": "4"}
+    found = reported(5, [as_text, as_json, rate])
+    assert found == Batch(5, {A: 3}, {A: 9, B: 4, TopicPartition("more", 0): 7})
+
+
+@pytest.mark.parametrize("starts", [(9, 4), (4, 9)])
+def test_of_two_sources_with_one_partition_the_one_behind_counts(starts: tuple[int, int]) -> None:
+    two = [
+        {"startOffset": f'{{"events":{{"0":{at}}}}}', "endOffset": f'{{"events":{{"0":{at + 5}}}}}'} for at in starts
+    ]
+    assert reported(5, two) == Batch(5, {A: 4}, {A: 9})

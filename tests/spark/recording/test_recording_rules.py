@@ -1,0 +1,308 @@
+"""What may replace what in the store, and what a recorder does when the store or the cluster is not as hoped."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.ports import Capabilities, Change, ClusterInfo, Row, TopicInfo, TopicPartition, WriteResult
+from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.recording.foreach_batch import Recorder, moves, recording
+from reconciler.stores.memory import MemoryStore
+
+AT = TopicPartition("events", 0)
+IDENTITY = BatchIdentity()
+
+
+def stored(offset: int, cluster: str | None = "here", topic_id: str | None = "t1") -> StoredOffset:
+    return StoredOffset(offset, Anchor(offset=offset - 1, cluster_id=cluster, topic_id=topic_id))
+
+
+def end(offset: int, at: TopicPartition = AT) -> LastRecord:
+    return LastRecord(at, offset, timestamp_ms=5, append_time=False, key=b"k", value=b"v")
+
+
+@pytest.mark.parametrize(
+    ("found", "new", "expected"),
+    [
+        (stored(10), stored(11), True),
+        (stored(10), stored(10), False),
+        (stored(10), stored(9), False),
+        (stored(10, topic_id=None), stored(9), False),
+        (stored(10), stored(9, topic_id=None), False),
+        (stored(10, cluster="there"), stored(9), True),
+        (stored(10, cluster="there"), stored(10), True),
+        (stored(10, topic_id="t0"), stored(9), True),
+        (stored(10, cluster=None), stored(9), True),
+        (StoredOffset(10), stored(9), True),
+        (StoredOffset(-1, Anchor(cluster_id="here")), stored(1), True),
+    ],
+)
+def test_only_the_same_numbering_holds_an_offset_back(found, new, expected):
+    assert moves(Row(AT, found, "1"), new) is expected
+
+
+def test_the_first_row_is_always_written():
+    assert moves(None, stored(1))
+
+
+# ---------------------------------------------------------------- the recorder
+
+
+class Cluster:
+    """Answers like a cluster with these topics, and counts the questions."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+        self.asked: list[set[str]] = []
+
+    def __call__(self, topics):
+        self.asked.append(set(topics))
+        return ClusterInfo("here", {t: TopicInfo(t, f"id-{t}", (0,)) for t in topics if t in self.topics})
+
+
+class Shaky(MemoryStore):
+    """A store that does ``before_write`` right before each write, as another program might."""
+
+    def __init__(self, name: str, *before_write) -> None:
+        super().__init__(name)
+        self._before_write = list(before_write)
+
+    def write(self, group, changes, *, reason, now_ms):
+        if self._before_write:
+            self._before_write.pop(0)()
+        return super().write(group, changes, reason=reason, now_ms=now_ms)
+
+
+@pytest.fixture
+def name(request) -> str:
+    return request.node.nodeid
+
+
+def recorder(store, *topics: str) -> Recorder:
+    client = {"bootstrap.servers": "nowhere:1"}
+    return Recorder(store, "g", client, now_ms=lambda: 99, describe=Cluster(*(topics or ("events",))))
+
+
+def put(store: MemoryStore, new: StoredOffset) -> None:
+    versions = {row.key: row.version for row in store.read("g")}
+    assert store.write("g", [Change(AT, versions.get(AT), new)], reason="other", now_ms=1).written
+
+
+def only_row(store: MemoryStore) -> Row:
+    (row,) = store.read("g")
+    return row
+
+
+def test_the_row_holds_the_next_offset_and_the_last_records_anchor(name):
+    store = MemoryStore(name)
+    recorder(store).store([end(41)], IDENTITY, reason="batch 3")
+    expected = Anchor(41, 5, None, fingerprint(b"k", b"v"), "here", "id-events")
+    assert only_row(store).stored == StoredOffset(42, expected, written_at_ms=99)
+    assert store.history("g")[0].reason == "batch 3"
+
+
+def test_a_replay_writes_nothing(name):
+    store = MemoryStore(name)
+    mine = recorder(store)
+    mine.store([end(41)], IDENTITY, reason="batch 3")
+    before = only_row(store)
+    for offset in (41, 30):
+        mine.store([end(offset)], IDENTITY, reason="batch 3")
+    assert only_row(store) == before
+
+
+def test_one_conflict_is_decided_again(name):
+    store = Shaky(name, lambda: put(MemoryStore(name), stored(5, "there")))
+    recorder(store).store([end(41)], IDENTITY, reason="batch 3")
+    assert only_row(store).stored.offset == 42
+
+
+def test_a_conflict_with_somebody_further_on_leaves_their_row(name):
+    further = stored(100, topic_id="id-events")
+    store = Shaky(name, lambda: put(MemoryStore(name), further))
+    recorder(store).store([end(41)], IDENTITY, reason="batch 3")
+    assert only_row(store).stored.offset == 100
+
+
+def test_two_conflicts_are_another_job(name):
+    other = MemoryStore(name)
+    store = Shaky(name, lambda: put(other, stored(5)), lambda: put(other, stored(6)))
+    with pytest.raises(Changed, match=r"events:0 in group g .* another job writes this group"):
+        recorder(store).store([end(41)], IDENTITY, reason="batch 3")
+    assert only_row(store).stored.offset == 6
+
+
+def test_ids_are_asked_for_once_and_again_for_a_new_topic(name):
+    cluster = Cluster("events", "more")
+    mine = Recorder(MemoryStore(name), "g", {"bootstrap.servers": "x:1"}, now_ms=lambda: 1, describe=cluster)
+    for offset in (1, 2):
+        mine.store([end(offset)], IDENTITY, reason="batch")
+    mine.store([end(3), end(0, TopicPartition("more", 0))], IDENTITY, reason="batch")
+    assert cluster.asked == [{"events"}, {"events", "more"}]
+
+
+def test_a_topic_that_the_cluster_lacks_means_the_wrong_cluster(name):
+    with pytest.raises(ConfigError, match=r"events.*nowhere:1 does not have.*bootstrap_servers"):
+        recorder(MemoryStore(name), "others").store([end(1)], IDENTITY, reason="batch")
+
+
+def test_a_cluster_that_is_not_there_is_said_so(name, monkeypatch):
+    def describe(reader, topics):
+        raise Unreachable("The cluster did not answer.", hint="Correct [destination.client].")
+
+    monkeypatch.setattr("reconciler.kafka.reader.KafkaLogReader.describe", describe)
+    alone = Recorder(MemoryStore(name), "g", {"bootstrap.servers": "nowhere:1"}, now_ms=lambda: 1)
+    with pytest.raises(Unreachable, match=r"did not answer\. .*given to recording"):
+        alone.store([end(1)], IDENTITY, reason="batch")
+
+
+class ReadOnly(MemoryStore):
+    capabilities = Capabilities(writable=False)
+
+
+class Bare(MemoryStore):
+    capabilities = Capabilities(keeps_anchors=False)
+
+
+@pytest.mark.parametrize(("kind", "why"), [(ReadOnly, "be written"), (Bare, "hold anchors")])
+def test_a_store_that_cannot_hold_it_is_refused_before_the_work(name, kind, why):
+    with pytest.raises(ConfigError, match=f"cannot {why}"):
+        recorder(kind(name)).open()
+
+
+# ---------------------------------------------------------------- stores that come and go
+
+
+def test_a_store_that_nobody_has_made_yet(tmp_path):
+    address = f"sqlite:///{tmp_path / 'new.db'}"
+    mine = recorder(address)
+    mine.store([end(41)], IDENTITY, reason="batch 0")
+    mine.store([end(42)], IDENTITY, reason="batch 1")
+    from reconciler.stores.registry import open_store
+
+    assert only_row(open_store(address)).stored.offset == 43
+
+
+class Faulty:
+    """A store of whose writes the first ones fail with ``errors``; the ones after them work."""
+
+    capabilities = Capabilities()
+    address = "faulty:"
+
+    def __init__(self, name: str, errors: list[Exception]) -> None:
+        self._inner = MemoryStore(name)
+        self._errors = errors
+        self.closed = 0
+
+    def read(self, group, topics=None):
+        return self._inner.read(group, topics)
+
+    def write(self, group, changes, *, reason, now_ms) -> WriteResult:
+        if self._errors:
+            raise self._errors.pop(0)
+        return self._inner.write(group, changes, reason=reason, now_ms=now_ms)
+
+    def check_writable(self, group) -> None: ...
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("error", [Unreachable("gone"), OutcomeUnknown("perhaps")])
+def test_a_cut_connection_is_made_anew_once(name, monkeypatch, error):
+    store = Faulty(name, [error])
+    monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
+    recorder("faulty:").store([end(41)], IDENTITY, reason="batch 3")
+    assert only_row(store).stored.offset == 42
+    assert store.closed == 1
+
+
+@pytest.mark.parametrize("errors", [[Unreachable("gone"), Unreachable("still")], [Refused("no")]])
+def test_what_stays_broken_fails_the_batch(name, monkeypatch, errors):
+    store = Faulty(name, list(errors))
+    monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
+    with pytest.raises(type(errors[-1]), match=str(errors[-1])):
+        recorder("faulty:").store([end(41)], IDENTITY, reason="batch 3")
+
+
+def test_a_store_given_as_an_object_is_never_closed(name):
+    store = Faulty(name, [Unreachable("gone")])
+    mine = recorder(store)
+    with pytest.raises(Unreachable):
+        mine.store([end(41)], IDENTITY, reason="batch 3")
+    mine.close()
+    assert store.closed == 0
+
+
+# ---------------------------------------------------------------- set-up
+
+
+def wrapped(**changes):
+    settings = {"store": "memory:", "group": "g", "bootstrap_servers": "x:1", **changes}
+    return recording(lambda batch, batch_id: None, **settings)
+
+
+@pytest.mark.parametrize("wrong", [{"id": "headers:x"}, {"timestamp": "json:ts"}, {"unit": "minutes"}])
+def test_wrong_texts_are_found_when_the_query_is_built(wrong):
+    with pytest.raises(ConfigError):
+        wrapped(**wrong)
+
+
+def write(batch, batch_id):
+    """A job's function, as Spark Connect sends it to its server."""
+
+
+def test_what_is_recorded_travels_to_spark_connects_server_by_its_addresses():
+    settings = {"store": "memory:sent", "group": "g", "bootstrap_servers": "x:1", "id": "header:id"}
+    mine = recording(write, **settings)
+    mine._recorder.open()
+    there = pickle.loads(pickle.dumps(mine))
+    there._recorder.open()
+    assert there._identity == mine._identity
+    at_checkpoint = {**settings, "store": "checkpoint:/nowhere", "anchors": "memory:sent"}
+    pickle.loads(pickle.dumps(recording(write, **at_checkpoint)))._recorder.open()
+
+
+def test_an_opened_store_cannot_travel():
+    with pytest.raises(ConfigError, match=r"Spark Connect.*as an address"):
+        pickle.dumps(recording(write, store=MemoryStore("mine"), group="g", bootstrap_servers="x:1"))
+
+
+def test_a_checkpoint_needs_a_store_for_its_anchors():
+    with pytest.raises(ConfigError, match=r"no room for anchors.*anchors="):
+        wrapped(store="checkpoint:/srv/clicks")
+
+
+OWN = {"config_id": "json:$.id", "config_timestamp": "json:$.ts"}
+
+
+def test_a_column_that_the_configuration_would_not_find_again_is_refused():
+    own = BatchIdentity(timestamp=object(), id=object(), **OWN)
+    last = replace(end(41), value=b'{"id":7,"ts":8}', own_id=b"7", own_time_ms=8)
+    assert own.anchor_of(last, cluster_id="here", topic_id=None).id == b"7"
+    with pytest.raises(ConfigError, match=r"b'07' for offset 41 of events:0.*json:\$\.id.*b'7'"):
+        own.anchor_of(replace(last, own_id=b"07"), cluster_id="here", topic_id=None)
+    with pytest.raises(ConfigError, match=r"timestamp column gives 9"):
+        own.anchor_of(replace(last, own_time_ms=9), cluster_id="here", topic_id=None)
+
+
+def test_what_stands_for_a_column_goes_with_a_column():
+    with pytest.raises(ConfigError, match="Leave config_id out"):
+        wrapped(id="key", config_id="key")
+
+
+def test_without_key_and_value_there_is_no_fingerprint():
+    anchor = IDENTITY.anchor_of(replace(end(41), payload_known=False), cluster_id="here", topic_id=None)
+    assert (anchor.offset, anchor.timestamp_ms, anchor.fingerprint) == (41, 5, None)
+
+
+def test_an_anchor_takes_the_users_own_columns():
+    own = BatchIdentity(timestamp=object(), id=object())
+    last = replace(end(41), own_id=b"7", own_time_ms=8)
+    anchor = own.anchor_of(last, cluster_id="here", topic_id=None)
+    assert (anchor.id, anchor.timestamp_ms, anchor.offset) == (b"7", 8, 41)

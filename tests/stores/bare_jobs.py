@@ -1,0 +1,158 @@
+"""A job that keeps bare offsets in a place of its own, its source alive until the failover: for tests through the
+commands. How the job writes its offsets is the test's affair; what the failover must make of them is told here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reconciler.lab.kafka import KafkaCluster
+from tests.lab.go_between import GoBetween
+from tests.world import Ended, World, outside
+
+PROCESSED = (9, 3)
+"""The record that the job has processed last, in each partition."""
+RECORDS = (20, 12)
+POLICIES = ("default", "identity")
+PATIENT = "timeout=60"
+"""In a store's address: no call is meant to end by its time, on a busy machine either."""
+
+
+class BareJob:
+    """``stored`` are the job's offsets by partition, in the source's numbers: the next to read. ``right`` are those at
+    the destination, found by reading it with a plain client. Numbers differ: the source has a marker behind every four
+    records, the destination behind every three."""
+
+    def __init__(self, world: World, source: KafkaCluster, policy: str = "default") -> None:
+        self.world = world
+        self.policy = policy
+        self.topic = world.topic
+        self.there = world.there if policy == "default" else world.topic
+        at_the_source = World(source, world.folder, world.topic, lambda _: Ended(0, "", ""))
+        at_the_source.deliver(*RECORDS, topic=self.topic)
+        world.deliver(*RECORDS, topic=self.there, burst=3)
+        self._source = source
+        places = enumerate(PROCESSED)
+        self.stored = {part: at_the_source.offset_of(number, part, self.topic) + 1 for part, number in places}
+        self.right = {part: world.offset_of(number, part, self.there) + 1 for part, number in enumerate(PROCESSED)}
+        assert not set(self.stored.items()) & set(self.right.items())
+
+    def config(self, *, extra: str = "", anchors: bool = True) -> Path:
+        """The job in the world's store, its anchors in a SQLite file unless it keeps them itself."""
+        source = f'alias = "a"\nbootstrap_servers = "{self._source.bootstrap}"'
+        more = f'[topics]\npolicy = "{self.policy}"\n{extra}\n'
+        if anchors:
+            more += f'[anchors]\nstore = "sqlite:///{self.world.folder}/anchors.db"\n'
+        return self.world.config(source=source, extra=more)
+
+    def track(self, config: Path) -> None:
+        """Look once at the job's offsets, while the source is there."""
+        ended = exits(self.world.run("track", "-c", config, "--once"), 0)
+        assert ended.out.splitlines()[1].split()[1:3] == ["2", "2"], ended.said
+
+    def lines(self) -> Path:
+        """The job's offsets with their anchors, as lines for ``anchors import``: by tracking another store's."""
+        from reconciler.core.anchors import StoredOffset
+        from reconciler.ports import Change, TopicPartition
+        from reconciler.stores.registry import open_store
+
+        folder = self.world.folder / "elsewhere"
+        folder.mkdir(exist_ok=True)
+        path = folder / "anchors.jsonl"
+        where = f"bare:///{folder}/table.db"
+        store = open_store(where)
+        store.create()
+        changes = [Change(TopicPartition(self.topic, part), None, StoredOffset(at)) for part, at in self.stored.items()]
+        store.write(self.world.group, changes, reason="job", now_ms=1)
+        config = self.world.config(
+            self.world.job(store=where),
+            source=f'alias = "a"\nbootstrap_servers = "{self._source.bootstrap}"',
+            extra=f'[topics]\npolicy = "{self.policy}"\n[anchors]\nstore = "sqlite:///{folder}/anchors.db"',
+        )
+        self.track(config)
+        exits(self.world.run("anchors", "export", "-c", config, path), 0)
+        assert path.read_text().count('"fingerprint": "') == 2
+        return path
+
+
+def exits(ended: Ended, code: int) -> Ended:
+    assert ended.code == code, ended.said
+    return ended
+
+
+def fail_over_and_back(job: BareJob, config: Path, look: Callable[[], Any], expected: Any) -> None:
+    """From the first check to the rollback and once more: ``look`` reads the job's place with a plain client, which
+    must hold ``expected`` once the plan is applied, and what it held before once that is taken back."""
+    world = job.world
+    before = look()
+    exits(world.run("check", "-c", config), 3)
+    plan = world.plan(config)
+    (found,) = (each["partitions"] for each in plan["jobs"])
+    assert {row["partition"]: (row["verdict"], row["resume_offset"], row["replay"]["exact"]) for row in found} == {
+        partition: ("moved", offset, 0) for partition, offset in job.right.items()
+    }
+    assert look() == before
+    exits(world.run("apply", world.plan_file, "-c", config, "--dry-run"), 0)
+    assert look() == before
+    exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
+    assert look() == expected
+    again = exits(world.run("check", "-c", config, "--format", "json"), 0)
+    rows = json.loads(again.out)["jobs"][0]["partitions"]
+    assert {row["partition"]: row["stored_offset"] for row in rows} == job.right
+    assert {row["verdict"] for row in rows} == {"match"}
+    assert "applied before" in exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0).out
+    assert look() == expected
+    exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
+    assert look() == before
+    exits(world.run("check", "-c", config), 3)
+    exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
+    assert look() == expected
+
+
+def survives_a_kill(
+    world: World,
+    config: Path,
+    look: Callable[[], Any],
+    expected: Any,
+    *,
+    between: GoBetween,
+    at: tuple[int | str, str],
+    up: Callable[[], Any],
+    run: Callable[..., Ended] = outside,
+    hasty_s: int | None = None,
+) -> Ended:
+    """An ``apply`` whose server is killed at a request to write (its number, and the moment), and one that ends it:
+    each a process. No row is ever wrong. How the first ended.
+
+    ``config`` has the store wait ``PATIENT``; where the first ``apply`` would wait as long for a dead server, it is
+    given ``hasty_s``."""
+    before = look()
+    world.plan(config)
+    hasty = config.with_name(f"hasty-{config.name}")
+    hasty.write_text(config.read_text().replace(PATIENT, f"timeout={hasty_s}" if hasty_s else PATIENT))
+    struck = between.arm(*at)
+    ended = run("apply", world.plan_file, "-c", hasty, "--yes")
+    between.open()
+    up()
+    assert struck.done, f"only {struck.seen} came: {ended.said}"
+    assert ended.code in (6, 7), ended.said
+    assert "Traceback" not in ended.said
+    found = look()
+    assert all(row in [*_rows(before), *_rows(expected)] for row in _rows(found)), found
+    assert [row for row in _rows(before) if row in _rows(expected) and row not in _rows(found)] == []
+    if ended.code == 6:
+        assert "othing was written" in ended.err or "Could not write" in ended.err, ended.said
+        assert found == before
+    exits(run("apply", world.plan_file, "-c", config, "--yes"), 0)
+    assert look() == expected
+    exits(world.run("check", "-c", config), 0)
+    exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
+    assert look() == before
+    return ended
+
+
+def _rows(found: Any) -> list[Any]:
+    return list(found.items()) if isinstance(found, dict) else list(found)

@@ -1,0 +1,54 @@
+"""HDFS for the whole run, and stores of manifests in it, on this machine and in memory, for the behaviour suite."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.stores.registry import open_store
+from tests.stores.servers import cannot
+from tests.stores.store_cases import Case
+
+if TYPE_CHECKING:
+    from tests.lab.hdfs import Hdfs
+
+
+@pytest.fixture(scope="session")
+def hdfs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """The run's HDFS. Tests share it: use folders of their own."""
+    from reconciler import artifacts
+    from tests.lab.hdfs import Hdfs
+
+    try:
+        jars = artifacts.hdfs_jars(print)
+    except (ConfigError, Unreachable) as error:
+        cannot(request, str(error))
+    with Hdfs(tmp_path_factory.mktemp("hdfs"), jars) as server:
+        yield server
+
+
+def files_case(url: str) -> Case:
+    store = open_store(f"files:{url}")
+    store.create()
+    store.close()
+    return Case(lambda: open_store(f"files:{url}"), ("events", "a.events"))
+
+
+@pytest.fixture
+def files_local_case(tmp_path: Path) -> Case:
+    return files_case(str(tmp_path / "offsets"))
+
+
+@pytest.fixture
+def files_memory_case() -> Case:
+    return files_case(f"memory://{uuid.uuid4().hex}/offsets")
+
+
+@pytest.fixture
+def files_hdfs_case(hdfs: Hdfs) -> Case:
+    return files_case(hdfs.url(f"/{uuid.uuid4().hex}"))

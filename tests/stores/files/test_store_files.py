@@ -1,0 +1,122 @@
+"""A failover of a job that keeps its offsets in manifests of its own making: through the commands, to the byte."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.world import BASE, Ended, World, a_world, made, outside
+
+pytestmark = pytest.mark.system
+
+
+class Manifests:
+    """A job's folder of manifests, written and read by plain code."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.folder = world.folder / "offsets" / quote(world.group, safe="")
+        self.folder.mkdir(parents=True)
+
+    def line(self, partition: int, number: int, *, anchored: bool = True) -> dict[str, Any]:
+        """What the job notes after record ``number``."""
+        record = made(number, partition)
+        line = {"topic": self.world.topic, "partition": partition, "from": BASE, "until": record.offset + 1}
+        if anchored:
+            anchor = record.anchor
+            line["anchor"] = {
+                "offset": anchor.offset,
+                "timestamp_ms": anchor.timestamp_ms,
+                "id_base64": base64.b64encode(anchor.id or b"").decode(),
+                "fingerprint": anchor.fingerprint,
+                "cluster_id": anchor.cluster_id,
+                "topic_id": anchor.topic_id,
+            }
+        return line
+
+    def save(self, number: int, *lines: dict[str, Any], torn: int = 0, **header: Any) -> Path:
+        head = {"format": "reconciler.ranges/1", "group": self.world.group, **header}
+        body = "".join(json.dumps(line) + "\n" for line in (head, *lines)).encode()
+        end = json.dumps({"end": len(lines) + 1, "sha256": hashlib.sha256(body).hexdigest()}).encode() + b"\n"
+        file = self.folder / f"{number:020d}.jsonl"
+        file.write_bytes((body + end)[: -torn or None])
+        return file
+
+    def newest(self) -> tuple[int, list[dict[str, Any]]]:
+        """The newest manifest's number and range lines."""
+        file = max(self.folder.glob("*.jsonl"))
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        body, _, _ = file.read_bytes().rstrip(b"\n").rpartition(b"\n")
+        assert lines[-1] == {"end": len(lines) - 1, "sha256": hashlib.sha256(body + b"\n").hexdigest()}
+        return int(file.stem), [line for line in lines if "topic" in line]
+
+
+@pytest.fixture
+def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
+    for made_world in a_world(clusters, tmp_path, topic_name, capsys):
+        made_world.address = f"files:{tmp_path / 'offsets'}"
+        yield made_world
+
+
+def exits(ended: Ended, code: int) -> Ended:
+    assert ended.code == code, ended.said
+    return ended
+
+
+@pytest.mark.parametrize("policy", ["default", "identity"])
+def test_a_failover_and_back_by_the_manifests_of_a_jobs_batches(world: World, policy: str) -> None:
+    there = world.there if policy == "default" else world.topic
+    world.deliver(20, 12, topic=there)
+    job = Manifests(world)
+    job.save(1_700_000_000_000, job.line(0, 2), job.line(1, 3), snapshot=True, written_at_ms=1_700_000_000_000)
+    theirs = job.save(1_700_000_001_000, job.line(0, 9), written_at_ms=1_700_000_001_000)
+    job.save(1_700_000_002_000, job.line(0, 11), torn=30)
+    config = world.config(extra=f'[topics]\npolicy = "{policy}"')
+    right = {0: world.offset_of(9, 0, there) + 1, 1: world.offset_of(3, 1, there) + 1}
+
+    told = outside("check", "-c", config)
+    exits(told, 3)
+    assert "00000001700000002000.jsonl is ignored: it is torn" in told.err
+    rows = world.checked(config)
+    assert {number: row["resume_offset"] for number, row in rows.items()} == right
+    assert "00000001700000002000.jsonl, which is newer, is torn" in rows[0]["detail"]
+    world.plan(config)
+    exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
+    number, lines = job.newest()
+    assert number == 1_700_000_002_001
+    assert [(line["topic"], line["partition"], line["until"]) for line in lines] == [
+        (there, partition, offset) for partition, offset in right.items()
+    ]
+    assert {line["anchor"]["cluster_id"] for line in lines} == {world.cluster.cluster_id}
+    assert lines[0]["anchor"]["offset"] == right[0] - 1
+    exits(world.run("check", "-c", config), 0)
+
+    exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
+    number, lines = job.newest()
+    assert number == 1_700_000_002_002
+    if policy == "identity":
+        assert lines == [job.line(0, 9), job.line(1, 3)]
+        assert theirs.read_text().splitlines()[1] in (job.folder / f"{number:020d}.jsonl").read_text(), "to the byte"
+    else:
+        assert lines == [{"topic": there, "partition": number, "deleted": True} for number in right]
+    exits(world.run("check", "-c", config), 3)
+
+
+def test_ranges_alone_are_said_to_have_no_anchor_and_may_go_by_the_batchs_time(world: World) -> None:
+    world.deliver(20)
+    job = Manifests(world)
+    job.save(1, job.line(0, 9, anchored=False), written_at_ms=made(9).timestamp_ms)
+    config = world.config()
+    exits(world.run("check", "-c", config), 4)
+    assert world.checked(config)[0]["verdict"] == "unresolved"
+    by_time = world.config(extra='[policy]\nno_anchor = "row-time"')
+    row = world.checked(by_time)[0]
+    assert row["resume_offset"] <= world.offset_of(9) + 1, "never past what was processed"
+    assert row["verdict"] in ("bounded", "tied")

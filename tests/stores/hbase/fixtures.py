@@ -1,0 +1,224 @@
+"""HBase for the whole run, a plain client of it, and the stores in it for the behaviour suite."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition
+from reconciler.stores.registry import open_store
+from tests.stores.servers import cannot
+from tests.stores.store_cases import NOW, Case
+
+if TYPE_CHECKING:
+    from tests.lab.hbase import HBase
+
+TOPICS = ("events", "a.events")
+KEY = TopicPartition("events", 0)
+PATIENT_S = 60
+"""For tests in which no call is meant to end by its time."""
+
+
+_SERVER: pytest.StashKey[HBase] = pytest.StashKey()
+
+
+@pytest.fixture(scope="session")
+def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HBase:
+    """The run's HBase. Tests share it: use tables of ``tables``'s making, or the suite's own with other groups.
+
+    One server, though the stores' tests and the commands' each have this fixture for their own.
+    """
+    if _SERVER not in request.config.stash:
+        request.config.stash[_SERVER] = server = started(request, tmp_path_factory.mktemp("hbase"))
+        request.config.add_cleanup(server.stop)
+    return request.config.stash[_SERVER]
+
+
+def started(request: pytest.FixtureRequest, directory: Path) -> HBase:
+    from reconciler import artifacts
+    from tests.lab.hbase import HBase
+
+    try:
+        return HBase(directory, artifacts.hbase_jars(print)).start()
+    except (ConfigError, Unreachable) as error:
+        cannot(request, str(error))
+
+
+@pytest.fixture
+def happy(hbase: HBase) -> Iterator[Any]:
+    """happybase's own connection: what any other program writes and sees."""
+    connection = hbase.connection()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="session")
+def hbase_shared(hbase: HBase) -> Callable[[str], str]:
+    """The address of a table for all cases of one layout (a query), which is made once: it takes HBase a second."""
+    made: dict[str, str] = {}
+
+    def address(query: str) -> str:
+        if query not in made:
+            made[query] = f"hbase://{hbase.address}/shared_{len(made)}?layout={query}&timeout={PATIENT_S}"
+            store = open_store(made[query])
+            store.create()
+            store.close()
+        return made[query]
+
+    return address
+
+
+def emptied(happy: Any, address: str) -> str:
+    """The address, once its table has no rows."""
+    table = happy.table(address.partition("?")[0].rpartition("/")[2])
+    for key, _ in table.scan():
+        table.delete(key)
+    return address
+
+
+@pytest.fixture
+def hbase_anchored_case(hbase_shared: Callable[[str], str]) -> Case:
+    address = hbase_shared("anchored")
+    return Case(lambda: open_store(address), TOPICS)
+
+
+@pytest.fixture
+def hbase_cloudera_case(hbase_shared: Callable[[str], str]) -> Case:
+    address = hbase_shared("cloudera")
+    return Case(lambda: open_store(address), TOPICS, any_topic_name=False, rows_apart=False, whole_history=False)
+
+
+@pytest.fixture
+def hbase_cloudera_anchors_case(hbase_shared: Callable[[str], str]) -> Case:
+    address = hbase_shared("cloudera&anchor_family=anchors")
+    return Case(lambda: open_store(address), TOPICS, any_topic_name=False, rows_apart=False, whole_history=False)
+
+
+@pytest.fixture
+def hbase_logsaver_case(hbase_shared: Callable[[str], str]) -> Case:
+    address = hbase_shared("cdap-logsaver&prefix=100")
+    own = address.replace("prefix=100", f"prefix={uuid.uuid4().int % 2**31}")
+    return Case(lambda: open_store(own), TOPICS, groups=False)
+
+
+@pytest.fixture
+def hbase_metrics_case(hbase_shared: Callable[[str], str], happy: Any) -> Case:
+    address = emptied(happy, hbase_shared("cdap-metrics"))
+    return Case(lambda: open_store(address), TOPICS, groups=False)
+
+
+class NoRecords:
+    """A log that has no record at any offset."""
+
+    def at(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, None]:
+        return dict.fromkeys(places)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+@pytest.fixture
+def hbase_flowlet_case(hbase: HBase, hbase_shared: Callable[[str], str], happy: Any) -> Case:
+    from reconciler.stores.hbase.beside import BesideStore
+    from reconciler.stores.hbase.cdap import Flowlet
+    from reconciler.stores.hbase.layouts import cdap
+    from reconciler.stores.hbase.table import Door, HBaseTable
+
+    address = emptied(happy, hbase_shared("cdap-flowlet&id_of=key"))
+    host, _, port = hbase.address.partition(":")
+    name = address.partition("?")[0].rpartition("/")[2]
+
+    def opened() -> OffsetStore:
+        table = HBaseTable(Door(host, int(port), timeout_s=PATIENT_S), name, {cdap.FAMILY: {}})
+        return BesideStore(table, Flowlet(NoRecords()), address)
+
+    return Case(opened, TOPICS, groups=False)
+
+
+# ---------------------------------------------------------------- for the tests of HBase alone
+
+
+class Counted:
+    """How many rows a store has got from HBase."""
+
+    rows = 0
+
+
+class Tables:
+    """Tables for one test, a name for each layout, and what a plain client sees in them."""
+
+    def __init__(self, hbase: HBase, plain: Any) -> None:
+        self.plain = plain
+        self._hbase = hbase
+        self._unique = uuid.uuid4().hex[:12]
+        self._opened: list[Any] = []
+
+    def name(self, query: str) -> str:
+        return f"t_{self._unique}_{''.join(c for c in query if c.isalnum())}"
+
+    def open(self, query: str, more: str = "") -> Any:
+        """The store of this layout; its table may not be there."""
+        return self.at(self.name(query), query + more)
+
+    def at(self, name: str, query: str) -> Any:
+        more = "" if "timeout=" in query else f"&timeout={PATIENT_S}"
+        self._opened.append(open_store(f"hbase://{self._hbase.address}/{name}?layout={query}{more}"))
+        return self._opened[-1]
+
+    def made(self, query: str, more: str = "") -> Any:
+        """The store of this layout with its table."""
+        store = self.open(query, more)
+        store.create()
+        return store
+
+    def table(self, query: str) -> Any:
+        """The plain client's table of a layout."""
+        return self.plain.table(self.name(query))
+
+    def count_rows(self, store: Any) -> Counted:
+        """Count the rows that this store gets from now on."""
+        counted, table = Counted(), store._table
+        real = table._client
+
+        class Counting:
+            def __getattr__(self, method: str) -> Any:
+                def call(*arguments: Any) -> Any:
+                    answer = getattr(real(), method)(*arguments)
+                    counted.rows += len(answer) if method in ("getRows", "scannerGetList") else 0
+                    return answer
+
+                return call
+
+        table._client = Counting
+        return counted
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+
+@pytest.fixture
+def tables(hbase: HBase, happy: Any) -> Iterator[Tables]:
+    made = Tables(hbase, happy)
+    yield made
+    made.close()
+
+
+def only(store: OffsetStore, group: str = "g", *, topic: str | None = None, partition: int | None = None) -> Row:
+    """The group's only row (of a topic and partition)."""
+    rows = store.read(group, None if topic is None else [topic])
+    (row,) = [row for row in rows if partition in (None, row.key.partition)]
+    return row
+
+
+def change(store: OffsetStore, new: StoredOffset | None, key: TopicPartition = KEY, group: str = "g") -> None:
+    """Write one row, whatever it is now."""
+    versions = {row.key: row.version for row in store.read(group)}
+    result = store.write(group, [Change(key, versions.get(key), new)], reason="test", now_ms=NOW)
+    assert result.written == (key,)

@@ -1,0 +1,87 @@
+"""A failed-over job whose rows lie in HBase in another program's format, for tests of the commands.
+
+Record ``n`` of a partition holds ``{"id": n, "ts": its event's time}``. At the source its offset was BASE + n; at the
+destination, where the mirror began later, it is n - FIRST. The job had processed up to record DONE[partition].
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from tests.world import BASE, BEGIN, World
+
+FIRST, LAST = 20, 120
+DONE = {0: 60, 1: 75}
+PARTITIONS = tuple(DONE)
+STORED = {partition: BASE + number + 1 for partition, number in DONE.items()}
+"""The next offsets to read, as the job stored them."""
+RIGHT = {partition: number + 1 - FIRST for partition, number in DONE.items()}
+"""What they are at the destination."""
+
+
+def event_ms(number: int) -> int:
+    """A record's own time. Its Kafka timestamp is a little later."""
+    return BEGIN + 1_000 * number
+
+
+def longs(*numbers: int) -> bytes:
+    return b"".join(struct.pack(">q", number) for number in numbers)
+
+
+def deliver(world: World, topic: str, *, partitions: int = len(PARTITIONS)) -> None:
+    """Make the destination's topic as a mirror left it. More partitions are empty."""
+    from confluent_kafka import Producer
+
+    world.cluster.create_topic(topic, partitions)
+    producer = Producer({"bootstrap.servers": world.cluster.bootstrap, "log_level": 0})
+    for partition in PARTITIONS:
+        for number in range(FIRST, LAST):
+            value = json.dumps({"id": number, "ts": event_ms(number)})
+            stamp = event_ms(number) + 3
+            producer.produce(topic, value, b"key %d" % number, partition=partition, timestamp=stamp)
+    assert producer.flush(30) == 0
+
+
+def job(world: World, address: str, **identity: str) -> str:
+    """A ``[[jobs]]`` table for the store at ``address``."""
+    return world.job(store=address, **{"id": "none", "timestamp": "json:$.ts", **identity})
+
+
+def config(
+    world: World, table: str, *, identity_policy: bool = False, anchors: str | None = None, extra: str = ""
+) -> Any:
+    topics = '[topics]\npolicy = "identity"\n' if identity_policy else ""
+    store = f'[anchors]\nstore = "{anchors}"\n' if anchors else ""
+    if "python:" in table:
+        policy = "" if "[policy]\n" in extra else "[policy]\n"
+        extra = (extra + policy).replace("[policy]\n", '[policy]\npython = ["flowlet_hooks"]\n')
+    return world.config(table, extra=topics + store + extra)
+
+
+def rows_of(table: Any) -> dict[bytes, dict[bytes, bytes]]:
+    """All rows but this product's own, as a plain client sees them."""
+    return {key: dict(cells) for key, cells in table.scan() if not key.startswith(b"!reconciler:")}
+
+
+def fails_over_and_back(world: World, file: Any, table: Any, after: dict[bytes, dict[bytes, bytes]]) -> None:
+    """check, plan, apply, check, apply again, rollback, check; the rows are right to the byte after each."""
+    before = rows_of(table)
+    ends(world.run("check", "-c", file), 3)
+    assert rows_of(table) == before
+    world.plan(file)
+    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
+    assert rows_of(table) == after
+    ends(world.run("check", "-c", file), 0)
+    again = ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
+    assert "applied before" in again.out
+    assert rows_of(table) == after
+    ends(world.run("rollback", world.plan_file, "-c", file, "--yes"), 0)
+    assert rows_of(table) == before
+    ends(world.run("check", "-c", file), 3)
+
+
+def ends(ended: Any, code: int) -> Any:
+    assert ended.code == code, ended.said
+    return ended

@@ -1,0 +1,455 @@
+"""The stores in HBase when a writer dies at any step, an answer is lost, or the server is killed or frozen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
+from reconciler.ports import Change, Row, TopicPartition
+from reconciler.stores.common import PutBack, TextRow
+from tests.stores.hbase.fixtures import KEY, Tables, change, only
+from tests.stores.store_cases import NOW
+
+pytestmark = pytest.mark.system
+
+LAYOUTS = ["anchored", "cloudera&anchor_family=anchors", "cdap-logsaver&prefix=100", "cdap-metrics"]
+OLD = StoredOffset(5065, Anchor(offset=5064, timestamp_ms=NOW - 99, id=b"1", cluster_id="a", topic_id="s"), NOW - 50)
+NEW = StoredOffset(100, Anchor(99, NOW - 7, b"17", fingerprint(b"k", b"v"), "b", "t"), NOW)
+NEWER = StoredOffset(200, Anchor(199, NOW - 5, b"18", fingerprint(b"k", b"w"), "b", "t"), NOW + 1)
+OTHER = TopicPartition("events", 1)
+WRITES = ("check_and_put", "put", "delete", "delete_row")
+
+
+class Killed(BaseException):
+    """The process is gone. Nothing of the product may catch it."""
+
+
+class Steps:
+    """A store's writing calls to HBase, one step each; ``at`` a step something else happens in its place."""
+
+    def __init__(self, store: Any) -> None:
+        self.count = 0
+        self._at: dict[int, Callable[[Callable[[], Any]], Any]] = {}
+        for name in WRITES:
+            setattr(store._table, name, self._counting(getattr(store._table, name)))
+
+    def at(self, step: int, instead: Callable[[Callable[[], Any]], Any]) -> None:
+        """``instead`` is called with the call itself."""
+        self._at[step] = instead
+
+    def _counting(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            instead = self._at.get(self.count)
+            return instead(lambda: real(*args, **kwargs)) if instead else real(*args, **kwargs)
+
+        return call
+
+
+def die(_: object) -> None:
+    raise Killed
+
+
+def do_and_die(call: Callable[[], Any]) -> None:
+    call()
+    raise Killed
+
+
+def lose_the_answer(call: Callable[[], Any]) -> None:
+    call()
+    raise OutcomeUnknown("The answer was lost.", hint="Run this again.")
+
+
+def lose_the_request(_: object) -> None:
+    raise OutcomeUnknown("The request was lost.", hint="Run this again.")
+
+
+def writing(store: Any, new: StoredOffset | None, row: Row | None) -> Any:
+    changes = [Change(KEY, row.version if row else None, new)]
+    return store.write("g", changes, reason="apply", now_ms=new.written_at_ms if new else NOW + 5)
+
+
+def put_back(store: Any, now: Row, before: Row) -> Any:
+    text = before.text if isinstance(before, TextRow) else None
+    return store.write("g", [PutBack(KEY, now.version, before.stored, text)], reason="rollback", now_ms=NOW + 5)
+
+
+def rows(store: Any) -> dict[TopicPartition, StoredOffset]:
+    return {row.key: row.stored for row in store.read("g")}
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def open_again(tables: Tables, layout: str) -> Callable[[], Any]:
+    """The store of the layout, as another process opens it."""
+    tables.made(layout)
+    return lambda: tables.open(layout)
+
+
+# ---------------------------------------------------------------- a writer that dies
+
+
+@pytest.mark.parametrize("how", [die, do_and_die])
+def test_killed_at_any_step_a_row_reads_as_before_or_as_it_was_to_be_and_a_second_write_finishes(open_again, how):
+    """Never the offset of the one with the anchor of the other."""
+    change(open_again(), StoredOffset(7, OLD.anchor), OTHER)
+    for step in range(1, 20):
+        change(open_again(), OLD)
+        store = open_again()
+        before = only(store, partition=0)
+        steps = Steps(store)
+        steps.at(steps.count + step, how)
+        try:
+            writing(store, NEW, before)
+            assert step > 1
+            return
+        except Killed:
+            store.close()
+        after = open_again()
+        found = only(after, partition=0)
+        assert found.stored in (OLD, NEW)
+        assert rows(after)[OTHER].offset == 7
+        if found.stored == OLD:
+            assert writing(after, NEW, found).written == (KEY,)
+        assert only(open_again(), partition=0).stored == NEW
+        assert rows(open_again())[OTHER].anchor == OLD.anchor
+    pytest.fail("it never came to an end")
+
+
+@pytest.mark.parametrize("how", [die, do_and_die])
+def test_killed_at_any_step_of_a_rollback_a_second_one_finishes(open_again, how):
+    for step in range(1, 20):
+        store = open_again()
+        change(store, OLD)
+        before = only(store)
+        writing(store, NEW, before)
+        now = only(store)
+        steps = Steps(store)
+        steps.at(steps.count + step, how)
+        try:
+            store.write(
+                "g", [PutBack(KEY, now.version, before.stored, getattr(before, "text", None))], reason="r", now_ms=NOW
+            )
+            assert step > 1
+            return
+        except Killed:
+            store.close()
+        after = open_again()
+        found = only(after)
+        assert found.stored in (OLD, NEW)
+        assert put_back(after, found, before).written == (KEY,)
+        assert only(open_again()).stored == OLD
+    pytest.fail("it never came to an end")
+
+
+@pytest.mark.parametrize("how", [die, do_and_die])
+def test_killed_at_any_step_of_taking_a_row_away_it_is_there_or_gone(open_again, how):
+    for step in range(1, 20):
+        store = open_again()
+        change(store, NEW)
+        steps = Steps(store)
+        steps.at(steps.count + step, how)
+        try:
+            writing(store, None, only(store))
+            assert step > 1
+            return
+        except Killed:
+            store.close()
+        after = open_again()
+        assert rows(after) in ({KEY: NEW}, {})
+        if rows(after):
+            writing(after, None, only(after))
+        assert rows(open_again()) == {}
+    pytest.fail("it never came to an end")
+
+
+@pytest.mark.parametrize("how", [die, do_and_die])
+def test_killed_at_any_step_an_old_row_of_cdap_can_still_be_put_back_to_the_byte(tables, how):
+    """It had no time beside the offset; the corrected row has, and it must go: that takes a step of its own."""
+    store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
+    for step in range(1, 20):
+        plain.put(b"events.00", {b"d:o": (300).to_bytes(8, "big")})
+        before = only(store)
+        writing(store, NEW, before)
+        now, dying = only(store), tables.open("cdap-metrics")
+        Steps(dying).at(step, how)
+        try:
+            put_back(dying, now, before)
+            assert step > 2
+            return
+        except Killed:
+            found = only(store)
+        if found.stored.offset == 300:
+            assert found.stored.anchor is None
+        else:
+            assert found.stored == NEW
+        assert put_back(store, found, before).written == (KEY,)
+        assert plain.row(b"events.00") == {b"d:o": (300).to_bytes(8, "big")}
+        change(store, None)
+    pytest.fail("it never came to an end")
+
+
+# ---------------------------------------------------------------- answers that are lost
+
+
+def test_a_write_whose_answer_was_lost_is_found_out_where_it_can_be(open_again):
+    """At no step is a write reported that did not happen, nor one that did forgotten."""
+    for step in range(1, 20):
+        change(open_again(), OLD)
+        store = open_again()
+        before = only(store)
+        steps = Steps(store)
+        steps.at(steps.count + step, lose_the_answer)
+        ended = _ended(lambda store=store, before=before: writing(store, NEW, before))
+        if steps.count < step:
+            return
+        found = only(open_again())
+        assert ended == "written" or step > 1  # of a compare-and-set the cell itself tells
+        if ended == "written":
+            assert found.stored == NEW
+        else:
+            assert ended == "unknown"
+            assert found.stored in (OLD, NEW)
+            if found.stored == OLD:
+                writing(open_again(), NEW, found)
+        assert only(open_again()).stored == NEW
+    pytest.fail("it never came to an end")
+
+
+def test_a_request_that_was_lost_is_not_reported_as_written(open_again):
+    for step in range(1, 20):
+        change(open_again(), OLD)
+        store = open_again()
+        before = only(store)
+        steps = Steps(store)
+        steps.at(steps.count + step, lose_the_request)
+        ended = _ended(lambda store=store, before=before: writing(store, NEW, before))
+        if steps.count < step:
+            return
+        found = only(open_again())
+        assert found.stored == NEW if ended == "written" else found.stored in (OLD, NEW)
+        if found.stored == OLD:
+            assert writing(open_again(), NEW, found).written == (KEY,)
+    pytest.fail("it never came to an end")
+
+
+def _ended(call: Callable[[], Any]) -> str:
+    try:
+        return "written" if call().written else "lost"
+    except OutcomeUnknown:
+        return "unknown"
+
+
+def test_a_request_that_arrives_long_after_does_not_undo_what_was_written_since(open_again):
+    """A frozen server carries out what it was sent when it thaws, though everybody has given up on it."""
+    for step in range(1, 20):
+        change(open_again(), OLD)
+        late: list[Callable[[], Any]] = []
+        store = open_again()
+        before = only(store)
+        steps = Steps(store)
+
+        def hold_up(call: Callable[[], Any], late: list[Callable[[], Any]] = late) -> None:
+            late.append(call)
+            lose_the_request(call)
+
+        steps.at(steps.count + step, hold_up)
+        _ended(lambda store=store, before=before: writing(store, NEW, before))
+        if not late:
+            return
+        change(open_again(), NEWER)
+        late[0]()
+        assert only(open_again()).stored == NEWER
+    pytest.fail("it never came to an end")
+
+
+# ---------------------------------------------------------------- others at the same time
+
+
+def test_a_writer_between_any_two_steps_of_another_means_one_winner_at_most(open_again):
+    """Whoever reports success has its row there."""
+    for step in range(1, 20):
+        change(open_again(), OLD)
+        one, two = open_again(), open_again()
+        mine = only(one)
+        outcomes: list[str] = []
+
+        def meanwhile(call: Callable[[], Any], two: Any = two, outcomes: list[str] = outcomes) -> Any:
+            outcomes.append(_ended(lambda: writing(two, NEWER, only(two))))
+            return call()
+
+        steps = Steps(one)
+        steps.at(steps.count + step, meanwhile)
+        first = _ended(lambda one=one, mine=mine: writing(one, NEW, mine))
+        if not outcomes:
+            return
+        found = only(open_again()).stored
+        assert found in (NEW, NEWER)
+        assert [first, *outcomes].count("written") <= 1
+        if first == "written":
+            assert found == NEW
+        if outcomes == ["written"]:
+            assert found == NEWER
+    pytest.fail("it never came to an end")
+
+
+def test_a_writer_that_looked_while_another_was_under_way_finds_out(open_again):
+    """It has seen the other's claim and the row before; then the other ends well, and only the row has changed."""
+    change(open_again(), OLD)
+    one, two = open_again(), open_again()
+    mine, has_looked, may_go_on = only(one), threading.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+
+        def begin_the_other(call: Callable[[], Any]) -> Any:
+            theirs = only(two)
+            others.append(pool.submit(lambda: _ended(lambda: writing(two, NEWER, theirs))))
+            assert has_looked.wait(60)
+            return call()
+
+        def wait_for_the_first(call: Callable[[], Any]) -> Any:
+            has_looked.set()
+            assert may_go_on.wait(60)
+            return call()
+
+        others: list[Future[str]] = []
+        Steps(one).at(2, begin_the_other)
+        Steps(two).at(1, wait_for_the_first)
+        first = _ended(lambda: writing(one, NEW, mine))
+        may_go_on.set()
+        if others:  # this product's own layout takes one step, and nobody can look in between
+            assert (first, others[0].result(60)) == ("written", "lost")
+    assert only(open_again()).stored == NEW
+
+
+PLAIN = {
+    "cdap-logsaver&prefix=100": (b"\0\0\0devents\0\0\0\0", b"d:nextOffset", (300).to_bytes(8, "big")),
+    "cdap-metrics": (b"events.00", b"d:o", (300).to_bytes(8, "big")),
+    "cloudera&anchor_family=anchors": (b"events:g:%d" % (NOW + 9), b"offsets:0", b"300"),
+}
+
+
+@pytest.mark.parametrize("layout", PLAIN, indirect=True)
+def test_a_job_that_writes_between_any_two_steps_is_noticed_and_its_row_stays(tables, open_again, layout):
+    name, column, value = PLAIN[layout]
+    for step in range(1, 20):
+        change(open_again(), OLD)
+        store = open_again()
+        before = only(store)
+        done: list[bool] = []
+
+        def meanwhile(call: Callable[[], Any], done: list[bool] = done) -> Any:
+            tables.table(layout).put(name, {column: value})
+            done.append(True)
+            return call()
+
+        steps = Steps(store)
+        steps.at(steps.count + step, meanwhile)
+        ended = _ended(lambda store=store, before=before: writing(store, NEW, before))
+        if not done:
+            return
+        if ended != "written":
+            assert only(open_again()).stored.offset == 300
+        tables.table(layout).delete(name)
+    pytest.fail("it never came to an end")
+
+
+# ---------------------------------------------------------------- servers
+
+
+def test_after_a_drop_the_same_store_goes_on_and_nothing_of_the_clients_reaches_the_terminal(
+    hbase, tables, capfd, caplog
+):
+    store = tables.made("anchored")
+    change(store, OLD)
+    hbase.thrift.kill()
+    with pytest.raises(Unreachable, match="No HBase Thrift server answers"):
+        tables.open("anchored", "&timeout=0.3").read("g")
+    hbase.start()
+    assert only(store).stored == OLD
+    assert writing(store, NEW, only(store)).written == (KEY,)
+    assert capfd.readouterr() == ("", "")
+    assert [record for record in caplog.records if record.levelname not in ("DEBUG", "INFO")] == []
+
+
+@pytest.fixture
+def impatient(tables: Tables, layout: str) -> Any:
+    tables.made(layout)
+    return tables.open(layout, "&timeout=1")
+
+
+def writing_again(store: Any, found: Row, step: int) -> bool:
+    result = store.write("g", [Change(KEY, found.version, NEW)], reason="again", now_ms=NOW + step)
+    return bool(result.written)
+
+
+def test_a_frozen_server_means_an_unknown_outcome_in_time_and_a_second_write_finishes(hbase, tables, layout, impatient):
+    patient = tables.open(layout)
+    change(patient, OLD)
+    for step in range(1, 20):
+        change(patient, OLD)
+        before = only(impatient)
+        steps = Steps(impatient)
+        frozen: list[bool] = []
+
+        def freeze(call: Callable[[], Any], frozen: list[bool] = frozen) -> Any:
+            hbase.pause()
+            frozen.append(True)
+            return call()
+
+        steps.at(steps.count + step, freeze)
+        try:
+            ended = _ended(lambda before=before: writing(impatient, NEW, before))
+        finally:
+            hbase.resume()
+        if not frozen:
+            return
+        assert ended == "unknown" or step > 1
+        for _ in range(2):  # what was frozen, one request, may come between the reading and the writing
+            found = only(patient)
+            assert found.stored in (OLD, NEW)
+            if found.stored == NEW or writing_again(patient, found, step):
+                break
+        assert only(patient).stored == NEW
+        assert only(impatient).stored == NEW  # and no answer of a call that was given up
+    pytest.fail("it never came to an end")
+
+
+def test_reading_from_a_frozen_server_ends_in_time_and_then_works_again(hbase, tables):
+    tables.made("cdap-metrics")
+    store = tables.open("cdap-metrics", "&timeout=1")
+    change(store, NEW)
+    hbase.pause()
+    try:
+        with pytest.raises(Unreachable, match="gave no answer within 1 s"):
+            store.read("g")
+    finally:
+        hbase.resume()
+    assert only(tables.open("cdap-metrics")).stored == NEW
+
+
+def test_with_hbase_dead_behind_its_thrift_server_calls_end_in_time_and_nothing_is_lost(hbase, tables):
+    """The Thrift server goes on trying for minutes; what was acknowledged before is there when HBase is back."""
+    stores = {layout: tables.made(layout) for layout in LAYOUTS}
+    for store in stores.values():
+        change(store, OLD)
+    before = {layout: only(store) for layout, store in stores.items()}
+    hbase.region.kill()
+    impatient = tables.open("anchored", "&timeout=1")
+    with pytest.raises(ReconcilerError) as caught:
+        impatient.read("g")
+    assert isinstance(caught.value, Unreachable)
+    hbase.start()
+    for layout, store in stores.items():
+        assert only(store) == before[layout]
+        assert writing(store, NEW, before[layout]).written == (KEY,)
+        assert only(store).stored == NEW

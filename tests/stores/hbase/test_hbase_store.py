@@ -1,0 +1,443 @@
+"""What only the stores in HBase do: rows of other programs are read right and written to the byte, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.common import PutBack
+from reconciler.stores.hbase.layouts import cdap, cloudera
+from tests.stores.hbase.fixtures import Tables, change, only
+from tests.stores.store_cases import NOW, put
+
+pytestmark = pytest.mark.system
+
+KEY = TopicPartition("events", 0)
+OURS = Anchor(
+    offset=99, timestamp_ms=NOW - 7, id=b"17", fingerprint=fingerprint(b"k", b"v"), cluster_id="b", topic_id="t"
+)
+TRANSACTION = 1_478_732_791_857_000_000
+
+
+def write(store: Any) -> None:
+    store.write("g", [Change(KEY, None, StoredOffset(1))], reason="test", now_ms=NOW)
+
+
+def longs(*numbers: int) -> bytes:
+    return b"".join(struct.pack(">q", number) for number in numbers)
+
+
+# ---------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize(
+    ("query", "ddl"),
+    [
+        ("anchored", "create '{}', {{NAME => 'o', VERSIONS => 100}}"),
+        ("cloudera", "create '{}', {{NAME => 'offsets', TTL => 2592000}}"),
+        (
+            "cloudera&anchor_family=a",
+            "create '{}', {{NAME => 'offsets', TTL => 2592000}}, {{NAME => 'a', TTL => 2592000}}",
+        ),
+        ("cdap-metrics", "create '{}', {{NAME => 'd'}}"),
+    ],
+)
+def test_a_missing_table_is_refused_with_what_makes_it_and_made_only_when_asked_for(tables: Tables, query, ddl):
+    store, name = tables.open(query), tables.name(query)
+    for call in (lambda: store.read("g"), lambda: store.check_writable("g"), lambda: write(store)):
+        with pytest.raises(Refused, match=f"There is no table '{name}' in HBase") as caught:
+            call()
+        assert ddl.format(name) in caught.value.hint
+    assert name.encode() not in tables.plain.tables()
+    store.create()
+    store.check_writable("g")
+    assert store.read("g") == []
+    families = tables.plain.table(name).families()
+    if query.startswith("cloudera"):
+        assert {family["time_to_live"] for family in families.values()} == {2_592_000}
+    if query == "anchored":
+        assert families[b"o"]["max_versions"] == 100
+
+
+def test_a_missing_namespace_is_refused_with_what_makes_it(hbase, tables: Tables):
+    store = tables.at("no_such_space:log.meta", "cdap-logsaver&prefix=100")
+    with pytest.raises(Refused, match="There is no namespace 'no_such_space' in HBase") as caught:
+        store.create()
+    assert "create_namespace 'no_such_space'" in caught.value.hint
+
+
+def test_a_table_in_a_namespace_is_made_read_and_written(hbase, tables: Tables):
+    hbase.create_namespace("cdap_system")
+    store = tables.at("cdap_system:log.meta", "cdap-logsaver&prefix=100")
+    store.create()
+    row = b"\0\0\0dlogs.user-v2\0\0\0\x02"
+    plain = tables.plain.table("cdap_system:log.meta")
+    plain.put(row, {b"d:nextOffset": b"\0\0\0\0\0\0\x0d\x1f", b"d:maxEventTime": b"\0\0\x01XKLW\xed"})
+    assert only(store).stored.anchor == Anchor(timestamp_ms=1478732044269, names=Names.MAX_TIME)
+    change(store, StoredOffset(7, OURS), TopicPartition("logs.user-v2", 2))
+    assert plain.row(row)[b"d:nextOffset"] == longs(7)
+
+
+@pytest.mark.parametrize("query", ["anchored", "cloudera", "cdap-metrics"])
+def test_a_table_of_another_layout_is_refused_before_anything_is_written(tables: Tables, query):
+    tables.plain.create_table(tables.name("x"), {"x": {}})
+    store = tables.at(tables.name("x"), query)
+    with pytest.raises(Refused, match="lacks a column family that this layout needs") as caught:
+        store.check_writable("g")
+    assert "alter '" in caught.value.hint
+
+
+def test_a_disabled_table_is_refused_before_anything_is_written(tables: Tables):
+    store = tables.made("anchored")
+    tables.plain.disable_table(tables.name("anchored"))
+    for call in (
+        lambda: store.check_writable("g"),
+        lambda: store.read("g"),
+        lambda: write(store),
+    ):
+        with pytest.raises(Refused, match="is disabled") as caught:
+            call()
+        assert "enable '" in caught.value.hint
+
+
+# ---------------------------------------------------------------- the product's own layout
+
+
+def test_its_own_row_is_one_cell_that_people_can_read(tables: Tables):
+    store = tables.made("anchored")
+    change(store, StoredOffset(100, OURS, 5), TopicPartition("a.events", 3), group="clicks/1")
+    rows = dict(tables.table("anchored").scan())
+    assert list(rows) == [b"clicks%2F1/a.events/0000000003"]
+    assert list(rows[b"clicks%2F1/a.events/0000000003"]) == [b"o:v"]
+    content = json.loads(rows[b"clicks%2F1/a.events/0000000003"][b"o:v"])
+    assert (content["offset"], content["anchor"]["offset"], content["reason"]) == (100, 99, "test")
+
+
+def test_its_own_history_is_what_hbase_keeps_of_the_cell(tables: Tables):
+    from reconciler.stores.hbase.anchored import HISTORY_KEPT
+
+    store = tables.made("anchored")
+    for number in range(1, HISTORY_KEPT + 6):
+        change(store, StoredOffset(number))
+    told = store.history("g")
+    assert len(told) <= HISTORY_KEPT
+    assert told[-1].after.offset == HISTORY_KEPT + 5
+    assert all(entry.before is not None and entry.before.offset < entry.after.offset for entry in told)
+
+
+def test_a_row_in_its_table_that_it_did_not_write_is_refused(tables: Tables):
+    store = tables.made("anchored")
+    tables.table("anchored").put(b"g/events/0000000000", {b"o:v": b"42"})
+    with pytest.raises(Refused, match="holds a row that this product did not write"):
+        store.read("g")
+
+
+def test_a_key_too_long_for_hbase_is_refused(tables: Tables):
+    store = tables.made("anchored")
+    with pytest.raises(ConfigError, match="too long for a row"):
+        change(store, StoredOffset(1), group="g" * 40_000)
+
+
+# ---------------------------------------------------------------- CDAP's layouts
+
+ROWS = {
+    "cdap-logsaver&prefix=100": (
+        b"\0\0\0devents\0\0\0\0",
+        {b"d:nextOffset": longs(5065), b"d:maxEventTime": longs(NOW)},
+        Anchor(timestamp_ms=NOW, names=Names.MAX_TIME),
+        {b"d:nextOffset": longs(100), b"d:maxEventTime": longs(NOW)},  # the largest time stays: OURS is older
+    ),
+    "cdap-metrics": (
+        b"events.00",
+        {b"d:o": longs(5065), b"d:t": longs(NOW)},
+        Anchor(timestamp_ms=NOW),
+        {b"d:o": longs(100), b"d:t": longs(NOW - 7)},
+    ),
+    "cdap-metrics (old row)": (b"events.00", {b"d:o": longs(5065)}, None, {b"d:o": longs(100), b"d:t": longs(NOW - 7)}),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+@pytest.mark.parametrize("stamp", [None, TRANSACTION])
+def test_a_row_of_cdap_is_read_corrected_and_put_back_to_the_byte(tables: Tables, case, stamp):
+    row, before, anchor, after = ROWS[case]
+    query = case.partition(" ")[0]
+    store, plain = tables.made(query), tables.table(query)
+    plain.put(row, before, timestamp=stamp)
+    found = only(store)
+    assert (found.key, found.stored.offset, found.stored.anchor) == (KEY, 5065, anchor)
+    assert stamp is None or found.stored.written_at_ms == TRANSACTION // 1_000_000
+    change(store, StoredOffset(100, OURS), KEY)
+    assert plain.row(row) == after
+    corrected = only(store)
+    assert (corrected.stored.offset, corrected.stored.anchor) == (100, OURS)
+    back = PutBack(KEY, corrected.version, found.stored, found.text)
+    assert store.write("g", [back], reason="rollback", now_ms=NOW + 9).written == (KEY,)
+    assert plain.row(row) == before
+    assert only(store).stored == found.stored  # its date too: it does not say that the job had got further
+
+
+@pytest.mark.parametrize("query", ["cdap-logsaver&prefix=100", "cdap-metrics"])
+def test_a_row_that_was_made_and_taken_back_leaves_nothing(tables: Tables, query):
+    store = tables.made(query)
+    change(store, StoredOffset(100, OURS), KEY)
+    assert len(dict(tables.table(query).scan())) == 2
+    made = only(store)
+    store.write("g", [Change(KEY, made.version, None)], reason="rollback", now_ms=NOW)
+    assert dict(tables.table(query).scan()) == {}
+    change(store, StoredOffset(101, OURS), KEY)
+    assert only(store).stored.offset == 101
+
+
+def test_the_rows_of_others_are_not_touched_nor_taken_for_the_jobs(tables: Tables):
+    store = tables.made("cdap-logsaver&prefix=100")
+    plain = tables.table("cdap-logsaver&prefix=100")
+    cells = {b"d:nextOffset": longs(5), b"d:maxEventTime": longs(-1)}
+    others = {
+        cdap.log_saver_key(101, "events", 0),
+        cdap.log_saver_key(100, "events.more", 0),
+        cdap.log_saver_key(100, "event", 0x73000000),
+        b"\0\0\0d",
+        b"\0\0\0d\0\0\0\0",
+        b"\0\0\0d\xff\xfe\0\0\0\0",
+    }
+    for row in others:
+        plain.put(row, cells)
+    plain.put(cdap.log_saver_key(100, "events", 0), cells)
+    assert [row.key for row in store.read("g", ["events"])] == [KEY]
+    assert {row.key.topic for row in store.read("g")} == {"events", "events.more", "event"}
+    change(store, StoredOffset(9, OURS), KEY)
+    assert all(plain.row(row) == cells for row in others)
+
+
+def test_other_columns_of_a_row_stay(tables: Tables):
+    store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
+    plain.put(b"events.00", {b"d:o": longs(5), b"d:pct": longs(77)})
+    change(store, StoredOffset(9, OURS), KEY)
+    made = only(store)
+    store.write("g", [Change(KEY, made.version, None)], reason="test", now_ms=NOW)
+    assert plain.row(b"events.00") == {b"d:pct": longs(77)}
+
+
+@pytest.mark.parametrize(
+    ("query", "row", "cells", "what"),
+    [
+        ("cdap-metrics", b"events.00", {b"d:o": b"5065"}, "d:o has 4 bytes, not 8"),
+        (
+            "cdap-logsaver&prefix=100",
+            b"\0\0\0devents\0\0\0\0",
+            {b"d:nextOffset": b""},
+            "d:nextOffset has 0 bytes, not 8",
+        ),
+        ("cdap-metrics", b"!reconciler:events.00", {b"d:beside": b"{}"}, "format is not"),
+        ("cloudera", b"events:g:1700000000000", {b"offsets:0": b"x"}, "column offsets:0 is not a whole number"),
+        ("cloudera", b"!reconciler:events:g:", {b"offsets:claim": b"{}"}, "format is not"),
+    ],
+)
+def test_a_damaged_row_is_refused_by_its_name(tables: Tables, query, row, cells, what):
+    store, plain = tables.made(query), tables.table(query)
+    if row.startswith(b"!"):
+        put(store, "g", {KEY: StoredOffset(5, OURS)})
+    plain.put(row, cells)
+    with pytest.raises(Refused, match=what) as caught:
+        store.read("g")
+    assert repr(row) in caught.value.message
+
+
+def test_a_store_without_groups_may_be_kept_for_one(tables: Tables):
+    tables.made("cdap-metrics")
+    store = tables.open("cdap-metrics", "&of_group=metrics")
+    assert store.read("metrics") == []
+    for call in (
+        lambda: store.read("g"),
+        lambda: store.check_writable("g"),
+        lambda: write(store),
+    ):
+        with pytest.raises(ConfigError, match="keeps the offsets of group 'metrics', not of 'g'"):
+            call()
+
+
+def test_the_largest_event_time_may_come_from_the_row_that_was_found_from(tables: Tables):
+    from reconciler.core.anchors import Anchor as A
+
+    found_from = StoredOffset(5065, A(timestamp_ms=NOW, names=Names.MAX_TIME))
+    store = tables.made("cdap-logsaver&prefix=100")
+    store.write("g", [Change(KEY, None, StoredOffset(100, OURS), found_from=found_from)], reason="apply", now_ms=NOW)
+    row = tables.table("cdap-logsaver&prefix=100").row(b"\0\0\0devents\0\0\0\0")
+    assert row == {b"d:nextOffset": longs(100), b"d:maxEventTime": longs(NOW)}
+
+
+# ---------------------------------------------------------------- jobs that go on
+
+
+@pytest.mark.parametrize("stamp", [None, TRANSACTION + 1_000_000])
+def test_a_job_that_goes_on_is_known_to_count_as_the_row_did(tables: Tables, stamp):
+    """Without anchors of its own: the last one lags behind. With its own time: that, in the destination's numbering."""
+    store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
+    if stamp:
+        plain.put(b"events.00", {b"d:o": longs(7)}, timestamp=TRANSACTION)
+    change(store, StoredOffset(100, OURS), KEY)
+    only(store)
+    plain.put(b"events.00", {b"d:o": longs(140)}, timestamp=stamp)
+    row = only(store)
+    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (140, OURS, 40)
+    plain.put(b"events.00", {b"d:o": longs(150), b"d:t": longs(NOW + 3)}, timestamp=stamp and stamp + 1)
+    row = only(store)
+    assert row.stored.anchor == Anchor(timestamp_ms=NOW + 3, cluster_id="b", topic_id="t")
+    plain.put(b"events.00", {b"d:o": longs(90)}, timestamp=stamp and stamp + 2)
+    assert only(store).stored.anchor is None
+
+
+def test_a_job_that_writes_while_nobody_has_seen_the_correction_is_not_believed(tables: Tables):
+    store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
+    put(store, "g", {KEY: StoredOffset(100, OURS)})
+    plain.put(b"events.00", {b"d:o": longs(140)})
+    assert only(store).stored.anchor is None
+
+
+# ---------------------------------------------------------------- Cloudera's layout
+
+
+def batch(**offsets: int) -> dict[bytes, bytes]:
+    return {f"offsets:{name[1:]}".encode(): b"%d" % offset for name, offset in offsets.items()}
+
+
+def test_a_correction_is_a_new_row_of_all_partitions_and_history_stays(tables: Tables):
+    store, plain = tables.made("cloudera"), tables.table("cloudera")
+    plain.put(b"events:g:1497628770000", batch(p0=225, p1=225, p2=225))
+    plain.put(b"events:g:1497628830000", batch(p0=285, p1=286, p2=287))
+    rows = store.read("g", ["events"])
+    assert [(row.key.partition, row.stored) for row in rows] == [
+        (n, StoredOffset(285 + n, None, 1497628830000)) for n in range(3)
+    ]
+    new = [Change(row.key, row.version, StoredOffset(row.stored.offset - 100)) for row in rows[:2]]
+    assert len(store.write("g", new, reason="apply", now_ms=NOW).written) == 2
+    everything = dict(plain.scan(row_prefix=b"events:g:"))
+    assert everything == {
+        b"events:g:1497628770000": batch(p0=225, p1=225, p2=225),
+        b"events:g:1497628830000": batch(p0=285, p1=286, p2=287),
+        b"events:g:%d" % NOW: batch(p0=185, p1=186, p2=287),
+    }
+    kept = store.read("g")
+    assert [row.stored.written_at_ms for row in kept] == [
+        NOW,
+        NOW,
+        1497628830000,
+    ]  # the third one was only carried over
+    back = [PutBack(new.key, new.version, old.stored, old.text) for new, old in zip(kept, rows, strict=True)]
+    assert len(store.write("g", back, reason="rollback", now_ms=NOW + 5).written) == 3
+    assert b"events:g:%d" % NOW not in dict(plain.scan())
+    assert [row.stored for row in store.read("g")] == [row.stored for row in rows]
+
+
+def articles_reader(plain: Any, topic: str, group: str, partitions: int, now_ms: int) -> dict[int, int]:
+    """What a job of Cloudera's example starts from, in its own way: one row backwards, and its cells counted."""
+    scan = plain.scan(
+        row_start=f"{topic}:{group}:{now_ms}".encode(), row_stop=f"{topic}:{group}:0".encode(), reverse=True, limit=1
+    )
+    row = next((cells for _, cells in scan), {})
+    count = len(row)
+    stored = {number: int(row[b"offsets:%d" % number]) for number in range(count)}
+    return stored | dict.fromkeys(range(count, partitions), 0)
+
+
+@pytest.mark.parametrize("query", ["cloudera", "cloudera&anchor_family=anchors"])
+def test_what_is_written_is_what_a_job_of_the_example_reads(tables: Tables, query):
+    store, plain = tables.made(query), tables.table(query)
+    keys = [TopicPartition("events", number) for number in (0, 2)]
+    put(store, "g", {keys[0]: StoredOffset(7, OURS), keys[1]: StoredOffset(9, OURS)}, now_ms=NOW)
+    assert articles_reader(plain, "events", "g", 4, NOW) == {0: 7, 1: 0, 2: 9, 3: 0}
+    put(store, "g", {keys[0]: StoredOffset(8, OURS)}, now_ms=NOW + 1)
+    assert articles_reader(plain, "events", "g", 4, NOW + 1) == {0: 8, 1: 0, 2: 9, 3: 0}
+    assert {row.key.partition for row in store.read("g")} == {0, 2}
+
+
+def test_a_partition_that_the_latest_row_lacks_has_no_stored_offset_whatever_older_rows_say(tables: Tables):
+    store, plain = tables.made("cloudera"), tables.table("cloudera")
+    plain.put(b"events:g:1497628770000", batch(p0=225, p1=225))
+    plain.put(b"events:g:1497628830000", batch(p0=285))
+    assert [(row.key.partition, row.stored.offset) for row in store.read("g")] == [(0, 285)]
+    assert articles_reader(plain, "events", "g", 2, NOW) == {0: 285, 1: 0}
+
+
+GROUPS = ["g1", "g10", "g1:1", "g1:14", "g1:17", "g1:1497628830000", "g", "g:1", "ü"]
+
+
+def test_groups_and_topics_whose_names_begin_alike_do_not_mix(tables: Tables):
+    store, plain = tables.made("cloudera"), tables.table("cloudera")
+    for number, group in enumerate(GROUPS):
+        for topic in ("t", "t.1", "t1"):
+            for time in (1497628770000, 1497628830000):
+                plain.put(f"{topic}:{group}:{time}".encode(), batch(p0=number * 10 + (time == 1497628830000)))
+    for number, group in enumerate(GROUPS):
+        assert [(row.key.topic, row.stored.offset) for row in store.read(group)] == [
+            (topic, number * 10 + 1) for topic in ("t", "t.1", "t1")
+        ]
+        assert [row.stored.offset for row in store.read(group, ["t"])] == [number * 10 + 1]
+    change(store, StoredOffset(3), TopicPartition("t", 0), group="g1")
+    assert [row.stored.offset for row in store.read("g1:14", ["t"])] == [31]
+
+
+def test_a_topic_that_kafka_does_not_allow_is_not_written(tables: Tables):
+    store = tables.made("cloudera")
+    with pytest.raises(ConfigError, match="cannot be a topic in Cloudera's layout"):
+        change(store, StoredOffset(1), TopicPartition("a:b", 0))
+    assert store.read("g", ["a:b"]) == []
+
+
+def test_a_long_history_is_not_read(tables: Tables):
+    """As many rows cross the wire for 20,000 rows of history, and as many of another group in between, as for none."""
+    store, plain = tables.made("cloudera"), tables.table("cloudera")
+    first = 1_497_000_000_000
+    with plain.batch(batch_size=5000) as rows:
+        for number in range(20_000):
+            rows.put(b"events:g:%d" % (first + number), batch(p0=number))
+            rows.put(b"events:g:15:%d" % (first + number), batch(p0=1))
+    seen = tables.count_rows(store)
+    assert only(store).stored.offset == 19_999
+    change(store, StoredOffset(5), KEY)
+    assert store.history("g")[-1].after.offset == 5
+    assert only(store, "g:15").stored.offset == 1
+    assert seen.rows < 700
+
+
+def test_the_history_is_told_from_the_rows(tables: Tables):
+    store, plain = tables.made("cloudera"), tables.table("cloudera")
+    plain.put(b"events:g:1497628770000", batch(p0=225, p1=225))
+    plain.put(b"events:g:1497628830000", batch(p0=285, p1=225))
+    one, two = (TopicPartition("events", number) for number in (0, 1))
+    told = [(e.key, e.before and e.before.offset, e.after and e.after.offset, e.reason) for e in store.history("g")]
+    assert told == [
+        (one, None, 225, "events:g:1497628770000"),
+        (two, None, 225, "events:g:1497628770000"),
+        (one, 225, 285, "events:g:1497628830000"),
+    ]
+
+
+def test_with_a_family_of_anchors_a_job_that_goes_on_is_known_to_count_as_the_row_did(tables: Tables):
+    query = "cloudera&anchor_family=anchors"
+    store, plain = tables.made(query), tables.table(query)
+    change(store, StoredOffset(100, OURS), KEY)
+    assert only(store).stored.anchor == OURS
+    plain.put(b"events:g:%d" % (NOW + 60_000), batch(p0=140))
+    row = only(store)
+    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (140, OURS, 40)
+    plain.put(b"events:g:%d" % (NOW + 120_000), batch(p0=90))
+    assert only(store).stored.anchor is None
+
+
+def test_without_one_nothing_is_left_beside_the_rows(tables: Tables):
+    store, plain = tables.made("cloudera"), tables.table("cloudera")
+    put(store, "g", {KEY: StoredOffset(100, OURS), TopicPartition("events", 1): StoredOffset(7)}, now_ms=NOW)
+    assert only(store, topic="events", partition=0).stored == StoredOffset(100, None, NOW)
+    assert list(dict(plain.scan())) == [b"events:g:%d" % NOW]
+    rows = store.read("g")
+    store.write("g", [Change(row.key, row.version, None) for row in rows], reason="rollback", now_ms=NOW)
+    assert dict(plain.scan()) == {}
+    assert cloudera.TTL_SECONDS == 2_592_000

@@ -1,0 +1,198 @@
+"""CDAP's rows: what was printed of real tables is read right, what is written CDAP reads, garbage has a reason."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.stores.hbase.layouts import cdap
+from reconciler.stores.hbase.layouts.cells import Cell
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+PARTITIONS = st.integers(0, 2**31 - 1)
+TOPICS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+TRANSACTION = 1_478_732_791_857_000_000
+NEVER = b"\xff" * 8
+
+
+def cells(at: int = TRANSACTION, **values: bytes) -> dict[bytes, Cell]:
+    return {f"d:{name}".encode(): Cell(value, at) for name, value in values.items()}
+
+
+# ---------------------------------------------------------------- log saver
+
+
+@pytest.mark.parametrize(
+    ("row", "prefix", "partition", "latest", "time", "next_offset", "offset"),
+    [
+        # As HBase's shell printed cdap_system:log.meta, topic logs.user-v2; "d" is 100, "e" is 101.
+        (b"\0\0\0dlogs.user-v2\0\0\0\0", 100, 0, b"\0\0\x01XKW\xa1\xe7", 1478732784103, b"\0\0\0\0\0\0\x13\xc9", 5065),
+        (b"\0\0\0dlogs.user-v2\0\0\0\x02", 100, 2, b"\0\0\x01XKLW\xed", 1478732044269, b"\0\0\0\0\0\0\x0d\x1f", 3359),
+        (
+            b"\0\0\0dlogs.user-v2\0\0\0\x04",
+            100,
+            4,
+            b"\0\0\x01XK\r:\x9f",
+            1478727907999,
+            b"\0\0\0\0\0\x1b\xba\xc0",
+            1817280,
+        ),
+        (b"\0\0\0dlogs.user-v2\0\0\0\x08", 100, 8, b"\0\0\x01XK\r9(", 1478727907624, b"\0\0\0\0\0\0P\x1e", 20510),
+        (b"\0\0\0dlogs.user-v2\0\0\0\x09", 100, 9, b"\0\0\x01XJ\xc7\xaf\x09", 1478723350281, b"\0\0\0\0\0\0\0\x06", 6),
+        (b"\0\0\0elogs.user-v2\0\0\0\x01", 101, 1, NEVER, None, NEVER, -1),
+        (
+            b"\0\0\0elogs.user-v2\0\0\0\x04",
+            101,
+            4,
+            b"\0\0\x01XK\x0e\xea#",
+            1478728018467,
+            b"\0\0\0\0\0\x1d\xd2\x9b",
+            1954459,
+        ),
+    ],
+)
+def test_a_printed_row_of_the_log_saver(row, prefix, partition, latest, time, next_offset, offset):
+    assert cdap.log_saver_key(prefix, "logs.user-v2", partition) == row
+    assert cdap.parse_log_saver_key(prefix, row) == ("logs.user-v2", partition)
+    assert cdap.parse_log_saver_key(201 - prefix, row) is None
+    stored = cdap.read_log_saver(cells(maxEventTime=latest, nextOffset=next_offset))
+    anchor = None if time is None else Anchor(timestamp_ms=time, names=Names.MAX_TIME)
+    assert stored == StoredOffset(offset, anchor, 1478732791857)
+    assert cdap.write_log_saver(stored, None) == {b"d:nextOffset": next_offset, b"d:maxEventTime": latest}
+
+
+@given(st.integers(0, 2**31 - 1), TOPICS, PARTITIONS)
+def test_a_log_savers_key_reads_back(prefix, topic, partition):
+    row = cdap.log_saver_key(prefix, topic, partition)
+    assert cdap.parse_log_saver_key(prefix, row) == (topic, partition)
+    assert row.startswith(cdap.log_saver_prefix(prefix))
+
+
+@given(TOPICS, PARTITIONS, TOPICS, PARTITIONS)
+def test_no_two_rows_share_a_key(topic, partition, other_topic, other_partition):
+    if (topic, partition) == (other_topic, other_partition):
+        return
+    assert cdap.log_saver_key(100, topic, partition) != cdap.log_saver_key(100, other_topic, other_partition)
+    assert cdap.metrics_key(topic, partition) != cdap.metrics_key(other_topic, other_partition)
+    assert cdap.flowlet_key(topic, partition) != cdap.flowlet_key(other_topic, other_partition)
+
+
+def test_the_largest_event_time_never_shrinks_by_a_correction():
+    corrected = StoredOffset(7, Anchor(offset=6, timestamp_ms=500))
+    assert cdap.write_log_saver(corrected, 900)[cdap.MAX_EVENT_TIME] == cdap.long(900)
+    assert cdap.write_log_saver(corrected, 400)[cdap.MAX_EVENT_TIME] == cdap.long(500)
+    assert cdap.write_log_saver(corrected, None)[cdap.MAX_EVENT_TIME] == cdap.long(500)
+    assert cdap.write_log_saver(StoredOffset(7), 900)[cdap.MAX_EVENT_TIME] == cdap.long(900)
+    imported = StoredOffset(7, Anchor(timestamp_ms=300, names=Names.MAX_TIME))
+    assert cdap.write_log_saver(imported, 900)[cdap.MAX_EVENT_TIME] == cdap.long(300)
+
+
+def test_a_sentinel_is_written_as_nothing_yet():
+    assert cdap.write_log_saver(StoredOffset(-1), None) == {b"d:nextOffset": NEVER, b"d:maxEventTime": NEVER}
+
+
+# ---------------------------------------------------------------- metrics processor
+
+
+@pytest.mark.parametrize(
+    ("row", "partition", "value", "offset"),
+    [
+        (b"metrics.00", 0, b"\0\0\0\0\0\0YQ", 22865),
+        (b"metrics.01", 1, b"\0\0\0\0\0\x06\xf6)", 456233),
+        (b"metrics.02", 2, b"\0\0\0\0\0\0'\xa6", 10150),
+        (b"metrics.08", 8, b"\0\0\0\0\0\0*\xfd", 11005),
+        (b"metrics.09", 9, b"\0\0\0\0\0\x01:\x0d", 80397),
+    ],
+)
+def test_a_printed_row_of_the_metrics_processor(row, partition, value, offset):
+    assert cdap.metrics_key("metrics", partition) == row
+    assert cdap.parse_metrics_key(row) == ("metrics", partition)
+    stored = cdap.read_metrics(cells(1478732942360, o=value))
+    assert stored == StoredOffset(offset, None, 1478732942360)  # old rows have no time
+    assert cdap.write_metrics(stored) == {b"d:o": value}
+
+
+def test_partitions_from_100_on_have_as_many_digits_as_they_need():
+    assert [cdap.metrics_key("m", n) for n in (7, 99, 100, 12345)] == [b"m.07", b"m.99", b"m.100", b"m.12345"]
+
+
+@pytest.mark.parametrize("row", [b"m.7", b"m.007", b"m", b".07", b"m.", b"m.-1", b"m.99999999999", b"\xff.07", b""])
+def test_what_is_no_row_of_the_metrics_processor(row):
+    assert cdap.parse_metrics_key(row) is None
+
+
+def test_a_time_written_before_the_offset_is_an_earlier_offsets():
+    together = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 100)}
+    assert cdap.read_metrics(together).anchor == Anchor(timestamp_ms=77)
+    after = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 101)}
+    assert cdap.read_metrics(after).anchor == Anchor(timestamp_ms=77)
+    before = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 99)}
+    assert cdap.read_metrics(before).anchor is None
+
+
+def test_only_the_last_records_time_is_put_beside_the_offset():
+    assert cdap.write_metrics(StoredOffset(5, Anchor(timestamp_ms=7))) == {b"d:o": cdap.long(5), b"d:t": cdap.long(7)}
+    for anchor in (None, Anchor(), Anchor(timestamp_ms=7, names=Names.MAX_TIME)):
+        assert cdap.write_metrics(StoredOffset(5, anchor)) == {b"d:o": cdap.long(5)}
+
+
+# ---------------------------------------------------------------- flowlet
+
+
+@given(INT64, INT64)
+def test_a_flowlets_value_is_its_offset_and_the_id_of_the_record_at_it(offset, number):
+    written = cdap.write_flowlet(offset, number)
+    assert written == {b"d:c": cdap.long(offset) + cdap.long(number)}
+    stored = cdap.read_flowlet(cells(c=written[b"d:c"]))
+    assert stored.offset == offset
+    assert cdap.message_id(stored.anchor) == (number if offset >= 0 else None)
+    assert offset < 0 or stored.anchor == Anchor(offset=offset, id=b"%d" % number, names=Names.NEXT)
+
+
+def test_an_old_row_of_a_flowlet_is_the_offset_alone():
+    assert cdap.read_flowlet(cells(5, c=cdap.long(300))) == StoredOffset(300, None, 5)
+    assert cdap.write_flowlet(300, None) == {b"d:c": cdap.long(300)}
+
+
+@pytest.mark.parametrize("id_bytes", [None, b"", b"x", b"01", b"+1", b" 1", b"1.0", b"9223372036854775808", b"\xff"])
+def test_an_id_that_is_no_number_of_8_bytes_is_no_message_id(id_bytes):
+    assert cdap.as_message_id(id_bytes) is None
+
+
+@given(TOPICS, PARTITIONS)
+def test_keys_of_flowlets_and_metrics_read_back(topic, partition):
+    assert cdap.parse_flowlet_key(cdap.flowlet_key(topic, partition)) == (topic, partition)
+    assert cdap.parse_metrics_key(cdap.metrics_key(topic, partition)) == (topic, partition)
+
+
+# ---------------------------------------------------------------- anything
+
+
+@given(st.binary(max_size=40))
+def test_any_key_is_a_row_or_is_not(row):
+    for parse, make in (
+        (lambda: cdap.parse_log_saver_key(100, row), lambda t, p: cdap.log_saver_key(100, t, p)),
+        (lambda: cdap.parse_metrics_key(row), cdap.metrics_key),
+        (lambda: cdap.parse_flowlet_key(row), cdap.flowlet_key),
+    ):
+        found = parse()
+        assert found is None or make(*found) == row
+
+
+@given(
+    st.dictionaries(st.sampled_from(["nextOffset", "maxEventTime", "o", "t", "c", "x"]), st.binary(max_size=20)), INT64
+)
+def test_any_cells_are_read_or_said_to_be_no_row(values, at):
+    for read in (cdap.read_log_saver, cdap.read_metrics, cdap.read_flowlet):
+        with suppress(cdap.NotARow):
+            found = read(cells(at, **values))
+            assert found is None or -(2**63) <= found.offset < 2**63
+
+
+@pytest.mark.parametrize(
+    ("stamp", "written_at_ms"), [(1478732942360, 1478732942360), (TRANSACTION, 1478732791857), (0, 0), (1, 1)]
+)
+def test_a_cells_timestamp_is_the_servers_time_or_a_transactions_number(stamp, written_at_ms):
+    assert cdap.written_at_ms(stamp) == written_at_ms

@@ -1,0 +1,147 @@
+"""Cloudera's rows: what was printed of a real table is read right, prefixes deceive nobody, and a row is dense."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.formats.json_fields import FieldError
+from reconciler.stores.hbase.layouts import cloudera, cloudera_beside
+from reconciler.stores.hbase.layouts.cloudera_beside import Claim
+
+GROUPS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+TRICKY = st.sampled_from(["g", "g1", "g10", "g:1", "g:14", "g:0", "g:1497628830000", ":", "1497628830000", "ü"])
+TIMES = st.integers(0, cloudera.MAX_EPOCH_MS)
+
+
+@pytest.mark.parametrize(
+    ("row", "topic", "group", "epoch_ms", "text"),
+    [
+        (b"kafkablog2:groupid-1:1497628830000", "kafkablog2", "groupid-1", 1497628830000, b"285"),
+        (b"kafkablog2:groupid-1:1497628770000", "kafkablog2", "groupid-1", 1497628770000, b"225"),
+        (b"kafkablog1:groupid-2:1497628650000", "kafkablog1", "groupid-2", 1497628650000, b"165"),
+        (b"kafkablog1:groupid-1:1497628530000", "kafkablog1", "groupid-1", 1497628530000, b"120"),
+    ],
+)
+def test_a_printed_row(row, topic, group, epoch_ms, text):
+    assert cloudera.row_key(topic, group, epoch_ms) == row
+    assert cloudera.epoch_of(row, cloudera.prefix(topic, group)) == epoch_ms
+    assert cloudera.topic_of(row) == topic
+    printed = {b"offsets:0": text, b"offsets:1": text, b"offsets:2": text}
+    assert cloudera.texts(printed) == dict.fromkeys(range(3), text)
+    assert [cloudera.offset_of(column, value) for column, value in printed.items()] == [int(text)] * 3
+    assert cloudera.dense(dict.fromkeys(range(3), text)) == printed
+
+
+@given(st.lists(st.tuples(TRICKY | GROUPS, TIMES), min_size=1, max_size=12), TRICKY | GROUPS)
+def test_going_back_finds_the_groups_own_rows_and_no_others(rows, group):
+    """A table in memory, scanned backwards as HBase does: every row of the group is met, latest first, no other."""
+    table = sorted({cloudera.row_key("t", name, time) for name, time in rows})
+    prefix, met = cloudera.prefix("t", group), []
+    start, passed = cloudera.from_latest(prefix), b""
+    for _ in range(10 * len(table) + 10):
+        row = next((key for key in reversed(table) if prefix < key <= start and key != passed), None)
+        if row is None:
+            break
+        passed, epoch_ms = row, cloudera.epoch_of(row, prefix)
+        start = row if epoch_ms is not None else cloudera.before_others(row, prefix)
+        assert start <= row
+        met += [epoch_ms] if epoch_ms is not None else []
+    else:
+        pytest.fail("it goes round in circles")
+    assert met == sorted({time for name, time in rows if name == group}, reverse=True)
+
+
+def test_a_million_rows_of_another_group_in_between_are_one_leap():
+    """Rows of group ``g:14`` lie between those of ``g`` from 13 and from 15."""
+    prefix = cloudera.prefix("t", "g")
+    row = cloudera.row_key("t", "g:14", 1_497_628_830_000)
+    leap = cloudera.before_others(row, prefix)
+    assert leap < cloudera.row_key("t", "g:14", 0)
+    assert leap > cloudera.row_key("t", "g", 1_399_999_999_999)
+
+
+@given(st.binary(max_size=40), GROUPS)
+def test_any_key_is_a_row_or_is_not(row, group):
+    prefix = cloudera.prefix("t", group)
+    epoch_ms = cloudera.epoch_of(row, prefix)
+    assert epoch_ms is None or cloudera.row_key("t", group, epoch_ms) == row
+    topic = cloudera.topic_of(row)
+    assert topic is None or cloudera.is_topic(topic)
+
+
+@pytest.mark.parametrize("epoch_ms", [-1, 10**13])
+def test_a_time_without_13_digits_would_not_sort(epoch_ms):
+    with pytest.raises(ValueError, match="13 digits"):
+        cloudera.row_key("t", "g", epoch_ms)
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a b", "!", "ü", "a" * 250, "a/b", "a\n"])
+def test_names_that_kafka_does_not_allow_are_no_topics(name):
+    assert not cloudera.is_topic(name)
+
+
+def test_a_row_is_dense_for_its_reader_counts_the_cells():
+    row = cloudera.dense({0: b"7", 3: b"9"})
+    assert row == {b"offsets:0": b"7", b"offsets:1": b"00", b"offsets:2": b"00", b"offsets:3": b"9"}
+    assert cloudera.texts(row) == {0: b"7", 3: b"9"}
+    assert cloudera.offset_of(b"offsets:1", b"00") is None
+    assert cloudera.offset_of(b"offsets:1", b"0") == 0
+    assert cloudera.dense({}) == {}
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"1.5", b"9223372036854775808", b"\xff\xff", b"1e3"])
+def test_a_value_that_is_no_offset_has_a_reason(value):
+    with pytest.raises(cloudera.NotAnOffset, match="column offsets:3"):
+        cloudera.offset_of(b"offsets:3", value)
+
+
+@pytest.mark.parametrize(
+    "column", [b"offsets:-1", b"offsets:01", b"offsets:x", b"other:1", b"offsets:4294967296", b"1"]
+)
+def test_other_columns_are_not_looked_at(column):
+    assert cloudera.partition_of(column) is None
+    assert cloudera.texts({column: b"5"}) == {}
+
+
+@given(st.dictionaries(st.binary(max_size=12), st.binary(max_size=12)))
+def test_any_cells_are_read_or_said_to_be_no_offsets(cells):
+    for number, text in cloudera.texts(cells).items():
+        with suppress(cloudera.NotAnOffset):
+            offset = cloudera.offset_of(cloudera.column(number), text)
+            assert offset is None or -(2**63) <= offset < 2**63
+
+
+# ---------------------------------------------------------------- beside the rows
+
+
+@given(st.builds(Claim, GROUPS, TIMES, st.none() | TIMES, st.booleans()))
+def test_a_claim_reads_back(claim):
+    assert cloudera_beside.decode_claim(cloudera_beside.encode_claim(claim)) == claim
+
+
+def test_what_a_row_means_reads_back():
+    stored = StoredOffset(42, Anchor(offset=41, timestamp_ms=5, id=b"\x00\xff", cluster_id="c"), 17)
+    assert cloudera_beside.decode(cloudera_beside.encode(stored)) == stored
+
+
+@given(
+    st.binary(max_size=60)
+    | st.builds(lambda content: json.dumps(content).encode(), st.dictionaries(st.text(), st.none()))
+)
+def test_what_this_product_did_not_write_has_a_reason(value):
+    with pytest.raises(FieldError):
+        cloudera_beside.decode_claim(value)
+
+
+def test_a_claim_knows_which_row_was_seen_in_place():
+    assert Claim("n", 7, 3, settled=True).last_seen == 7
+    assert Claim("n", 7, 3, settled=False).last_seen == 3
+
+
+def test_rows_beside_are_nobody_elses():
+    row = cloudera.row_key("t", "g", 5)
+    assert cloudera.topic_of(cloudera_beside.row_of(row)) is None

@@ -1,0 +1,408 @@
+"""Failovers of jobs that keep their offsets in HBase: rows made by a plain client, corrected by the commands, and right
+to the byte for that client; with the servers killed in the middle, too."""
+
+from __future__ import annotations
+
+import functools
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.stores.hbase.layouts import anchored
+from tests.lab.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, Thrift
+from tests.stores.bare_jobs import PATIENT, survives_a_kill
+from tests.stores.hbase.fixtures import happy, hbase
+from tests.stores.hbase.jobs import (
+    DONE,
+    FIRST,
+    PARTITIONS,
+    RIGHT,
+    STORED,
+    config,
+    deliver,
+    ends,
+    event_ms,
+    fails_over_and_back,
+    job,
+    longs,
+    rows_of,
+)
+from tests.world import BASE, ROOT, SOURCE_ID, World, a_world, outside
+
+pytestmark = pytest.mark.system
+__all__ = ["happy", "hbase"]
+
+BATCH_MS = event_ms(200)
+
+
+@pytest.fixture
+def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
+    yield from a_world(clusters, tmp_path, topic_name, capsys)
+
+
+class Table:
+    """One test's table: the plain client's, and the address of the store in it."""
+
+    def __init__(self, hbase: Any, happy: Any, families: dict[str, dict[str, int]]) -> None:
+        self.name = f"job_{uuid.uuid4().hex[:12]}"
+        self._door = hbase.address
+        self._happy = happy
+        happy.create_table(self.name, families)
+        self.plain = happy.table(self.name)
+
+    def connect(self) -> None:
+        """The plain client's connection does not survive its server; nobody else mends it."""
+        self._happy.close()
+        self._happy.open()
+
+    def address(self, query: str) -> str:
+        return f"hbase://{self._door}/{self.name}?layout={query}&{PATIENT}"
+
+
+@pytest.fixture
+def table(hbase, happy) -> Callable[..., Table]:
+    return lambda **families: Table(hbase, happy, {name: options or {} for name, options in families.items()})
+
+
+def anchor(partition: int) -> Anchor:
+    """The last processed record, as whoever recorded it at the source knew it."""
+    number = DONE[partition]
+    value = json.dumps({"id": number, "ts": event_ms(number)}).encode()
+    digest = fingerprint(b"key %d" % number, value)
+    return Anchor(BASE + number, event_ms(number), None, digest, SOURCE_ID, "the-source-topic")
+
+
+def track(world: World, address: str) -> None:
+    """What ``track`` left in the anchor store while the source was alive."""
+    world.save({n: StoredOffset(STORED[n], anchor(n), event_ms(DONE[n]) + 5) for n in PARTITIONS}, address=address)
+
+
+# ---------------------------------------------------------------- to the byte
+
+
+def test_the_products_own_rows(world: World, table) -> None:
+    made = table(o={"max_versions": 100})
+    for partition in PARTITIONS:
+        entry = anchored.Entry(1, StoredOffset(STORED[partition], anchor(partition), 5), "by hand", 5)
+        row = anchored.row_key(world.group, world.topic, partition)
+        made.plain.put(row, {b"o:v": anchored.encode(entry, "n")})
+    deliver(world, world.there)
+    file = config(world, job(world, made.address("anchored")))
+    assert {row["verdict"] for row in world.checked(file).values()} == {"moved"}
+    world.plan(file)
+    before = rows_of(made.plain)
+    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
+    corrected = {key: anchored.decode(cells[b"o:v"]) for key, cells in rows_of(made.plain).items()}
+    offsets = {anchored.parse_row_key(key): entry.stored.offset for key, entry in corrected.items()}
+    assert offsets == {
+        (world.group, topic, partition): which[partition]
+        for topic, which in ((world.topic, STORED), (world.there, RIGHT))
+        for partition in PARTITIONS
+    }
+    ends(world.run("check", "-c", file), 0)
+    ends(world.run("rollback", world.plan_file, "-c", file, "--yes"), 0)
+    back = {key: cells for key, cells in rows_of(made.plain).items() if anchored.decode(cells[b"o:v"]).stored}
+    assert back == before
+
+
+def batch(offsets: dict[int, int]) -> dict[bytes, bytes]:
+    return {b"offsets:%d" % partition: b"%d" % offset for partition, offset in offsets.items()}
+
+
+@pytest.mark.parametrize("identity", [False, True], ids=["default", "identity"])
+def test_clouderas_rows_with_anchors_in_a_store_of_their_own(world: World, table, identity: bool) -> None:
+    made, anchors = table(offsets={"time_to_live": 2_592_000}), f"sqlite:///{world.folder / 'anchors.db'}"
+    older, latest = (f"{world.topic}:{world.group}:{time}".encode() for time in (BATCH_MS - 60_000, BATCH_MS))
+    made.plain.put(older, batch({0: 5_010, 1: 5_011}))
+    made.plain.put(latest, batch(STORED))
+    made.plain.put(f"{world.topic}:{world.group}0:{BATCH_MS + 1}".encode(), batch({0: 1, 1: 1}))
+    track(world, anchors)
+    there = world.topic if identity else world.there
+    deliver(world, there)
+    file = config(world, job(world, made.address("cloudera")), identity_policy=identity, anchors=anchors)
+    before = rows_of(made.plain)
+    ends(world.run("check", "-c", file), 3)
+    world.plan(file)
+    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
+    new = {key: cells for key, cells in rows_of(made.plain).items() if key not in before}
+    ((key, cells),) = new.items()
+    assert key.startswith(f"{there}:{world.group}:".encode())
+    assert int(key[-13:]) > BATCH_MS
+    assert cells == batch(RIGHT)
+    assert rows_of(made.plain) == before | new
+    ends(world.run("check", "-c", file), 0)
+    ends(world.run("rollback", world.plan_file, "-c", file, "--yes"), 0)
+    assert dict(made.plain.scan()) == before
+    ends(world.run("check", "-c", file), 3)
+
+
+def test_clouderas_rows_with_anchors_in_a_second_family(world: World, table) -> None:
+    made = table(offsets={"time_to_live": 2_592_000}, anchors={})
+    made.plain.put(f"{world.topic}:{world.group}:{BATCH_MS}".encode(), batch(STORED))
+    deliver(world, world.there)
+    file = config(world, job(world, made.address("cloudera&anchor_family=anchors")))
+    alone = ends(world.run("check", "-c", file), 4)
+    assert "stored without an anchor" in alone.out
+    lines = world.folder / "anchors.jsonl"
+    anchors = f"sqlite:///{world.folder / 'anchors.db'}"
+    track(world, anchors)
+    ends(world.run("anchors", "export", "-c", config(world, job(world, anchors)), lines), 0)
+    ends(world.run("anchors", "import", "--replace", lines, "-c", file), 0)
+    ends(world.run("check", "-c", file), 3)
+    world.plan(file)
+    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
+    rows = rows_of(made.plain)
+    assert [cells for key, cells in rows.items() if key.startswith(world.there.encode())] == [batch(RIGHT)]
+    ends(world.run("check", "-c", file), 0)
+
+
+def log_saver_row(topic: str, partition: int, prefix: int = 100) -> bytes:
+    return prefix.to_bytes(4, "big") + topic.encode() + partition.to_bytes(4, "big")
+
+
+def log_saver_cells(partition: int, offset: int) -> dict[bytes, bytes]:
+    return {b"d:nextOffset": longs(offset), b"d:maxEventTime": longs(event_ms(DONE[partition]))}
+
+
+@pytest.mark.parametrize(("prefix", "other"), [(100, 101), (101, 100)], ids=["log writer", "log metrics"])
+def test_the_log_savers_rows(world: World, table, prefix: int, other: int) -> None:
+    """The event time comes from the payload; of the largest one it cannot be told which record had it last."""
+    made = table(d=None)
+    stamp = 1_478_732_791_857_000_000
+    never = {b"d:nextOffset": b"\xff" * 8, b"d:maxEventTime": b"\xff" * 8}
+    untouched = {log_saver_row(world.topic, n, other): log_saver_cells(n, 4_000 + n) for n in PARTITIONS}
+    untouched |= {log_saver_row(world.topic, 2, each): never for each in (prefix, other)}
+    rows = {log_saver_row(world.topic, n, prefix): log_saver_cells(n, STORED[n]) for n in PARTITIONS}
+    for row, cells in (rows | untouched).items():
+        made.plain.put(row, cells, timestamp=stamp)
+    deliver(world, world.topic, partitions=3)
+    file = config(world, job(world, made.address(f"cdap-logsaver&prefix={prefix}")), identity_policy=True)
+    assert {n: row["verdict"] for n, row in world.checked(file).items()} == {0: "tied", 1: "tied", 2: "new"}
+    after = {log_saver_row(world.topic, n, prefix): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
+    fails_over_and_back(world, file, made.plain, after | untouched)
+
+
+def test_the_metrics_processors_rows(world: World, table) -> None:
+    made = table(d=None)
+    names = {n: f"{world.topic}.{n:02d}".encode() for n in PARTITIONS}
+    there = {n: f"{world.there}.{n:02d}".encode() for n in PARTITIONS}
+    for n in PARTITIONS:
+        made.plain.put(names[n], {b"d:o": longs(STORED[n])})
+    deliver(world, world.there)
+    file = config(world, job(world, made.address("cdap-metrics")))
+    old = ends(world.run("check", "-c", file), 4)
+    assert old.out.count("must not start: stored without an anchor") == len(PARTITIONS)
+    for n in PARTITIONS:
+        made.plain.put(names[n], {b"d:o": longs(STORED[n]), b"d:t": longs(event_ms(DONE[n]))})
+    after = {
+        there[n]: {b"d:o": longs(RIGHT[n] - 1), b"d:t": longs(event_ms(DONE[n] - 1))} for n in PARTITIONS
+    } | rows_of(made.plain)
+    fails_over_and_back(world, file, made.plain, after)
+
+
+def test_an_untouched_metrics_processor_with_anchors_in_a_store_of_their_own(world: World, table) -> None:
+    made, anchors = table(d=None), f"sqlite:///{world.folder / 'anchors.db'}"
+    for n in PARTITIONS:
+        made.plain.put(f"{world.topic}.{n:02d}".encode(), {b"d:o": longs(STORED[n])})
+    track(world, anchors)
+    deliver(world, world.there)
+    file = config(world, job(world, made.address("cdap-metrics&anchors=apart")), anchors=anchors)
+    after = rows_of(made.plain) | {
+        f"{world.there}.{n:02d}".encode(): {b"d:o": longs(RIGHT[n]), b"d:t": longs(event_ms(DONE[n]))}
+        for n in PARTITIONS
+    }
+    fails_over_and_back(world, file, made.plain, after)
+
+
+HOOKS = "cdap-flowlet&id_of=python:flowlet_hooks:message_id"
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["CDAP's keys", "the developer's own"])
+def test_a_flowlets_rows(world: World, table, own: bool) -> None:
+    """The value names the record *at* the offset, also after the correction; a row of the old form names none."""
+    made = table(d=None)
+    prefix = "_Tracker:" if own else ""
+    query = HOOKS + ("&key_of=python:flowlet_hooks:store_key&find=python:flowlet_hooks:find" if own else "")
+
+    def rows(topic: str, offsets: dict[int, int]) -> dict[bytes, dict[bytes, bytes]]:
+        return {f"{prefix}{topic}:{n}".encode(): {b"d:c": longs(offset, DONE[n] + 1)} for n, offset in offsets.items()}
+
+    for row, cells in rows(world.topic, STORED).items():
+        made.plain.put(row, cells)
+    deliver(world, world.there)
+    identity = {"id": "python:flowlet_hooks:message_id", "id_order": "increasing", "timestamp": "record"}
+    file = config(world, job(world, made.address(query), **identity))
+    found = world.checked(file)
+    assert {n: (row["verdict"], row["replay"]["exact"]) for n, row in found.items()} == {
+        0: ("moved", 0),
+        1: ("moved", 0),
+    }
+    fails_over_and_back(world, file, made.plain, rows(world.topic, STORED) | rows(world.there, RIGHT))
+    made.plain.put(f"{prefix}{world.topic}:0".encode(), {b"d:c": longs(STORED[0])})
+    assert world.checked(file)[0]["verdict"] == "unresolved"
+
+
+def test_a_flowlet_at_the_end_of_the_log_has_no_record_to_name(world: World, table) -> None:
+    made = table(d=None)
+    deliver(world, world.there)
+    file = config(world, job(world, made.address(HOOKS), id="python:flowlet_hooks:message_id", timestamp="record"))
+    end = world.cluster.end_offsets(world.there)[0]
+    for n in PARTITIONS:
+        made.plain.put(f"{world.topic}:{n}".encode(), {b"d:c": longs(STORED[n], DONE[n] + 1)})
+    world.plan(file, "--set", f"{world.there}:0={end}")
+    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
+    assert made.plain.row(f"{world.there}:0".encode()) == {b"d:c": longs(end)}
+    ends(world.run("check", "-c", file), 0)
+
+
+@pytest.mark.parametrize("kind", ["metrics", "flowlet"])
+def test_rows_from_before_go_by_the_time_they_were_written_where_that_is_allowed(
+    world: World, table, kind: str
+) -> None:
+    """They hold an offset alone. The two seconds that the job may have lagged are read again."""
+    made = table(d=None)
+    query, row, column = ("cdap-metrics", "{}.{:02d}", b"d:o") if kind == "metrics" else (HOOKS, "{}:{}", b"d:c")
+    for n in PARTITIONS:
+        cells = {column: longs(STORED[n])}
+        made.plain.put(row.format(world.topic, n).encode(), cells, timestamp=event_ms(DONE[n]) + 500)
+    deliver(world, world.there)
+    identity = {"id": "python:flowlet_hooks:message_id"} if kind == "flowlet" else {}
+    allowed = '[search]\nmax_disorder = "2s"\n[policy]\nno_anchor = "row-time"\n'
+    table_of_job = job(world, made.address(query), timestamp="record", **identity)
+    ends(world.run("check", "-c", config(world, table_of_job)), 4)
+    after = rows_of(made.plain)
+    for n in PARTITIONS:
+        again = RIGHT[n] - 2
+        cells = {column: longs(again, FIRST + again)} if kind == "flowlet" else {column: longs(again)}
+        cells |= {b"d:t": longs(event_ms(FIRST + again - 1) + 3)} if kind == "metrics" else {}
+        after[row.format(world.there, n).encode()] = cells
+    fails_over_and_back(world, config(world, table_of_job, extra=allowed), made.plain, after)
+
+
+# ---------------------------------------------------------------- a job that goes on at the destination
+
+
+def test_a_job_that_goes_on_at_the_destination_is_not_sent_back(world: World, table) -> None:
+    """It writes as it always did, and knows nothing of anchors; the next check looks at where it is now."""
+    made = table(d=None)
+    for n in PARTITIONS:
+        cells = {b"d:nextOffset": longs(STORED[n]), b"d:maxEventTime": longs(event_ms(DONE[n]))}
+        made.plain.put(log_saver_row(world.topic, n), cells)
+    deliver(world, world.there)
+    file = config(world, job(world, made.address("cdap-logsaver&prefix=100")))
+    world.plan(file)
+    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
+    went_on = {n: {b"d:nextOffset": longs(RIGHT[n] + 9), b"d:maxEventTime": longs(event_ms(DONE[n] + 9))} for n in DONE}
+    for n in PARTITIONS:
+        made.plain.put(log_saver_row(world.there, n), went_on[n])
+    ends(world.run("check", "-c", file), 0)
+    assert {row["resume_offset"] - RIGHT[n] for n, row in world.checked(file).items()} == {9}
+
+
+# ---------------------------------------------------------------- servers that die in the middle
+
+
+Cells = dict[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A job's rows before and after, and how to see them in a table's: without what is not known beforehand."""
+
+    query: str
+    put: dict[bytes, Cells]
+    after: dict[Any, Any]
+    seen: Callable[[bytes, Cells], tuple[Any, Any]] = lambda row, cells: (row, cells)
+    anchors: str | None = None
+    identity: dict[str, str] = field(default_factory=dict)
+
+    def look(self, table: Any) -> dict[Any, Any]:
+        found = dict(self.seen(row, cells) for row, cells in rows_of(table).items())
+        return {row: content for row, content in found.items() if content is not None}
+
+
+def anchored_rows(world: World) -> Rows:
+    def seen(row: bytes, cells: Cells) -> tuple[Any, Any]:
+        stored = anchored.decode(cells[b"o:v"]).stored
+        return anchored.parse_row_key(row), stored and (stored.offset, stored.anchor and stored.anchor.offset)
+
+    put = {}
+    for n in PARTITIONS:
+        entry = anchored.Entry(1, StoredOffset(STORED[n], anchor(n), 5), "by hand", 5)
+        put[anchored.row_key(world.group, world.topic, n)] = {b"o:v": anchored.encode(entry, "n")}
+    after = {(world.group, world.topic, n): (STORED[n], BASE + DONE[n]) for n in PARTITIONS}
+    after |= {(world.group, world.there, n): (RIGHT[n], RIGHT[n] - 1) for n in PARTITIONS}
+    return Rows("anchored", put, after, seen)
+
+
+def cloudera_rows(world: World) -> Rows:
+    corrected = f"{world.there}:{world.group}:".encode()
+
+    def seen(row: bytes, cells: Cells) -> tuple[Any, Any]:
+        return (corrected if row.startswith(corrected) else row), cells
+
+    put = {f"{world.topic}:{world.group}:{BATCH_MS}".encode(): batch(STORED)}
+    anchors = f"sqlite:///{world.folder / 'anchors.db'}"
+    return Rows("cloudera", put, {**put, corrected: batch(RIGHT)}, seen, anchors)
+
+
+def log_saver_rows(world: World) -> Rows:
+    put = {log_saver_row(world.topic, n): log_saver_cells(n, STORED[n]) for n in PARTITIONS}
+    after = {log_saver_row(world.there, n): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
+    return Rows("cdap-logsaver&prefix=100", put, put | after)
+
+
+def metrics_rows(world: World) -> Rows:
+    put, after = {}, {}
+    for n in PARTITIONS:
+        here, there = (f"{topic}.{n:02d}".encode() for topic in (world.topic, world.there))
+        put[here] = {b"d:o": longs(STORED[n]), b"d:t": longs(event_ms(DONE[n]))}
+        after[there] = {b"d:o": longs(RIGHT[n] - 1), b"d:t": longs(event_ms(DONE[n] - 1))}
+    return Rows("cdap-metrics", put, put | after)
+
+
+def flowlet_rows(world: World) -> Rows:
+    put = {f"{world.topic}:{n}".encode(): {b"d:c": longs(STORED[n], DONE[n] + 1)} for n in PARTITIONS}
+    after = {f"{world.there}:{n}".encode(): {b"d:c": longs(RIGHT[n], DONE[n] + 1)} for n in PARTITIONS}
+    return Rows(HOOKS, put, put | after, identity={"id": "python:flowlet_hooks:message_id", "timestamp": "record"})
+
+
+@pytest.mark.parametrize(
+    ("rows_as_put", "which", "at"),
+    [
+        (anchored_rows, "thrift", (1, UNANSWERED)),
+        (anchored_rows, "thrift", (2, ANSWERED)),
+        (cloudera_rows, "thrift", (1, BEFORE)),
+        (cloudera_rows, "thrift", (2, UNANSWERED)),
+        (log_saver_rows, "thrift", (3, BEFORE)),
+        (log_saver_rows, "region", (4, BEFORE)),
+        (metrics_rows, "thrift", (3, UNANSWERED)),
+        (flowlet_rows, "thrift", (4, BEFORE)),
+    ],
+)
+def test_a_server_killed_in_the_middle_of_an_apply(
+    world: World, table, hbase, rows_as_put: Callable[[World], Rows], which: str, at: tuple[int, str]
+) -> None:
+    made, rows = table(o={"max_versions": 100}, offsets=None, d=None), rows_as_put(world)
+    for row, cells in rows.put.items():
+        made.plain.put(row, cells)
+    if rows.anchors:
+        track(world, rows.anchors)
+    deliver(world, world.there)
+
+    def up() -> None:
+        hbase.start()
+        made.connect()
+
+    run = functools.partial(outside, PYTHONPATH=f"{ROOT}:{ROOT / 'tests/user_modules'}")
+    with GoBetween(Thrift, lambda: hbase.address, lambda: getattr(hbase, which).kill()) as between:
+        address = made.address(rows.query).replace(hbase.address, between.address)
+        file = config(world, job(world, address, **rows.identity), anchors=rows.anchors)
+        told = {"between": between, "at": at, "up": up, "run": run, "hasty_s": 5}
+        ended = survives_a_kill(world, file, lambda: rows.look(made.plain), rows.after, **told)
+    assert ended.code == 7, ended.said

@@ -1,0 +1,252 @@
+"""A bare store and the store of its anchors: which anchor is believed with which offset."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.ports import Capabilities, Change, Row
+from reconciler.stores.common import PutBack
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired.rules import Kept, by_cluster, by_offset, pair
+from reconciler.stores.paired.steps import aside_of
+from reconciler.stores.paired.store import PairedStore
+from tests.stores.paired.bare import BareStore
+from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, Pair, anchor, made_for, named
+
+
+@pytest.fixture
+def both() -> Pair:
+    return Pair()
+
+
+# ---------------------------------------------------------------- which anchor belongs to which offset
+
+
+def test_an_anchor_that_was_made_for_the_stored_offset_is_exact_although_a_gap_parts_their_numbers(both: Pair) -> None:
+    both.job_stores(50)
+    both.keep(made_for(50, record=41))
+    row = both.row()
+    assert row is not None
+    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (50, anchor(41), 0)
+
+
+def test_an_anchor_that_was_made_for_an_older_offset_lags_by_the_difference(both: Pair) -> None:
+    both.job_stores(62)
+    both.keep(made_for(50, record=41))
+    row = both.row()
+    assert row is not None
+    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (62, anchor(41), 12)
+
+
+def test_an_anchor_that_was_made_for_a_later_offset_is_not_believed_and_the_row_says_why(both: Pair) -> None:
+    both.job_stores(30)
+    both.keep(made_for(50))
+    row = both.row()
+    assert row is not None
+    assert (row.stored, row.anchor_lag) == (StoredOffset(30), None)
+    assert row.note == "its anchor was made for the later offset 50: the stored offset went back since"
+
+
+def test_what_the_jobs_store_says_of_a_row_is_said_too() -> None:
+    own = Row(KEY, StoredOffset(30), "1", note="batch 4 is repeated")
+    for of, note in (
+        (made_for(30), "batch 4 is repeated"),
+        (made_for(50), "the stored offset went back since; batch 4"),
+    ):
+        row = by_offset(KEY, own, Kept(Row(KEY, of, "2")))
+        assert row is not None
+        assert note in row.note
+
+
+def test_an_anchor_that_names_nothing_belongs_only_to_the_offset_it_was_made_for(both: Pair) -> None:
+    both.keep(StoredOffset(0, Anchor(cluster_id="a")))
+    both.job_stores(0)
+    assert both.believed() == (0, (None, "a"))
+    both.job_stores(7)
+    row = both.row()
+    assert row is not None
+    assert row.stored.anchor is None
+    assert "no record was there to name" in row.note
+
+
+def test_what_lies_aside_is_believed_in_an_exact_pair_only(both: Pair) -> None:
+    main, aside = Row(KEY, made_for(50), "1"), Row(aside_of(KEY), made_for(30, "b"), "2")
+    kept = Kept(main, aside)
+    assert pair(30, kept).anchor == anchor(29, "b")
+    assert pair(31, kept).anchor is None
+    assert (pair(55, kept).anchor, pair(55, kept).lag) == (anchor(49), 5)
+    assert pair(30, Kept(Row(KEY, made_for(30), "1"), aside)).anchor == anchor(29)
+
+
+def test_a_row_without_a_kept_anchor_has_none_and_no_row_comes_of_an_anchor_alone(both: Pair) -> None:
+    both.job_stores(50)
+    both.keep(made_for(9), OTHER)
+    rows = both.store.read(GROUP)
+    assert [(row.key, row.stored, row.note) for row in rows] == [(KEY, StoredOffset(50), "")]
+
+
+def test_a_sentinel_has_no_anchor(both: Pair) -> None:
+    both.job_stores(-1)
+    both.keep(made_for(50))
+    row = both.row()
+    assert row is not None
+    assert (row.stored, row.note) == (StoredOffset(-1), "")
+
+
+def test_the_rows_own_time_counts_where_the_bare_store_knows_it() -> None:
+    for dated, at_ms in ((True, NOW), (False, 77)):
+        both = Pair(dated=dated)
+        both.job_stores(50)
+        both.keep(replace(made_for(50), written_at_ms=77))
+        row = both.row()
+        assert row is not None
+        assert row.stored.written_at_ms == at_ms
+
+
+def test_a_version_changes_with_the_offset_and_with_the_anchor(both: Pair) -> None:
+    seen = []
+    for change in (
+        lambda: both.job_stores(50),
+        lambda: both.keep(made_for(50)),
+        lambda: both.job_stores(50),
+        lambda: both.keep(made_for(50)),
+    ):
+        change()
+        row = both.row()
+        assert row is not None
+        seen.append(row.version)
+    assert len({*seen}) == 4
+    row = both.row()
+    both.keep(made_for(50))
+    assert row is not None
+    result = both.store.write(GROUP, [Change(KEY, row.version, made_for(30, "b"))], reason="test", now_ms=NOW)
+    assert (result.written, result.conflicts) == ((), (KEY,))
+    assert both.believed() == (50, (49, "a"))
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def test_a_row_put_back_brings_its_text_and_is_not_dated(both: Pair) -> None:
+    seen: list[Change] = []
+
+    class Watched(BareStore):
+        def write(self, group, changes, **more):  # type: ignore[no-untyped-def]
+            seen.extend(changes)
+            return super().write(group, changes, **more)
+
+    store = PairedStore(Watched(f"{uuid.uuid4()}"), both.anchors)
+    store.write(GROUP, [Change(KEY, None, made_for(30, "b"))], reason="apply", now_ms=NOW)
+    (row,) = store.read(GROUP)
+    before = replace(made_for(50), written_at_ms=None)
+    store.write(GROUP, [PutBack(KEY, row.version, before, "to the byte")], reason="rollback", now_ms=NOW)
+    assert isinstance(seen[-1], PutBack)
+    assert (seen[-1].text, seen[-1].new) == ("to the byte", before)
+    assert [kept.stored for kept in both.anchors.read(GROUP)] == [before]
+
+
+def test_what_the_pair_can_do_is_what_the_bare_store_can_and_keep_anchors() -> None:
+    both = Pair(atomic=False)
+    assert both.store.capabilities == Capabilities(keeps_anchors=True, atomic_batches=False)
+    assert both.store.address == both.bare.address
+
+
+@pytest.mark.parametrize(
+    "able",
+    [
+        Capabilities(keeps_anchors=False),
+        Capabilities(writable=False),
+        Capabilities(translated_by_mirror=True),
+    ],
+)
+def test_a_store_that_cannot_keep_anchors_is_refused(both: Pair, able: Capabilities) -> None:
+    class Unable(MemoryStore):
+        capabilities = able  # type: ignore[assignment]
+
+    with pytest.raises(ConfigError, match="cannot keep the anchors of other stores"):
+        PairedStore(both.bare, Unable())
+
+
+def test_a_topic_that_would_be_taken_for_what_lies_aside_is_refused(both: Pair) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be called 'events\.being-written'"):
+        both.store.read(GROUP, ["events", aside_of(KEY).topic])
+
+
+def test_what_may_not_be_written_is_refused_by_whichever_store_it_is(both: Pair) -> None:
+    class Closed(MemoryStore):
+        def check_writable(self, group: str) -> None:
+            raise Refused("The file may not be written.", hint="Make it writable.")
+
+    with pytest.raises(Refused, match=r"^The \[anchors\] store: The file may not be written\. Make it writable\.$"):
+        PairedStore(both.bare, Closed()).check_writable(GROUP)
+
+
+# ---------------------------------------------------------------- a group's commits, and what track copied of them
+
+HERE = "b"
+group_rule = by_cluster(lambda: HERE)
+
+
+def commit(offset: int, stored: Anchor | None = None, at_ms: int | None = None) -> Row:
+    return Row(KEY, StoredOffset(offset, stored, at_ms), "own")
+
+
+def kept(stored: StoredOffset) -> Kept:
+    return Kept(Row(KEY, stored, "kept"))
+
+
+def read(own: Row | None, of: Kept) -> tuple[int, tuple[int | None, str | None] | None, int | None] | None:
+    row = group_rule(KEY, own, of)
+    return None if row is None else (*named(row.stored), row.anchor_lag)  # type: ignore[misc]
+
+
+def test_what_was_copied_of_the_sources_group_is_a_row_where_the_destination_has_none() -> None:
+    assert read(None, kept(made_for(50, "a", record=41))) == (50, (41, "a"), 0)
+
+
+def test_an_anchor_of_this_cluster_makes_no_row_of_its_own() -> None:
+    assert read(None, kept(made_for(30, HERE))) is None
+
+
+def test_an_offset_that_the_mirror_translated_has_the_anchor_that_was_copied() -> None:
+    """With the identity topic policy both have one name; their numbers have nothing to do with each other."""
+    for translated in (12, 50, 900):
+        assert read(commit(translated), kept(made_for(50, "a"))) == (translated, (49, "a"), 0)
+
+
+def test_a_job_that_goes_on_at_the_destination_is_paired_with_what_apply_wrote_there() -> None:
+    assert read(commit(45), kept(made_for(30, HERE))) == (45, (29, HERE), 15)
+    assert read(commit(30), kept(made_for(30, HERE))) == (30, (29, HERE), 0)
+    assert read(commit(45), Kept(None, Row(aside_of(KEY), made_for(30, HERE), "x"))) == (45, (29, HERE), 15)
+    gone_back = group_rule(KEY, commit(20), kept(made_for(30, HERE)))
+    assert gone_back is not None
+    assert (gone_back.stored.anchor, "later offset 30" in gone_back.note) == (None, True)
+
+
+def test_of_an_anchor_in_the_commit_and_a_copy_the_later_speaks() -> None:
+    carried = anchor(40, "a")
+    copied = StoredOffset(50, anchor(49), 200)
+    assert read(commit(33, carried, 100), kept(copied)) == (33, (49, "a"), 0)
+    assert read(commit(33, carried, 300), kept(copied)) == (33, (40, "a"), None)
+    assert read(commit(33, anchor(32, HERE), 300), kept(copied)) == (33, (32, HERE), None)
+
+
+def test_a_commit_that_nothing_is_kept_for_stays_as_it_is_and_no_cluster_is_asked() -> None:
+    def never() -> str:
+        raise AssertionError("asked")
+
+    row = by_cluster(never)(KEY, commit(33), Kept())
+    assert row is not None
+    assert row.stored == StoredOffset(33)
+
+
+def test_by_offset_an_anchor_that_names_the_next_record_lags_too() -> None:
+    following = StoredOffset(50, anchor(50, names=Names.NEXT))
+    row = by_offset(KEY, commit(60), kept(following))
+    assert row is not None
+    assert (row.stored.anchor, row.anchor_lag) == (following.anchor, 10)

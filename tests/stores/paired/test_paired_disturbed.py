@@ -1,0 +1,282 @@
+"""Two stores that are written as one: killed at any step, refused, left without an answer, and written by others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.ports import Capabilities, Change, Row
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired.store import PairedStore
+from tests.stores.paired.bare import BareStore, Faults, Killed
+from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, Pair, made_for, named
+
+
+@pytest.fixture
+def both() -> Pair:
+    return Pair()
+
+
+# ---------------------------------------------------------------- killed between any two writes
+
+CASES: dict[str, tuple[StoredOffset | None, StoredOffset | None, StoredOffset | None]] = {
+    # what the job has stored with what is kept for it; and what is to be written
+    "to smaller numbers of another cluster": (made_for(50), made_for(50), made_for(30, "b")),
+    "to larger numbers of another cluster": (made_for(50), made_for(50), made_for(80, "b")),
+    "to the same number of another cluster": (made_for(50), made_for(50), made_for(50, "b")),
+    "from a lagging pair": (StoredOffset(60), made_for(50), made_for(30, "b")),
+    "from a pair that does not belong together": (StoredOffset(40), made_for(50), made_for(30, "b")),
+    "from a row without an anchor": (StoredOffset(50), None, made_for(30, "b")),
+    "on in the same numbers": (made_for(50, "b"), made_for(50, "b"), made_for(70, "b")),
+    "back in the same numbers": (made_for(50, "b"), made_for(50, "b"), made_for(30, "b")),
+    "a row that was not there": (None, None, made_for(30, "b")),
+    "back to a row without an anchor": (made_for(30, "b"), made_for(30, "b"), StoredOffset(50)),
+    "deleting": (made_for(30, "b"), made_for(30, "b"), None),
+}
+
+
+def prepared(case: str) -> tuple[Pair, StoredOffset | None]:
+    own, kept, new = CASES[case]
+    both = Pair()
+    both.job_stores(own.offset if own else None)
+    both.keep(kept)
+    return both, new
+
+
+def die() -> None:
+    raise Killed
+
+
+def killed_at_every_write(case: str) -> list[tuple[Pair, bool]]:
+    """The stores as a write leaves them that is killed before and after each of its steps; True once X is written."""
+    found = []
+    for number in range(1, 9):
+        for moment in ("before", "after"):
+            both, new = prepared(case)
+            dying = Faults(at=number, **{moment: die})
+            try:
+                both.write(new, both.another(dying))
+            except Killed:
+                done = dying.calls[:-1] if moment == "before" else dying.calls
+                found.append((both, "bare" in done))
+    assert len(found) >= 4
+    assert {written for _, written in found} == {True, False}
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_after_a_kill_a_row_reads_as_it_was_or_as_it_was_to_be(case: str) -> None:
+    before, new = prepared(case)
+    allowed = {before.believed(), named(new)}
+    for both, _ in killed_at_every_write(case):
+        assert both.believed() in allowed
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_after_a_kill_the_second_run_finishes(case: str) -> None:
+    for both, _ in killed_at_every_write(case):
+        _, new = prepared(case)
+        if both.believed() != named(new):
+            assert both.write(new)
+        assert both.believed() == named(new)
+        assert not both.left_aside
+        kept = [row.stored for row in both.anchors.read(GROUP)]
+        assert kept == ([new] if new and new.anchor else [])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("step", [-3, 3])
+def test_a_job_that_goes_on_after_a_kill_is_never_given_the_anchor_of_another_numbering(case: str, step: int) -> None:
+    """Its numbers are those of the side it is on. The other side's anchor may stand for it only where it lags."""
+    own, _, new = CASES[case]
+    for both, written in killed_at_every_write(case):
+        last = new if written else own
+        if last is None:
+            continue
+        both.job_stores(last.offset + step)
+        believed = both.believed()
+        assert believed is not None
+        if believed[1] is None:
+            continue
+        cluster = believed[1][1]
+        theirs = {item.anchor.cluster_id for item in (own, new) if item and item.anchor} - {cluster}
+        if written and own is not None and cluster == "a":
+            assert believed[0] > own.offset, "the source's anchor, of a record processed before the correction"
+        elif not written:
+            assert cluster != "b" or "a" not in theirs
+
+
+def test_a_reader_finishes_what_was_killed_and_the_job_may_go_on(both: Pair) -> None:
+    both.job_stores(50)
+    both.keep(made_for(50))
+    with pytest.raises(Killed):
+        both.write(made_for(30, "b"), both.another(Faults(at=2, after=die)))
+    assert both.left_aside
+    assert both.believed() == (30, (29, "b"))
+    assert not both.left_aside
+    both.job_stores(45)
+    row = both.row()
+    assert row is not None
+    assert (named(row.stored), row.anchor_lag) == ((45, (29, "b")), 15)
+
+
+def test_a_reader_that_may_not_write_reads_what_was_killed_all_the_same(both: Pair) -> None:
+    both.job_stores(50)
+    both.keep(made_for(50))
+    with pytest.raises(Killed):
+        both.write(made_for(30, "b"), both.another(Faults(at=2, after=die)))
+
+    def refuse() -> None:
+        raise Refused("This user may not write there.")
+
+    (row,) = both.another(Faults(at=1, before=refuse)).read(GROUP)
+    assert named(row.stored) == (30, (29, "b"))
+
+
+def test_what_lies_aside_of_a_store_that_is_only_read_is_believed_and_left_to_who_laid_it_there(
+    both: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint's batch has begun: where it ends is known, and it may never be committed."""
+    both.job_stores(50)
+    both.keep(made_for(50))
+    with pytest.raises(Killed):
+        both.write(made_for(60), both.another(Faults(at=2, after=die)))
+    monkeypatch.setattr(BareStore, "capabilities", Capabilities(keeps_anchors=False, writable=False))
+    assert both.believed() == (60, (59, "a"))
+    both.job_stores(50)
+    assert both.believed() == (50, (49, "a"))
+    assert both.left_aside
+
+
+def test_a_write_that_nothing_disturbs_leaves_nothing_aside(both: Pair) -> None:
+    for new in (made_for(50), made_for(60), made_for(30, "b"), made_for(30), StoredOffset(12), made_for(9), None):
+        assert both.write(new)
+        assert both.believed() == named(new)
+        assert not both.left_aside
+
+
+# ---------------------------------------------------------------- errors
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_answer_that_got_lost_is_told_as_such_and_a_second_write_finishes(both: Pair, moment: str) -> None:
+    both.write(made_for(50))
+    unknown = raising(OutcomeUnknown("The answer got lost."))
+    with pytest.raises(OutcomeUnknown, match=r"^The answer got lost\.$"):
+        both.write(made_for(30, "b"), both.another(Faults(at=2, **{moment: unknown})))
+    assert both.believed() == ((30, (29, "b")) if moment == "after" else (50, (49, "a")))
+    if moment == "before":
+        assert both.write(made_for(30, "b"))
+    assert both.believed() == (30, (29, "b"))
+
+
+@pytest.mark.parametrize("error", [Unreachable("It is away."), Refused("It said no.")])
+def test_a_bare_store_that_says_no_has_nothing_written(both: Pair, error: Exception) -> None:
+    both.write(made_for(50))
+    before = both.row()
+    with pytest.raises(type(error), match=str(error)):
+        both.write(made_for(30, "b"), both.another(Faults(at=2, before=raising(error))))
+    assert both.row() == before
+    assert not both.left_aside
+
+
+@pytest.mark.parametrize("error", [Unreachable("It is away."), OutcomeUnknown("The answer got lost.")])
+def test_an_anchor_store_that_fails_first_leaves_the_offsets_alone(both: Pair, error: Exception) -> None:
+    both.write(made_for(50))
+    with pytest.raises(Unreachable, match=r"The \[anchors\] store: "):
+        both.write(made_for(30, "b"), both.another(Faults(at=1, before=raising(error))))
+    assert both.believed() == (50, (49, "a"))
+    assert [row.stored.offset for row in both.bare.read(GROUP)] == [50]
+
+
+def test_an_anchor_store_that_fails_last_is_an_unknown_outcome_that_the_next_reading_settles(both: Pair) -> None:
+    both.write(made_for(50))
+    away = raising(Unreachable("It is away."))
+    with pytest.raises(OutcomeUnknown, match="and not yet all of their anchors"):
+        both.write(made_for(30, "b"), both.another(Faults(at=3, before=away)))
+    assert both.believed() == (30, (29, "b"))
+    assert not both.left_aside
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_job_that_stores_in_the_middle_of_a_write_wins(atomic: bool) -> None:
+    both = Pair(atomic=atomic)
+    both.write(made_for(50))
+    both.job_stores(7, OTHER)
+    rows = {row.key: row for row in both.store.read(GROUP)}
+    changes = [Change(KEY, rows[KEY].version, made_for(30, "b")), Change(OTHER, rows[OTHER].version, made_for(3, "b"))]
+    midst = both.another(Faults(at=2, before=lambda: both.job_stores(60)))
+    result = midst.write(GROUP, changes, reason="test", now_ms=NOW)
+    assert result.conflicts == ((KEY, OTHER) if atomic else (KEY,))
+    assert result.written == (() if atomic else (OTHER,))
+    assert both.believed() == (60, (49, "a"))
+    other = both.row(OTHER)
+    assert other is not None
+    assert named(other.stored) == ((7, None) if atomic else (3, (2, "b")))
+    assert not both.left_aside
+
+
+def test_a_job_that_stores_while_its_row_is_deleted_keeps_its_anchor(both: Pair) -> None:
+    both.write(made_for(50))
+    row = both.row()
+    assert row is not None
+    midst = both.another(Faults(at=3, before=lambda: both.job_stores(60)))
+    result = midst.write(GROUP, [Change(KEY, row.version, None)], reason="test", now_ms=NOW)
+    assert result.conflicts == (KEY,)
+    assert both.believed() == (60, (49, "a"))
+    assert not both.left_aside
+
+
+def test_a_tracker_that_saves_in_the_middle_of_a_write_does_not_have_the_last_word(both: Pair) -> None:
+    both.write(made_for(50))
+    midst = both.another(Faults(at=2, after=lambda: both.keep(made_for(50, record=48))))
+    assert both.write(made_for(30, "b"), midst)
+    assert both.believed() == (30, (29, "b"))
+
+
+def test_what_a_third_wrote_right_after_is_not_given_this_writes_anchor(both: Pair) -> None:
+    both.write(made_for(50))
+    midst = both.another(Faults(at=2, after=lambda: both.write(made_for(90))))
+    both.write(made_for(30, "b"), midst)
+    assert both.believed() == (90, (89, "a"))
+    assert not both.left_aside
+
+
+def test_anchors_that_never_stand_still_are_not_read(both: Pair) -> None:
+    both.write(made_for(50))
+
+    class Restless(MemoryStore):
+        def read(self, group: str, topics: object = None) -> list[Row]:
+            both.keep(made_for(50))
+            return both.anchors.read(group)
+
+    with pytest.raises(Unreachable, match="changed each of 8 times"):
+        PairedStore(both.bare, Restless()).read(GROUP)
+
+
+@pytest.mark.parametrize("new", [made_for(30, "b"), made_for(80, "b")])
+def test_a_write_between_the_two_readings_is_not_read_half(both: Pair, new: StoredOffset) -> None:
+    both.write(made_for(50))
+
+    class Interrupted(BareStore):
+        times = 0
+
+        def read(self, group: str, topics: object = None) -> list[Row]:
+            found = both.bare.read(group)
+            self.times += 1
+            if self.times == 1:
+                both.write(new)
+            return found
+
+    (row,) = PairedStore(Interrupted("unused"), both.anchors).read(GROUP)
+    assert named(row.stored) == named(new)

@@ -1,0 +1,95 @@
+"""A PostgreSQL server for the whole run, databases in it, a plain client, and the stores for the behaviour suite."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.core.errors import ConfigError
+from reconciler.stores.registry import open_store
+from tests.stores.servers import cannot
+from tests.stores.store_cases import Case
+
+if TYPE_CHECKING:
+    from tests.lab.postgresql import PostgresServer
+
+MAPPED = "table=txn_offsets&topic=topic&partition=part&offset=off"
+GROUPED = "table=job_offsets&topic=topic&partition=part&offset=off&group=grp"
+TABLES = (
+    "CREATE TABLE txn_offsets (topic text NOT NULL, part integer NOT NULL, off bigint NOT NULL)",
+    "CREATE TABLE job_offsets (grp text, topic text, part integer, off bigint, PRIMARY KEY (grp, topic, part))",
+)
+
+
+def a_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A server in a folder that its own user can reach, unlike pytest's."""
+    from tests.lab.postgresql import PostgresServer
+
+    with tempfile.TemporaryDirectory(prefix="reconciler-postgresql-") as folder:
+        os.chmod(folder, 0o755)
+        try:
+            server = PostgresServer(Path(folder))
+        except ConfigError as error:
+            cannot(request, str(error))
+        with server:
+            yield server
+            server.kill()  # its data is thrown away: no need to write it down in order
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """The run's server. Tests share it: use ``database``."""
+    yield from a_server(request)
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> str:
+    """An address whose search path is an empty schema of this test's own. More parameters follow behind an ``&``."""
+    import psycopg
+
+    name = f"st_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    return f"{postgres.url()}?options=-csearch_path%3D{name}"
+
+
+@pytest.fixture
+def psql(database: str) -> Iterator[Any]:
+    """psycopg's own connection to the test's database: what any other program writes and sees."""
+    import psycopg
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def postgresql_own_case(database: str) -> Case:
+    store = open_store(database)
+    store.create()
+    store.close()
+    return Case(lambda: open_store(database), ("events", "a.events"))
+
+
+def mapped_case(psql: Any, folder: Path, address: str, **guards: bool) -> Case:
+    """An existing table, its anchors in a SQLite file."""
+    for statement in TABLES:
+        psql.execute(statement)
+    anchors = f"sqlite:///{folder}/anchors.db"
+    open_store(anchors).create()
+    return Case(lambda: open_store(address, anchors=anchors), ("events", "a.events"), **guards)
+
+
+@pytest.fixture
+def postgresql_mapped_case(psql: Any, tmp_path: Path, database: str) -> Case:
+    return mapped_case(psql, tmp_path, f"{database}&{MAPPED}", groups=False, dates_rows=False)
+
+
+@pytest.fixture
+def postgresql_grouped_case(psql: Any, tmp_path: Path, database: str) -> Case:
+    return mapped_case(psql, tmp_path, f"{database}&{GROUPED}", dates_rows=False)

@@ -1,0 +1,53 @@
+"""PostgreSQL addresses: which parameters are whose, what is said of the rest, and that no secret shows."""
+
+import pytest
+
+from reconciler.core.errors import ConfigError
+from reconciler.stores.registry import open_store
+from tests.stores.postgresql.fixtures import MAPPED
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ("tabel=t", "'tabel' is neither one of its parameters"),
+        ("layout=own", "'layout' is neither one of its parameters"),
+        ("table=t&topic=a&partition=b", "offset is missing"),
+        ("topic=a", "topic goes with table only"),
+        ("of_group=g", "of_group goes with table only"),
+        ("table=t&topic=a&topic=b", "topic is given twice"),
+        ("table=&topic=a", "table is empty"),
+        ("timeout=0", "timeout='0' is not a time in seconds"),
+        ("table=t&topic=a&partition=a&offset=c", "two of its columns are the same"),
+        ("table=t&topic=a&partition=b&offset=c&group=d&of_group=g", "of_group says whose rows they are"),
+    ],
+)
+def test_a_wrong_address_says_what_is_wrong_and_how_a_right_one_looks(parameters, why):
+    with pytest.raises(ConfigError) as caught:
+        open_store(f"postgresql://u:pw@h/db?{parameters}")
+    assert why in caught.value.message
+    assert "postgresql://host/db?table=T&topic=C&partition=C&offset=C" in caught.value.hint
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["postgresql:h/db", "postgresql://u:p%w@h/db"])
+def test_what_libpq_cannot_take_apart_is_the_callers_to_correct(address):
+    with pytest.raises(ConfigError, match="is wrong"):
+        open_store(address)
+
+
+def test_libpqs_parameters_are_libpqs_and_secrets_are_not_shown():
+    address = f"postgres://u:pw@h1:5433,h2/db?sslmode=require&{MAPPED}&password=pw2&application_name=x%20y"
+    store = open_store(address)
+    assert store._database._libpq == (
+        "postgresql://u:pw@h1:5433,h2/db?sslmode=require&password=pw2&application_name=x%20y"
+    )
+    assert "pw" not in store.address
+    assert store._database.place == "PostgreSQL at h1:5433,h2, database db"
+
+
+def test_what_a_store_can_do_is_known_without_a_server():
+    own = open_store("postgresql://no-such-host/db").capabilities
+    assert (own.keeps_anchors, own.keeps_history, own.atomic_batches) == (True, True, True)
+    mapped = open_store(f"postgresql://no-such-host/db?{MAPPED}").capabilities
+    assert (mapped.keeps_anchors, mapped.keeps_history, mapped.atomic_batches) == (False, False, True)

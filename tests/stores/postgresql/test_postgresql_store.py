@@ -1,0 +1,393 @@
+"""What the PostgreSQL stores promise beyond the others: a job's own table is changed in its mapped columns and nowhere
+else, and no batch is ever half there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.ports import Change, Row, TopicPartition
+from reconciler.stores.common import PutBack
+from reconciler.stores.postgresql import opening
+from reconciler.stores.postgresql import own as postgresql_own
+from tests.stores.postgresql.fixtures import GROUPED, MAPPED
+from tests.stores.store_cases import NOW, put
+
+ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
+KEY = TopicPartition("events", 0)
+TXN_OFFSETS = "CREATE TABLE txn_offsets (topic varchar(255), part integer, off bigint, unique(topic, part))"
+
+system = pytest.mark.system
+
+
+@pytest.fixture
+def open_at(database: str) -> Iterator[Callable[..., Any]]:
+    """Open the test's database with more parameters."""
+    opened = []
+
+    def open_at(parameters: str = "") -> Any:
+        opened.append(opening.open_address(database + (f"&{parameters}" if parameters else "")))
+        return opened[-1]
+
+    yield open_at
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def own(open_at) -> Any:
+    store = open_at()
+    store.create()
+    return store
+
+
+def only(store: Any, group: str = "g") -> Row:
+    (row,) = store.read(group)
+    return row
+
+
+def change(store: Any, row: Row, new: StoredOffset | None) -> Any:
+    return store.write("g", [Change(row.key, row.version, new)], reason="test", now_ms=NOW)
+
+
+# ---------------------------------------------------------------- this product's own tables
+
+
+@system
+def test_own_tables_say_which_groups_have_rows(own):
+    assert own.groups() == []
+    put(own, "views", {KEY: StoredOffset(1)})
+    put(own, "clicks", {KEY: StoredOffset(1), TopicPartition("events", 1): StoredOffset(1)})
+    assert own.groups() == ["clicks", "views"]
+
+
+# ---------------------------------------------------------------- a job's own table
+
+
+@system
+def test_a_jobs_table_is_read_and_corrected_to_the_value(open_at, psql):
+    psql.execute(TXN_OFFSETS)
+    psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, 110), ('events', 1, 100), ('other', 0, 456)")
+    store = open_at(MAPPED)
+    rows = {row.key: row for row in store.read("clicks", ["events", "a.events"])}
+    assert {key.partition: row.stored for key, row in rows.items()} == {0: StoredOffset(110), 1: StoredOffset(100)}
+    new = [Change(TopicPartition("a.events", n), None, StoredOffset(n + 7, ANCHOR)) for n in range(2)]
+    assert len(store.write("clicks", new, reason="apply", now_ms=NOW).written) == 2
+    change(store, rows[KEY], StoredOffset(220))
+    found = psql.execute("SELECT topic, part, off FROM txn_offsets ORDER BY 1, 2").fetchall()
+    assert found == [("a.events", 0, 7), ("a.events", 1, 8), ("events", 0, 220), ("events", 1, 100), ("other", 0, 456)]
+
+
+@system
+def test_groups_columns_schemas_and_odd_names_are_quoted(open_at, psql):
+    psql.execute('CREATE SCHEMA IF NOT EXISTS "Spark Jobs"')
+    psql.execute('DROP TABLE IF EXISTS "Spark Jobs"."off;sets"')
+    psql.execute('CREATE TABLE "Spark Jobs"."off;sets" ("group" text, "to""pic" text, "from" int, "%s" bigint)')
+    psql.execute("""INSERT INTO "Spark Jobs"."off;sets" VALUES ('g', 'events', 0, 5), ('g2', 'events', 0, 6)""")
+    columns = "topic=to%22pic&partition=from&offset=%25s&group=group"
+    for table in ("schema=Spark%20Jobs&table=off;sets", "table=Spark%20Jobs.off;sets"):
+        store = open_at(f"{table}&{columns}")
+        store.check_writable("g")
+        row = only(store)
+        assert change(store, row, StoredOffset(row.stored.offset + 1)).written
+    found = psql.execute('SELECT "group", "%s" FROM "Spark Jobs"."off;sets" ORDER BY 1').fetchall()
+    assert found == [("g", 7), ("g2", 6)]
+
+
+@system
+def test_columns_that_are_not_mapped_are_left_alone(open_at, psql):
+    psql.execute(
+        "CREATE TABLE txn_offsets (id serial PRIMARY KEY, topic text, part int, off bigint,"
+        " owner text DEFAULT 'nobody', seen timestamptz NOT NULL DEFAULT '2020-01-01')"
+    )
+    psql.execute("INSERT INTO txn_offsets (topic, part, off, owner) VALUES ('events', 0, 5, 'ada')")
+    store = open_at(MAPPED)
+    change(store, only(store), StoredOffset(6))
+    put(store, "g", {TopicPartition("a.events", 0): StoredOffset(7)})
+    found = psql.execute("SELECT id, topic, off, owner, seen::date::text FROM txn_offsets ORDER BY id").fetchall()
+    assert found == [(1, "events", 6, "ada", "2020-01-01"), (2, "a.events", 7, "nobody", "2020-01-01")]
+
+
+@system
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("bigint", "42"),
+        ("integer", "42"),
+        ("numeric", "42"),
+        ("text", "0042"),
+        ("varchar(20)", " 42 "),
+        ("text", "+42"),
+    ],
+)
+def test_any_type_that_shows_digits_will_do_and_a_rollback_puts_back_the_very_text(open_at, psql, kind, text):
+    psql.execute(f"CREATE TABLE txn_offsets (topic text, part smallint, off {kind})")
+    psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, %s)", (text,))
+    store = open_at(MAPPED)
+    before = only(store)
+    assert before.stored == StoredOffset(int(text))
+    change(store, before, StoredOffset(43))
+    assert psql.execute("SELECT off::text FROM txn_offsets").fetchone() == ("43",)
+    back = PutBack(KEY, only(store).version, before.stored, before.text)
+    assert store.write("g", [back], reason="rollback", now_ms=NOW).written == (KEY,)
+    assert psql.execute("SELECT off::text FROM txn_offsets").fetchone() == (text,)
+
+
+@system
+def test_an_offset_that_was_another_in_between_is_another_row(open_at, psql):
+    psql.execute(TXN_OFFSETS)
+    psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, 5)")
+    store = open_at(MAPPED)
+    row = only(store)
+    psql.execute("UPDATE txn_offsets SET off = 6")
+    psql.execute("UPDATE txn_offsets SET off = 5")
+    assert change(store, row, StoredOffset(7)).conflicts == (KEY,)
+
+
+@system
+def test_one_lost_race_rolls_back_the_whole_batch(open_at, psql):
+    psql.execute(TXN_OFFSETS)
+    psql.execute("INSERT INTO txn_offsets SELECT 'events', n, 10 FROM generate_series(0, 4) n")
+    store = open_at(MAPPED)
+    rows = store.read("g")
+    psql.execute("UPDATE txn_offsets SET off = 11 WHERE part = 3")
+    changes = [Change(row.key, row.version, StoredOffset(99)) for row in rows]
+    changes.append(Change(TopicPartition("a.events", 0), None, StoredOffset(99)))
+    result = store.write("g", changes, reason="test", now_ms=NOW)
+    assert (result.written, result.conflicts) == ((), (TopicPartition("events", 3),))
+    assert psql.execute("SELECT DISTINCT off FROM txn_offsets ORDER BY 1").fetchall() == [(10,), (11,)]
+
+
+@system
+@pytest.mark.parametrize(
+    ("definition", "sentence"),
+    [
+        ("owner text NOT NULL", 'takes no new row without a value for the column "owner"'),
+        ("CHECK (off < 50)", "check constraint"),
+        ("EXCLUDE (part WITH =)", "conflicting key value"),
+    ],
+)
+def test_a_row_that_the_table_does_not_take_is_refused_with_nothing_written(open_at, psql, definition, sentence):
+    psql.execute(f"CREATE TABLE txn_offsets (topic text, part int, off bigint, {definition})")
+    owner = ", 'ada'" if "owner" in definition else ""
+    psql.execute(f"INSERT INTO txn_offsets VALUES ('events', 0, 5{owner})")
+    store = open_at(MAPPED)
+    row = only(store)
+    changes = [
+        Change(KEY, row.version, StoredOffset(6)),
+        Change(TopicPartition("a.events", 0), None, StoredOffset(99)),
+    ]
+    with pytest.raises(Refused, match=f"{sentence}.*; nothing was written") as caught:
+        store.write("g", changes, reason="test", now_ms=NOW)
+    assert caught.value.hint
+    assert psql.execute("SELECT off FROM txn_offsets").fetchall() == [(5,)]
+
+
+@system
+def test_a_value_too_large_for_its_column_is_refused(open_at, psql):
+    psql.execute("CREATE TABLE txn_offsets (topic varchar(10), part int, off integer)")
+    store = open_at(MAPPED)
+    for key, offset in ((KEY, 2**31), (TopicPartition("a" * 11, 0), 1)):
+        with pytest.raises(Refused, match=r"out of range|too long.*nothing was written"):
+            put(store, "g", {key: StoredOffset(offset)})
+
+
+@system
+def test_a_trigger_that_keeps_back_a_change_does_not_pass_unnoticed(open_at, psql):
+    psql.execute(TXN_OFFSETS)
+    psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, 5), ('events', 1, 5)")
+    psql.execute(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN IF OLD.part = 1 THEN RETURN NULL; END IF; RETURN NEW; END'"
+    )
+    psql.execute("CREATE TRIGGER keep BEFORE UPDATE ON txn_offsets FOR EACH ROW EXECUTE FUNCTION keep()")
+    store = open_at(MAPPED)
+    changes = [Change(row.key, row.version, StoredOffset(9)) for row in store.read("g")]
+    with pytest.raises(Refused, match=r"took 1 of 2 changes of .* without an error; nothing was written"):
+        store.write("g", changes, reason="test", now_ms=NOW)
+    assert psql.execute("SELECT DISTINCT off FROM txn_offsets").fetchall() == [(5,)]
+
+
+@system
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("('events', '0', '5'), ('events', '0', '6')", "holds two rows for events:0"),
+        ("('events', '0', NULL)", "holds a row without a value: events:0, offset None"),
+        ("(NULL, '0', '5')", "holds a row without a value"),
+        ("('events', '00', '5')", "holds a row of events with the partition '00'"),
+        ("('events', '0', '5.5')", "holds '5.5' for events:0, which is not a whole number"),
+    ],
+)
+def test_rows_that_are_no_offsets_are_named(open_at, psql, rows, sentence):
+    psql.execute("CREATE TABLE txn_offsets (topic text, part text, off text)")
+    psql.execute(f"INSERT INTO txn_offsets VALUES {rows}")
+    with pytest.raises(Refused, match=sentence):
+        open_at(MAPPED).read("g")
+
+
+@system
+def test_a_missing_table_or_column_is_refused_with_what_to_do_and_never_made(open_at, psql):
+    store = open_at(GROUPED)
+    for attempt in (
+        lambda: store.read("g"),
+        lambda: store.check_writable("g"),
+        lambda: store.create(),
+        lambda: store.write("g", [Change(KEY, None, StoredOffset(1))], reason="test", now_ms=NOW),
+    ):
+        with pytest.raises(Refused, match=r'There is no table "job_offsets" in PostgreSQL at 127\.0\.0\.1') as caught:
+            attempt()
+    assert psql.execute("SELECT to_regclass('job_offsets')").fetchone() == (None,)
+    statement = caught.value.hint.partition("for example: ")[2].rstrip(".")
+    psql.execute(statement)  # what the hint says works
+    assert put(store, "g", {KEY: StoredOffset(1)}).written == (KEY,)
+    with pytest.raises(Refused, match='has no column "position"') as caught:
+        open_at(GROUPED.replace("offset=off", "offset=position")).read("g")
+    assert "the table has: grp, topic, part, off" in caught.value.hint
+
+
+@system
+def test_a_view_is_not_a_table(open_at, psql):
+    psql.execute("CREATE VIEW txn_offsets AS SELECT 'events' AS topic, 0 AS part, 5 AS off")
+    with pytest.raises(Refused, match="is not a table"):
+        open_at(MAPPED).read("g")
+
+
+@system
+def test_a_partitioned_table_is_one(open_at, psql):
+    psql.execute("CREATE TABLE txn_offsets (topic text, part int, off bigint) PARTITION BY HASH (topic)")
+    psql.execute("CREATE TABLE txn_offsets_1 PARTITION OF txn_offsets FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    store = open_at(MAPPED)
+    put(store, "g", {KEY: StoredOffset(5)})
+    assert change(store, only(store), StoredOffset(6)).written == (KEY,)
+    assert only(store).stored == StoredOffset(6)
+
+
+@system
+def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_one(open_at, psql):
+    psql.execute(TXN_OFFSETS)
+    put(open_at(MAPPED), "g", {KEY: StoredOffset(5)})
+    assert only(open_at(MAPPED), "another").stored.offset == 5
+    named = open_at(f"{MAPPED}&of_group=g")
+    assert only(named).stored.offset == 5
+    with pytest.raises(ConfigError, match="are those of group 'g', and group 'another' is asked for"):
+        named.read("another")
+
+
+# ---------------------------------------------------------------- this product's own tables
+
+
+@system
+def test_a_store_that_is_not_there_is_refused_and_made_only_when_asked_to(open_at, psql):
+    store = open_at()
+    for attempt in (
+        lambda: store.read("g"),
+        lambda: store.history("g"),
+        lambda: store.check_writable("g"),
+        lambda: store.write("g", [Change(KEY, None, StoredOffset(1))], reason="test", now_ms=NOW),
+    ):
+        with pytest.raises(Refused, match="There are no tables of an offset store in PostgreSQL at") as caught:
+            attempt()
+        assert "reconciler anchors import" in caught.value.hint
+    assert psql.execute("SELECT to_regclass('reconciler_offsets')").fetchone() == (None,)
+    store.create()
+    assert store.read("g") == []
+
+
+@system
+def test_a_schema_of_ones_own_keeps_stores_apart(open_at, psql, database):
+    (name,) = psql.execute("SELECT current_schema() || '_other'").fetchone()
+    psql.execute(f"CREATE SCHEMA {name}")
+    other, usual = open_at(f"schema={name}"), open_at()
+    for number, store in enumerate((other, usual)):
+        store.create()
+        put(store, "g", {KEY: StoredOffset(number)})
+    assert [only(store).stored.offset for store in (other, usual)] == [0, 1]
+    with pytest.raises(Refused, match=r'schema "?nowhere'):
+        open_at("schema=nowhere").create()
+
+
+@system
+def test_many_that_make_the_tables_at_once_make_them_once(database):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def make(_: int) -> None:
+        store = opening.open_address(f"{database}&timeout=60")
+        store.create()
+        store.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(make, range(6)))
+
+
+@system
+def test_versions_do_not_come_back_with_tables_made_anew(own, psql):
+    put(own, "g", {KEY: StoredOffset(1)})
+    before = only(own)
+    psql.execute("DROP TABLE reconciler_store, reconciler_offsets, reconciler_history")
+    psql.execute("DROP SEQUENCE reconciler_changes")
+    own.create()
+    put(own, "g", {KEY: StoredOffset(1)})
+    assert only(own).stored == before.stored
+    assert only(own).version != before.version
+
+
+@system
+def test_other_programs_tables_and_newer_ones_are_not_touched(open_at, own, psql):
+    psql.execute("UPDATE reconciler_store SET version = 99")
+    for attempt in (own.create, lambda: own.read("g")):
+        with pytest.raises(Refused, match="made by a newer version"):
+            attempt()
+    psql.execute("DROP TABLE reconciler_store")
+    psql.execute("CREATE TABLE reconciler_store (colour text)")
+    for attempt in (own.create, lambda: own.read("g")):
+        with pytest.raises(Refused, match="are another program's"):
+            attempt()
+
+
+@system
+def test_the_history_of_a_partition_does_not_grow_for_ever(own, psql, monkeypatch):
+    monkeypatch.setattr(postgresql_own, "HISTORY_KEPT", 3)
+    for number in range(6):
+        put(own, "g", {KEY: StoredOffset(number), TopicPartition("events", 1): StoredOffset(number)})
+    kept = [(entry.key.partition, entry.after.offset) for entry in own.history("g")]
+    assert kept == [(partition, number) for number in (3, 4, 5) for partition in (0, 1)]
+
+
+@system
+def test_a_long_history_is_not_read(own, psql):
+    put(own, "g", {KEY: StoredOffset(1, ANCHOR)})
+    psql.execute(
+        "INSERT INTO reconciler_history (change, grp, topic, partition, reason, at_ms)"
+        " SELECT -n, 'other', 'events', n % 1000, '', 0 FROM generate_series(1, 100000) n"
+    )
+    psql.execute("ANALYZE reconciler_history")
+    before = fetched(psql)
+    change(own, only(own), StoredOffset(2, ANCHOR))
+    assert only(own).stored.offset == 2
+    assert len(own.history("g")) == 2
+    own.close()
+    assert fetched(psql) - before < 1000
+
+
+def fetched(psql: Any) -> int:
+    """Rows of the history's table and index that were ever read."""
+    psql.execute("SELECT pg_stat_force_next_flush()")
+    psql.execute("SELECT pg_stat_clear_snapshot()")
+    found = psql.execute(
+        "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables"
+        " WHERE relid = 'reconciler_history'::regclass"
+    ).fetchone()
+    return int(found[0])
+
+
+@system
+def test_a_row_that_another_program_has_spoiled_is_named(own, psql):
+    put(own, "g", {KEY: StoredOffset(1, ANCHOR)})
+    psql.execute("UPDATE reconciler_offsets SET names = 'nonsense'")
+    with pytest.raises(Refused, match="holds a row in reconciler_offsets that this product did not write"):
+        own.read("g")

@@ -1,0 +1,327 @@
+"""The SQLite store's own promises: where files come from, faults said in words, many processes at once."""
+
+import multiprocessing
+import os
+import sqlite3
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.registry import open_store
+from reconciler.stores.sqlite import schema
+from reconciler.stores.sqlite.store import SqliteStore
+from tests.stores.store_cases import NOW, put
+
+KEY = TopicPartition("events", 0)
+ONE = [Change(KEY, None, StoredOffset(1))]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "offsets.db"
+
+
+def made(path) -> SqliteStore:
+    store = SqliteStore(str(path), busy_timeout_s=0.2)
+    store.write("g", ONE, reason="test", now_ms=NOW)
+    return store
+
+
+@contextmanager
+def as_nobody():
+    """Permissions mean nothing to root; become somebody to whom they do."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def open_directory():
+    """A directory that any user can enter, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o777)
+        yield Path(name)
+        os.chmod(name, 0o777)
+
+
+# ---------------------------------------------------------------- where files come from
+
+
+def test_three_slashes_are_relative_and_four_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    relative = open_store("sqlite:///offsets.db")
+    relative.write("g", ONE, reason="test", now_ms=NOW)
+    monkeypatch.chdir("/")
+    assert relative.address == "sqlite:///offsets.db"
+    assert len(relative.read("g")) == 1
+    assert len(open_store(f"sqlite:///{tmp_path}/offsets.db").read("g")) == 1
+
+
+@pytest.mark.parametrize("name", ["a b.db", "a?mode=memory", "a#b%41.db", "ü.db"])
+def test_odd_file_names_are_taken_as_they_are(tmp_path, name):
+    store = open_store(f"sqlite:///{tmp_path}/{name}")
+    store.write("g", ONE, reason="test", now_ms=NOW)
+    assert (tmp_path / name).is_file()
+    assert len(store.read("g")) == 1
+
+
+def test_reading_a_missing_file_says_so_and_creates_nothing(path):
+    store = SqliteStore(str(path))
+    for read in (lambda: store.read("g"), lambda: store.history("g")):
+        with pytest.raises(Refused, match=r"There is no offset store at .*offsets\.db"):
+            read()
+    store.check_writable("g")
+    assert os.listdir(path.parent) == []
+
+
+def test_writes_that_change_nothing_do_not_create_the_file(path):
+    store = SqliteStore(str(path))
+    assert store.write("g", [], reason="test", now_ms=NOW).written == ()
+    stale = [Change(KEY, "1", StoredOffset(1))]
+    assert store.write("g", stale, reason="test", now_ms=NOW).conflicts == (KEY,)
+    assert os.listdir(path.parent) == []
+
+
+def test_a_created_file_is_an_empty_store(path):
+    store = SqliteStore(str(path))
+    store.create()
+    assert store.read("g") == []
+    assert store.history("g") == []
+    assert os.listdir(path.parent) == ["offsets.db"]
+
+
+def test_an_empty_file_becomes_a_store_at_the_first_write(path):
+    path.touch()
+    store = SqliteStore(str(path))
+    with pytest.raises(Refused, match="There is no offset store"):
+        store.read("g")
+    store.check_writable("g")
+    assert store.write("g", ONE, reason="test", now_ms=NOW).written == (KEY,)
+
+
+def test_reading_leaves_nothing_beside_the_file(path):
+    store = made(path)
+    store.read("g")
+    store.check_writable("g")
+    assert os.listdir(path.parent) == ["offsets.db"]
+
+
+def test_a_missing_directory_is_not_created(tmp_path):
+    store = SqliteStore(str(tmp_path / "none" / "offsets.db"))
+    for attempt in (lambda: store.check_writable("g"), lambda: made(tmp_path / "none" / "offsets.db")):
+        with pytest.raises(Refused, match="There is no directory"):
+            attempt()
+    assert os.listdir(tmp_path) == []
+
+
+# ---------------------------------------------------------------- faults
+
+
+def every_call(store):
+    yield lambda: store.read("g")
+    yield lambda: store.history("g")
+    yield lambda: store.check_writable("g")
+    yield lambda: store.create()
+    yield lambda: store.write("g", ONE, reason="test", now_ms=NOW)
+
+
+def refuses_everything(path, sentence):
+    before = path.read_bytes() if path.is_file() else None
+    for call in every_call(SqliteStore(str(path), busy_timeout_s=0.2)):
+        with pytest.raises(Refused, match=sentence) as caught:
+            call()
+        assert caught.value.hint
+        assert not caught.value.retryable
+    assert before is None or path.read_bytes() == before
+
+
+def test_a_file_that_is_not_sqlite(path):
+    path.write_bytes(b"offsets: 17\n" * 200)
+    refuses_everything(path, "is not a SQLite file")
+
+
+def test_a_directory(path):
+    path.mkdir()
+    refuses_everything(path, "cannot be opened")
+
+
+def test_another_programs_database(path):
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE bookmarks (url TEXT)")
+    refuses_everything(path, "is a SQLite file of another program")
+
+
+def test_a_newer_schema(path):
+    made(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
+    refuses_everything(path, "made by a newer version")
+
+
+def test_a_damaged_file(path):
+    made(path)
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(Refused, match="damaged"):
+        SqliteStore(str(path)).read("g")
+
+
+def test_a_row_that_somebody_else_wrote_wrongly(path):
+    store = made(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE reconciler_offsets SET names = 'last', fingerprint = 'short'")
+    with pytest.raises(Refused, match="a row that this product did not write"):
+        store.read("g")
+
+
+def test_a_locked_file_is_a_matter_of_time(path):
+    store = made(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unreachable, match=r"locked by another program for 0.2 s; nothing was written") as caught:
+            put(store, "g", {KEY: StoredOffset(2)})
+        assert caught.value.retryable
+        assert len(store.read("g")) == 1, "a writer does not hold up readers"
+    assert put(store, "g", {KEY: StoredOffset(2)}).written == (KEY,)
+
+
+def test_a_read_only_directory(open_directory):
+    path = open_directory / "offsets.db"
+    made(path)
+    os.chmod(path, 0o666)
+    os.chmod(open_directory, 0o555)
+    store = SqliteStore(str(path), busy_timeout_s=0.2)
+    with as_nobody():
+        assert len(store.read("g")) == 1, "a backup on a read-only mount can be read"
+        assert len(store.history("g")) == 1
+        with pytest.raises(Refused, match=r"directory .* may not be written"):
+            store.check_writable("g")
+        with pytest.raises(Refused):
+            put(store, "g", {KEY: StoredOffset(2)})
+        with pytest.raises(Refused, match=r"directory .* may not be written"):
+            SqliteStore(str(open_directory / "new.db")).write("g", ONE, reason="test", now_ms=NOW)
+    assert len(store.read("g")) == 1
+
+
+def test_a_read_only_file(open_directory):
+    path = open_directory / "offsets.db"
+    made(path)
+    os.chmod(path, 0o444)
+    store = SqliteStore(str(path), busy_timeout_s=0.2)
+    with as_nobody():
+        assert len(store.read("g")) == 1
+        with pytest.raises(Refused, match="may not be written by this user"):
+            store.check_writable("g")
+        with pytest.raises(Refused, match="may not be written by this user"):
+            put(store, "g", {KEY: StoredOffset(2)})
+
+
+def test_a_file_that_may_not_be_read(open_directory):
+    path = open_directory / "offsets.db"
+    made(path)
+    os.chmod(path, 0o600)
+    with as_nobody(), pytest.raises(Refused, match="cannot be opened"):
+        SqliteStore(str(path)).read("g")
+
+
+def test_a_failing_batch_leaves_nothing_behind(path):
+    store = made(path)
+    # A value the driver cannot bind fails in the middle of the batch.
+    changes = [
+        Change(TopicPartition("events", 1), None, StoredOffset(1)),
+        Change(TopicPartition("events", 2), None, StoredOffset(1, Anchor(offset=2**70))),
+    ]
+    with pytest.raises(OverflowError):
+        store.write("g", changes, reason="test", now_ms=NOW)
+    assert [row.key for row in store.read("g")] == [KEY]
+    assert len(store.history("g")) == 1
+
+
+def test_a_path_with_a_nul_is_refused():
+    with pytest.raises(ConfigError, match="NUL"):
+        open_store("sqlite:///a\0b")
+
+
+# ---------------------------------------------------------------- versions, history, many processes
+
+
+def test_versions_do_not_come_back_with_a_new_file(path):
+    version = made(path).read("g")[0].version
+    path.unlink()
+    assert made(path).read("g")[0].version != version
+
+
+def test_the_history_of_a_partition_is_bounded_and_versions_go_on(path, monkeypatch):
+    monkeypatch.setattr(schema, "HISTORY_KEPT", 5)
+    store = made(path)
+    put(store, "g", {TopicPartition("events", 1): StoredOffset(0)})
+    versions = set()
+    for offset in range(20):
+        put(store, "g", {KEY: StoredOffset(offset)})
+        versions.add(store.read("g")[0].version)
+    history = store.history("g")
+    assert [entry.after.offset for entry in history if entry.key == KEY] == [15, 16, 17, 18, 19]
+    assert len([entry for entry in history if entry.key != KEY]) == 1
+    assert len(versions) == 20
+
+
+def _count_up(path: str, number: int, rounds: int) -> None:
+    store = SqliteStore(path, busy_timeout_s=60)
+    mine = TopicPartition("own", number)
+    for turn in range(rounds):
+        rows = {row.key: row for row in store.read("g")} if os.path.getsize(path) else {}
+        old = rows.get(mine)
+        change = Change(mine, old.version if old else None, StoredOffset(turn))
+        assert store.write("g", [change], reason="mine", now_ms=turn).written
+        while True:
+            row = next(row for row in store.read("g", ["events"]))
+            more = Change(KEY, row.version, StoredOffset(row.stored.offset + 1))
+            if store.write("g", [more], reason="shared", now_ms=turn).written:
+                break
+
+
+def test_eight_processes_lose_no_update(path):
+    made(path)
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_count_up, args=(str(path), n, 5)) for n in range(8)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * 8
+    rows = {row.key: row.stored.offset for row in SqliteStore(str(path)).read("g")}
+    assert rows.pop(KEY) == 1 + 8 * 5
+    assert rows == {TopicPartition("own", n): 4 for n in range(8)}
+
+
+def _create(path: str, number: int, start) -> None:
+    start.wait()
+    key = TopicPartition("events", number)
+    change = Change(key, None, StoredOffset(number))
+    assert SqliteStore(path, busy_timeout_s=60).write("g", [change], reason="first", now_ms=1).written
+
+
+def test_eight_processes_may_create_the_file_together(path):
+    context = multiprocessing.get_context("fork")
+    for turn in range(5):
+        start = context.Event()
+        target = path.with_name(f"{turn}.db")
+        processes = [context.Process(target=_create, args=(str(target), n, start)) for n in range(8)]
+        for process in processes:
+            process.start()
+        start.set()
+        for process in processes:
+            process.join(120)
+        assert [process.exitcode for process in processes] == [0] * 8
+        assert len(SqliteStore(str(target)).read("g")) == 8

@@ -1,0 +1,111 @@
+"""A ZooKeeper server for the whole run, a plain client of it, and the stores in it for the behaviour suite."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.ports import Change, Row
+from reconciler.stores.common import PutBack
+from reconciler.stores.registry import open_store
+from reconciler.stores.zookeeper.store import ZookeeperStore
+from tests.stores.servers import cannot
+from tests.stores.store_cases import NOW, Case
+
+if TYPE_CHECKING:
+    from tests.lab.zookeeper import ZooKeeperServer
+
+
+@pytest.fixture(scope="session")
+def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """The run's server. Tests share it: use a chroot of ``chroot``'s making."""
+    from reconciler import artifacts
+    from tests.lab.zookeeper import ZooKeeperServer
+
+    try:
+        jars = artifacts.zookeeper_jars(print)
+    except (ConfigError, Unreachable) as error:
+        cannot(request, str(error))
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), jars) as server:
+        yield server
+
+
+@pytest.fixture
+def chroot() -> str:
+    """A path that no other test has; nothing is there yet."""
+    return f"/st-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def kazoo(zookeeper: ZooKeeperServer) -> Iterator[Any]:
+    """kazoo's own client: what any other program writes and sees."""
+    from kazoo.client import KazooClient
+
+    client = KazooClient(zookeeper.hosts)
+    client.start(timeout=30)
+    yield client
+    client.stop()
+    client.close()
+
+
+def zookeeper_case(
+    server: ZooKeeperServer, chroot: str, layout: str, anchors: str | None = None, **guards: bool
+) -> Case:
+    address = f"zookeeper://{server.hosts}{chroot}?layout={layout}"
+    store = open_store(address, anchors=anchors)
+    store.create()
+    store.close()
+    return Case(lambda: open_store(address, anchors=anchors), ("events", "a.events"), any_topic_name=False, **guards)
+
+
+@pytest.fixture
+def zookeeper_consumers_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
+    return zookeeper_case(zookeeper, chroot, "consumers")
+
+
+@pytest.fixture
+def zookeeper_single_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
+    return zookeeper_case(zookeeper, chroot, "single", groups=False)
+
+
+@pytest.fixture
+def zookeeper_apart_case(zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path) -> Case:
+    anchors = f"sqlite:///{tmp_path}/anchors.db"
+    return zookeeper_case(zookeeper, chroot, "consumers&anchors=apart", anchors)
+
+
+# ---------------------------------------------------------------- for this store's own tests
+
+
+@pytest.fixture
+def open_zookeeper(zookeeper, chroot) -> Iterator[Any]:
+    """Open a store below this test's chroot, which is there."""
+    opened = []
+
+    def open_at(layout: str = "consumers", **more: Any) -> ZookeeperStore:
+        store = ZookeeperStore(zookeeper.hosts, chroot, layout, **more)
+        opened.append(store)
+        return store
+
+    zookeeper_case(zookeeper, chroot, "consumers")
+    yield open_at
+    for store in opened:
+        store.close()
+
+
+def only(store: ZookeeperStore, group: str = "g") -> Row:
+    (row,) = store.read(group)
+    return row
+
+
+def change(store: ZookeeperStore, new: StoredOffset | None, **more: Any) -> Any:
+    """Write over the only row."""
+    row = only(store)
+    kind = PutBack if more else Change
+    return store.write("g", [kind(row.key, row.version, new, **more)], reason="test", now_ms=NOW)

@@ -1,0 +1,268 @@
+"""The ZooKeeper store where it is not allowed to, and on a server that is killed, frozen, or forgets its session."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.zookeeper.store import ZookeeperStore
+from tests.stores.servers import cannot
+from tests.stores.store_cases import NOW, put
+from tests.stores.zookeeper.fixtures import change, only, zookeeper_case
+
+ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
+KEY = TopicPartition("events", 0)
+SOON = 1.5
+"""Seconds that a store under test waits for a server that is frozen."""
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def store(open_zookeeper) -> ZookeeperStore:
+    return open_zookeeper()
+
+
+@pytest.fixture
+def offset_path(chroot) -> str:
+    return f"{chroot}/consumers/g/offsets/events/0"
+
+
+# ---------------------------------------------------------------- who may
+
+
+@pytest.fixture
+def guarded(kazoo, chroot, open_zookeeper) -> str:
+    """A group's folder that only the user ``job`` may use; all may read it."""
+    from kazoo.security import make_acl, make_digest_acl
+
+    acl = [make_digest_acl("job", "s3cret:x", all=True), make_acl("world", "anyone", read=True)]
+    path = f"{chroot}/consumers/g"
+    kazoo.create(f"{path}/offsets/events/0", b"5", makepath=True)
+    for each in (f"{path}/offsets/events/0", f"{path}/offsets/events", f"{path}/offsets", path):
+        kazoo.set_acls(each, acl)
+    return path
+
+
+@pytest.mark.parametrize("credentials", [None, "job:wrong"])
+def test_who_may_only_read_is_told_before_and_at_the_write(open_zookeeper, kazoo, guarded, credentials):
+    store = open_zookeeper(credentials=credentials)
+    who = "this user" if credentials else "a client without credentials"
+    assert only(store).stored.offset == 5
+    with pytest.raises(Refused, match=f"does not allow {who} to write {guarded}/offsets/events/0; nothing was written"):
+        store.check_writable("g")
+    with pytest.raises(Refused, match=f"does not allow {who} to .*; nothing was written|does not show who may use"):
+        change(store, StoredOffset(6, ANCHOR))
+    assert kazoo.get(f"{guarded}/offsets/events/0")[0] == b"5"
+
+
+def test_the_right_user_writes_and_what_is_made_is_the_jobs_as_well(open_zookeeper, kazoo, guarded):
+    store = open_zookeeper(credentials="job:s3cret:x")
+    store.check_writable("g")
+    change(store, StoredOffset(6, ANCHOR))
+    put(store, "g", {TopicPartition("a.events", 0): StoredOffset(7, ANCHOR)})
+    assert len(store.read("g")) == 2
+    kazoo.add_auth("digest", "job:s3cret:x")
+    made = kazoo.get_acls(f"{guarded}/offsets/a.events/0")[0]
+    assert made == kazoo.get_acls(f"{guarded}/anchors/a.events")[0] == kazoo.get_acls(guarded)[0]
+
+
+def test_who_may_not_even_read_is_told(open_zookeeper, kazoo, chroot):
+    from kazoo.security import make_digest_acl
+
+    kazoo.create(f"{chroot}/consumers/g/offsets/events", makepath=True)
+    kazoo.create(f"{chroot}/consumers/g/offsets/events/0", b"5", acl=[make_digest_acl("job", "pw", all=True)])
+    store = open_zookeeper()
+    for attempt in (lambda: store.read("g"), lambda: store.check_writable("g")):
+        with pytest.raises(Refused, match=r"does not allow a client without credentials to read .*/events/0"):
+            attempt()
+
+
+def test_asking_whether_a_write_is_allowed_changes_nothing(store, kazoo, chroot, offset_path):
+    put(store, "g", {KEY: StoredOffset(5, ANCHOR)})
+    rows, tree = store.read("g"), kazoo.get_children(f"{chroot}/consumers/g/offsets")
+    before = kazoo.get(offset_path)
+    store.check_writable("g")
+    store.check_writable("nobody-yet")
+    assert (store.read("g"), kazoo.get(offset_path)) == (rows, before)
+    assert kazoo.get_children(f"{chroot}/consumers/g/offsets") == tree
+    assert kazoo.exists(f"{chroot}/consumers/nobody-yet") is None
+
+
+def test_live_consumers_of_kafkas_old_client_are_named(store, kazoo, chroot):
+    kazoo.create(f"{chroot}/consumers/g/ids/g_host-1", b"{}", ephemeral=True, makepath=True)
+    with pytest.raises(Refused, match=r"Group 'g' has 1 live consumer in ZooKeeper \(g_host-1\).*nothing was written"):
+        store.check_writable("g")
+    kazoo.delete(f"{chroot}/consumers/g/ids/g_host-1")
+    store.check_writable("g")
+
+
+# ---------------------------------------------------------------- servers that fail
+
+
+@pytest.fixture(scope="module")
+def disposable(request, tmp_path_factory) -> Iterator[Any]:
+    """A server that these tests kill and freeze, and nobody else uses."""
+    from reconciler import artifacts
+    from tests.lab.zookeeper import ZooKeeperServer
+
+    try:
+        jars = artifacts.zookeeper_jars(print)
+    except (ConfigError, Unreachable) as error:
+        cannot(request, str(error))
+    with ZooKeeperServer(tmp_path_factory.mktemp("disposable"), jars) as server:
+        yield server
+
+
+@pytest.fixture
+def mortal(disposable, chroot) -> Any:
+    """That server, running, with this test's chroot."""
+    disposable.kill()
+    disposable.start()
+    zookeeper_case(disposable, chroot, "consumers")
+    return disposable
+
+
+@pytest.fixture
+def fragile(mortal, chroot) -> Iterator[ZookeeperStore]:
+    store = ZookeeperStore(mortal.hosts, chroot, "consumers", timeout_s=SOON)
+    put(store, "g", {KEY: StoredOffset(1, ANCHOR)})
+    yield store
+    store.close()
+
+
+def patiently(store: ZookeeperStore) -> ZookeeperStore:
+    """The same store for a server that has just begun to answer, however slow this machine is."""
+    store._ensemble._timeout_s = 30.0
+    return store
+
+
+def test_a_store_outlives_its_server(mortal, fragile):
+    before = fragile.read("g")
+    mortal.kill()
+    for attempt in (
+        lambda: fragile.read("g"),
+        lambda: fragile.check_writable("g"),
+        lambda: fragile.write("g", [Change(KEY, before[0].version, StoredOffset(2))], reason="test", now_ms=NOW),
+    ):
+        with pytest.raises(Unreachable, match=r"could not be reached within 1\.5 s; nothing was written"):
+            attempt()
+    mortal.start()
+    assert patiently(fragile).read("g") == before
+    change(fragile, StoredOffset(2, ANCHOR))
+    assert only(fragile).stored.offset == 2
+
+
+@pytest.fixture
+def at_the_transaction(monkeypatch) -> Any:
+    """``at_the_transaction(before, after)``: deeds right before the next transaction is sent, and right after."""
+    from kazoo.client import TransactionRequest
+
+    real = TransactionRequest.commit_async
+
+    def arrange(before: Any, after: Any = lambda: None) -> None:
+        def commit_async(transaction: Any) -> Any:
+            monkeypatch.undo()
+            before()
+            waiting = real(transaction)
+            after()
+            return waiting
+
+        monkeypatch.setattr(TransactionRequest, "commit_async", commit_async)
+
+    return arrange
+
+
+def test_a_server_that_freezes_leaves_a_writes_outcome_open_and_a_second_one_ends_it(
+    mortal, fragile, at_the_transaction
+):
+    row = only(fragile)
+    at_the_transaction(mortal.pause)
+    changes = [Change(KEY, row.version, StoredOffset(2, ANCHOR))]
+    with pytest.raises(OutcomeUnknown, match=r"did not say whether it took .*no answer in time") as caught:
+        fragile.write("g", changes, reason="test", now_ms=NOW)
+    assert caught.value.exit_code == 7
+    with pytest.raises(Unreachable, match="could not be reached"):
+        fragile.read("g")
+    mortal.resume()
+    patiently(fragile)
+    if only(fragile).stored.offset == 1:  # it had not arrived when the server froze
+        assert fragile.write("g", changes, reason="test", now_ms=NOW).written == (KEY,)
+    assert only(fragile).stored == StoredOffset(2, ANCHOR, NOW)
+
+
+def test_a_server_killed_before_it_answered_leaves_the_outcome_open(mortal, fragile, at_the_transaction):
+    row = only(fragile)
+    at_the_transaction(mortal.pause, mortal.kill)
+    with pytest.raises(OutcomeUnknown, match="did not say whether it took what was written"):
+        fragile.write("g", [Change(KEY, row.version, StoredOffset(2))], reason="test", now_ms=NOW)
+    mortal.start()
+    change(patiently(fragile), StoredOffset(3, ANCHOR))
+    assert only(fragile).stored == StoredOffset(3, ANCHOR, NOW)
+
+
+def test_a_session_that_expired_is_begun_anew(zookeeper, store):
+    from kazoo.client import KazooClient
+
+    put(store, "g", {KEY: StoredOffset(1)})
+    thief = KazooClient(zookeeper.hosts, client_id=store._ensemble._zk.client_id)
+    thief.start(timeout=30)  # takes the session over,
+    thief.stop()  # and ends it
+    thief.close()
+    assert only(store).stored.offset == 1
+    change(store, StoredOffset(2))
+    assert only(store).stored.offset == 2
+
+
+def test_nothing_of_the_client_library_reaches_the_terminal(mortal, chroot):
+    program = (
+        "import logging, sys\n"
+        "logging.basicConfig(level=logging.INFO)\n"
+        "from reconciler.core.errors import Unreachable\n"
+        "from reconciler.stores.zookeeper.store import ZookeeperStore\n"
+        f"store = ZookeeperStore({mortal.hosts!r}, {chroot!r}, 'consumers', timeout_s={SOON})\n"
+        "store.read('g'); print('read', flush=True); sys.stdin.readline()\n"
+        "try: store.read('g')\n"
+        "except Unreachable as error: print(error.message)\n"
+        "store.close()\n"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"read\n"
+        mortal.kill()
+        out, err = process.communicate(b"\n", timeout=60)
+    assert b"could not be reached" in out
+    assert err == b""
+
+
+def test_an_answer_that_the_client_library_cannot_understand_costs_a_connection_and_no_traceback(store, monkeypatch):
+    from kazoo.protocol.connection import ConnectionHandler
+
+    put(store, "g", {KEY: StoredOffset(1)})
+    printed: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    real = ConnectionHandler._read_response
+
+    def fail_once(*_: Any) -> Any:
+        monkeypatch.setattr(ConnectionHandler, "_read_response", real)
+        raise RuntimeError("xids do not match")
+
+    monkeypatch.setattr(ConnectionHandler, "_read_response", fail_once)
+    assert only(store).stored.offset == 1
+    assert printed == []
+
+
+def test_closing_does_not_wait_for_a_server_that_is_frozen(mortal, fragile):
+    mortal.pause()
+    closing = threading.Thread(target=fragile.close, daemon=True)
+    closing.start()
+    closing.join(timeout=8)  # ending the session in order would take twice as long
+    assert not closing.is_alive()

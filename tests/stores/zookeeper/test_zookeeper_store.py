@@ -1,0 +1,387 @@
+"""What the ZooKeeper store promises beyond the others: other programs' znodes to the byte, anchors that are never taken
+for another offset's, and races that end in a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.common import PutBack
+from reconciler.stores.registry import open_store
+from reconciler.stores.zookeeper import anchor_node, writing
+from reconciler.stores.zookeeper.store import ZookeeperStore
+from tests.stores.store_cases import NOW, put
+from tests.stores.zookeeper.fixtures import change, only
+
+ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
+KEY = TopicPartition("events", 0)
+
+system = pytest.mark.system
+
+
+@pytest.fixture
+def store(open_zookeeper) -> ZookeeperStore:
+    return open_zookeeper()
+
+
+@pytest.fixture
+def single(open_zookeeper) -> ZookeeperStore:
+    return open_zookeeper("single")
+
+
+@pytest.fixture
+def offset_path(chroot) -> str:
+    return f"{chroot}/consumers/g/offsets/events/0"
+
+
+@pytest.fixture
+def anchor_path(chroot) -> str:
+    return f"{chroot}/consumers/g/anchors/events/0"
+
+
+# ---------------------------------------------------------------- consumers: to the byte
+
+
+@system
+def test_other_programs_find_the_plain_number_and_nothing_else_has_changed(store, kazoo, offset_path, anchor_path):
+    put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
+    assert kazoo.get(offset_path)[0] == b"42"
+    assert kazoo.get(anchor_path)[0] == anchor_node.encode(StoredOffset(42, ANCHOR, NOW))
+    assert kazoo.get(offset_path)[1].mzxid == kazoo.get(anchor_path)[1].mzxid
+    assert kazoo.get_children(offset_path.rpartition("/offsets")[0]) == ["anchors", "offsets"]
+
+
+@system
+@pytest.mark.parametrize("data", [b"430497589", b" 17\n", b"0042", b"+5"])
+def test_what_a_job_wrote_is_read_replaced_and_put_back_to_the_byte(store, kazoo, offset_path, data):
+    kazoo.create(offset_path, data, makepath=True)
+    time_ms = kazoo.get(offset_path)[1].mtime
+    before = only(store)
+    assert before.stored == StoredOffset(int(data), None, time_ms)
+    change(store, StoredOffset(99, ANCHOR))
+    assert kazoo.get(offset_path)[0] == b"99"
+    change(store, before.stored, text=before.text)
+    assert kazoo.get(offset_path)[0] == data
+    # Dated as it was, though its znode is not: nothing has been processed since.
+    assert only(store).stored == before.stored
+
+
+@system
+def test_an_offset_that_stays_the_same_is_left_alone_when_its_anchor_comes(store, kazoo, offset_path):
+    kazoo.create(offset_path, b" 42", makepath=True)
+    before = kazoo.get(offset_path)
+    change(store, StoredOffset(42, ANCHOR, NOW))
+    assert kazoo.get(offset_path) == before
+    assert only(store).stored == StoredOffset(42, ANCHOR, NOW)
+    assert only(store).anchor_lag is None
+
+
+@system
+def test_a_job_that_goes_on_shows_how_far_the_anchor_lags(store, kazoo, offset_path):
+    put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
+    version = only(store).version
+    kazoo.set(offset_path, b"542")
+    row = only(store)
+    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (542, ANCHOR, 500)
+    assert row.stored.written_at_ms == kazoo.get(offset_path)[1].mtime
+    assert row.version != version
+
+
+@system
+def test_a_job_that_writes_the_same_number_again_is_noticed_too(store, kazoo, offset_path):
+    put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
+    row = only(store)
+    kazoo.set(offset_path, b"42")
+    assert only(store).anchor_lag == 0
+    result = store.write("g", [Change(KEY, row.version, StoredOffset(1))], reason="test", now_ms=NOW)
+    assert result.conflicts == (KEY,)
+
+
+@system
+def test_an_anchor_of_the_record_at_the_offset_is_dropped_once_the_job_goes_on(store, kazoo, offset_path):
+    anchor = Anchor(42, 5, b"i", names=Names.NEXT)
+    put(store, "g", {KEY: StoredOffset(42, anchor)})
+    assert only(store).stored.anchor == anchor
+    kazoo.set(offset_path, b"43")
+    assert only(store).stored.anchor is None
+
+
+@system
+def test_a_row_that_a_job_makes_anew_has_no_anchor(store, kazoo, offset_path):
+    put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
+    change(store, None)
+    assert kazoo.exists(offset_path) is None
+    kazoo.create(offset_path, b"42")
+    assert only(store).stored.anchor is None
+
+
+@system
+def test_what_tools_keep_beside_offsets_is_not_taken_for_one(store, kazoo, chroot, offset_path):
+    group = f"{chroot}/consumers/g"
+    for path in (f"{group}/owners/events/0", f"{group}/offsets/events/07", f"{group}/offsets/events/x", f"{group}/ids"):
+        kazoo.create(path, b"consumer-1", makepath=True)
+    kazoo.create(offset_path, b"3", makepath=True)
+    assert [row.key for row in store.read("g")] == [KEY]
+    assert [row.key for row in store.read("g", ["events", "none"])] == [KEY]
+
+
+@system
+@pytest.mark.parametrize("data", [b"", b"consumer-1", b"\x00\x00\x00\x00\x00\x00\x00\x05", b"\xff"])
+def test_a_znode_that_holds_no_offset_is_named(store, kazoo, offset_path, data):
+    kazoo.create(offset_path, data, makepath=True)
+    for attempt in (
+        lambda: store.read("g"),
+        lambda: store.check_writable("g"),
+        lambda: store.write("g", [Change(KEY, None, StoredOffset(1))], reason="test", now_ms=NOW),
+    ):
+        with pytest.raises(Refused, match=f"The znode {offset_path} .* should hold an offset in decimal") as caught:
+            attempt()
+        assert "zkCli.sh" in caught.value.hint
+    assert kazoo.get(offset_path)[0] == data
+
+
+@system
+@pytest.mark.parametrize("data", [b"", b"\xff", b"17", b'{"v":1,"a":{"o":"x"}}', b'{"v":99}'])
+def test_a_strange_znode_in_the_anchors_place_is_no_anchor_and_no_obstacle(
+    store, kazoo, offset_path, anchor_path, data
+):
+    kazoo.create(offset_path, b"3", makepath=True)
+    kazoo.create(anchor_path, data, makepath=True)
+    assert only(store).stored.anchor is None
+    change(store, StoredOffset(4, ANCHOR, NOW))
+    assert only(store).stored == StoredOffset(4, ANCHOR, NOW)
+
+
+@system
+@pytest.mark.parametrize("topic", ["thème", "主題", "a b", "x" * 400, "'; DROP TABLE--", "%s?#", "a%2Fb"])
+def test_odd_topic_names_are_znodes_of_the_same_name(store, kazoo, chroot, topic):
+    put(store, "g", {TopicPartition(topic, 7): StoredOffset(1, ANCHOR)})
+    assert only(store).key == TopicPartition(topic, 7)
+    assert kazoo.get_children(f"{chroot}/consumers/g/offsets") == [topic]
+
+
+@system
+@pytest.mark.parametrize("layout", ["consumers", "single"])
+@pytest.mark.parametrize("name", ["a/b", "..", "a\nb", "😀", "~anchors"])
+def test_names_that_no_znode_can_have_are_the_callers_to_correct(open_zookeeper, layout, name):
+    store = open_zookeeper(layout)
+    for attempt in (
+        lambda: store.read(name),
+        lambda: store.read("g", [name]),
+        lambda: store.check_writable(name),
+        lambda: put(store, "g", {TopicPartition(name, 0): StoredOffset(1)}),
+    ):
+        with pytest.raises(ConfigError, match="use another store"):
+            attempt()
+
+
+# ---------------------------------------------------------------- where there is no store
+
+
+@system
+@pytest.mark.parametrize(("layout", "base"), [("consumers", "/consumers"), ("single", "")])
+def test_a_store_that_is_not_there_is_refused_and_made_only_when_asked_to(zookeeper, chroot, kazoo, layout, base):
+    store = ZookeeperStore(zookeeper.hosts, chroot, layout)
+    for attempt in (
+        lambda: store.read("g"),
+        lambda: store.read("g", ["events"]),
+        lambda: store.check_writable("g"),
+        lambda: store.write("g", [Change(KEY, None, StoredOffset(1))], reason="test", now_ms=NOW),
+    ):
+        with pytest.raises(Refused, match=f"There is no znode {chroot}{base} at ZooKeeper") as caught:
+            attempt()
+        assert "reconciler anchors import" in caught.value.hint
+    assert kazoo.exists(chroot) is None
+    store.create()
+    assert store.read("g") == []
+    store.close()
+
+
+@system
+def test_an_ensemble_whose_root_is_the_chroot(zookeeper):
+    store = ZookeeperStore(zookeeper.hosts, "", "single")
+    store.create()
+    assert [row.key.topic for row in store.read("g", ["no-such-topic"])] == []
+    store.close()
+
+
+# ---------------------------------------------------------------- several transactions, and races
+
+
+@system
+@pytest.mark.parametrize("layout", ["consumers", "single"])
+def test_a_large_batch_goes_in_several_transactions(open_zookeeper, monkeypatch, layout):
+    monkeypatch.setattr(writing, "TRANSACTION_BYTES", 1000)
+    store = open_zookeeper(layout)
+    rows = {TopicPartition("events", n): StoredOffset(n, ANCHOR, NOW) for n in range(7)}
+    assert put(store, "g", rows).written == tuple(rows)
+    assert {row.key: row.stored for row in store.read("g")} == rows
+
+
+@system
+def test_a_batch_that_was_written_in_part_says_so(store, kazoo, chroot, monkeypatch):
+    monkeypatch.setattr(writing, "TRANSACTION_BYTES", 1)
+    put(store, "g", {TopicPartition("events", n): StoredOffset(n) for n in range(3)})
+    kazoo.create(f"{chroot}/consumers/g/offsets/events/1/child")
+    gone = [Change(row.key, row.version, None) for row in store.read("g")]
+    with pytest.raises(OutcomeUnknown, match=r"1 of 3 rows were written, then: .*other znodes are below"):
+        store.write("g", gone, reason="test", now_ms=NOW)
+    assert [row.key.partition for row in store.read("g")] == [1, 2]
+
+
+def meddle(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch, deed: Any) -> None:
+    """Do something right before the next transaction, once the rows have been looked at."""
+    real = store._ensemble.commit
+
+    def commit(operations: Any) -> bool:
+        monkeypatch.setattr(store._ensemble, "commit", real)
+        deed()
+        return real(operations)
+
+    monkeypatch.setattr(store._ensemble, "commit", commit)
+
+
+@system
+def test_a_job_that_writes_between_look_and_transaction_is_a_conflict(store, kazoo, offset_path, monkeypatch):
+    put(store, "g", {TopicPartition("events", n): StoredOffset(n) for n in range(2)})
+    first, second = store.read("g")
+    meddle(store, monkeypatch, lambda: kazoo.set(offset_path, b"77"))
+    changes = [Change(row.key, row.version, StoredOffset(9)) for row in (first, second)]
+    result = store.write("g", changes, reason="test", now_ms=NOW)
+    assert (result.written, result.conflicts) == ((second.key,), (first.key,))
+    assert [row.stored.offset for row in store.read("g")] == [77, 9]
+
+
+@system
+def test_a_row_that_was_deleted_and_made_again_in_between_is_a_conflict_though_its_znode_is_at_the_same_version(
+    store, open_zookeeper, monkeypatch
+):
+    put(store, "g", {KEY: StoredOffset(1)})
+    row = only(store)
+    other = open_zookeeper()
+
+    def make_anew() -> None:
+        change(other, None)
+        put(other, "g", {KEY: StoredOffset(1)})
+
+    meddle(store, monkeypatch, make_anew)
+    result = store.write("g", [Change(KEY, row.version, StoredOffset(2))], reason="test", now_ms=NOW)
+    assert (result.written, result.conflicts) == ((), (KEY,))
+
+
+@system
+def test_folders_that_another_program_makes_in_between_are_no_conflict(store, kazoo, chroot, monkeypatch):
+    meddle(store, monkeypatch, lambda: kazoo.create(f"{chroot}/consumers/g/offsets/events/5", b"1", makepath=True))
+    assert put(store, "g", {KEY: StoredOffset(3)}).written == (KEY,)
+
+
+@system
+def test_in_a_shared_znode_another_partitions_change_is_no_conflict(single, kazoo, chroot, monkeypatch):
+    put(single, "g", {TopicPartition("events", n): StoredOffset(n) for n in range(2)})
+    first, _ = single.read("g")
+    meddle(single, monkeypatch, lambda: kazoo.set(f"{chroot}/events", b"0:0,1:88"))
+    assert single.write("g", [Change(first.key, first.version, StoredOffset(9))], reason="test", now_ms=NOW).written
+    assert kazoo.get(f"{chroot}/events")[0] == b"0:9,1:88"
+
+
+@system
+def test_a_znode_that_never_rests_is_given_up_with_nothing_written(store, kazoo, offset_path, monkeypatch):
+    put(store, "g", {KEY: StoredOffset(1)})
+    row = only(store)
+    monkeypatch.setattr(store._ensemble, "commit", lambda operations: False)
+    with pytest.raises(Unreachable, match="change faster than they can be written; nothing was written"):
+        store.write("g", [Change(row.key, row.version, StoredOffset(2))], reason="test", now_ms=NOW)
+
+
+# ---------------------------------------------------------------- single
+
+
+LISTINGS = ["0:5,1:6,2:7", " 2 : 7 , 0 : 5 , 1 : 6 \n", "1:6,0:5,2:7,"]
+
+
+@system
+@pytest.mark.parametrize("text", LISTINGS)
+def test_a_topics_znode_is_read_edited_and_put_back_to_the_byte(single, kazoo, chroot, text):
+    kazoo.create(f"{chroot}/events", text.encode())
+    time_ms = kazoo.get(f"{chroot}/events")[1].mtime
+    before = single.read("g")
+    assert [row.stored for row in before] == [StoredOffset(5 + n, None, time_ms) for n in range(3)]
+    changes = [Change(row.key, row.version, StoredOffset(row.stored.offset * 10, ANCHOR)) for row in before[:2]]
+    assert len(single.write("g", changes, reason="test", now_ms=NOW).written) == 2
+    assert kazoo.get(f"{chroot}/events")[0].decode() == text.replace("5", "50").replace("6", "60")
+    untouched = single.read("g")[2]
+    assert untouched.stored == before[2].stored  # and not dated anew with the others
+    now = {row.key: row.version for row in single.read("g")}
+    back = [PutBack(row.key, now[row.key], row.stored, row.text) for row in before[:2]]
+    single.write("g", back, reason="rollback", now_ms=NOW)
+    assert kazoo.get(f"{chroot}/events")[0].decode() == text
+    assert [row.stored for row in single.read("g")] == [row.stored for row in before]
+
+
+@system
+def test_a_new_topic_is_written_as_jobs_write_it_and_goes_with_its_last_row(single, kazoo, chroot):
+    rows = {TopicPartition("a.events", n): StoredOffset(100 + n, ANCHOR) for n in (2, 0, 1)}
+    put(single, "g", rows)
+    assert kazoo.get(f"{chroot}/a.events")[0] == b"0:100,1:101,2:102"
+    gone = [Change(row.key, row.version, None) for row in single.read("g")]
+    single.write("g", gone, reason="rollback", now_ms=NOW)
+    assert kazoo.exists(f"{chroot}/a.events") is None
+
+
+@system
+def test_a_job_that_rewrites_its_znode_keeps_the_anchors_of_what_stood_still(single, kazoo, chroot):
+    put(single, "g", {TopicPartition("events", n): StoredOffset(42, ANCHOR, NOW) for n in range(2)})
+    kazoo.set(f"{chroot}/events", b"1:49,0:42")
+    still, moved = single.read("g")
+    assert (still.stored, still.anchor_lag) == (StoredOffset(42, ANCHOR, NOW), None)
+    assert (moved.stored.offset, moved.stored.anchor, moved.anchor_lag) == (49, ANCHOR, 7)
+
+
+@system
+def test_other_znodes_of_the_chroot_are_left_out_unless_they_are_asked_for(single, kazoo, chroot):
+    kazoo.create(f"{chroot}/events", b"0:5")
+    kazoo.create(f"{chroot}/settings", b"colour=blue")
+    kazoo.create(f"{chroot}/empty", b"")
+    assert [row.key for row in single.read("g")] == [KEY]
+    assert single.read("g", ["empty"]) == []
+    with pytest.raises(Refused, match=rf"The znode {chroot}/settings .* should hold PARTITION:OFFSET,…, and is not a"):
+        single.read("g", ["settings"])
+
+
+@system
+def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_it(
+    zookeeper, open_zookeeper, single, chroot
+):
+    put(single, "g", {KEY: StoredOffset(5)})
+    assert only(single, "another").stored.offset == 5
+    named = open_store(f"zookeeper://{zookeeper.hosts}{chroot}?layout=single&of_group=g")
+    assert only(named).stored.offset == 5
+    for attempt in (lambda: named.read("another"), lambda: named.check_writable("another")):
+        with pytest.raises(ConfigError, match="are those of group 'g', and group 'another' is asked for"):
+            attempt()
+    named.close()
+
+
+# ---------------------------------------------------------------- anchors in another store
+
+
+@system
+@pytest.mark.parametrize("layout", ["consumers", "single"])
+def test_with_anchors_apart_no_anchor_is_written_here_and_none_is_read(open_zookeeper, kazoo, chroot, layout):
+    apart, beside = open_zookeeper(layout, anchors_beside=False), open_zookeeper(layout)
+    put(apart, "g", {KEY: StoredOffset(42, ANCHOR, NOW)})
+    assert only(beside).stored == only(apart).stored == StoredOffset(42, None, NOW)
+    change(beside, StoredOffset(43, ANCHOR, NOW))
+    assert only(beside).stored.anchor == ANCHOR
+    assert only(apart).stored == StoredOffset(43, None, NOW)
+    assert not apart.capabilities.keeps_anchors
+
+
+@system
+def test_a_jobs_bare_offset_says_what_it_takes_to_have_an_anchor(store, kazoo, offset_path):
+    kazoo.create(offset_path, b"42", makepath=True)
+    assert "anchors=apart" in only(store).note

@@ -1,0 +1,78 @@
+"""What the product's code never does: make code or objects out of data, or hand data to a shell.
+
+The one exception is named. A search that goes to Spark's executors is pickled by the driver and unpickled by the
+executor, as Spark does with every task; what is in it was made here a moment before.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import reconciler
+
+ROOT = Path(reconciler.__file__).parent
+SOURCES = sorted(ROOT.rglob("*.py"))
+
+MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "jsonpickle", "joblib"}
+"""What makes objects, and so runs code, out of bytes."""
+CALLS = {
+    *("eval", "exec", "compile", "__import__"),
+    *("os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"),
+    *("tempfile.mktemp", "xml.etree.ElementTree.fromstring", "input"),
+}
+EXCEPTIONS = {("spark/distributed/tasks.py", "pickle")}
+STARTS = {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
+
+
+def parsed(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_no_module_makes_code_of_data(path: Path) -> None:
+    found = []
+    for node in parsed(path):
+        found += [each for each in imported(node) if each.partition(".")[0] in MODULES or each in CALLS]
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            found += [called] if called in CALLS else []
+            if called in STARTS or called.rpartition(".")[2] == "Popen":
+                found += [f"{called}(shell=…)" for word in node.keywords if word.arg == "shell"]
+            found += ["allow_pickle" for word in node.keywords if word.arg == "allow_pickle"]
+    assert [each for each in found if (name(path), each) not in EXCEPTIONS] == []
+
+
+def test_the_exceptions_are_still_there() -> None:
+    for where, what in EXCEPTIONS:
+        assert what in [each for node in parsed(ROOT / where) for each in imported(node)], (
+            "it can be taken off the list"
+        )
+
+
+def test_modules_that_a_configuration_names_are_imported_in_one_place() -> None:
+    """Elsewhere what is imported by a name that was computed is the product's own."""
+    users = {
+        name(path)
+        for path in SOURCES
+        for node in parsed(path)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("import_module")
+        and not isinstance(node.args[0], ast.Constant)
+    }
+    assert users <= {"identity.py", "stores/registry.py", "cli/main.py"}

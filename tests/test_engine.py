@@ -1,0 +1,224 @@
+"""The engine: rounds that do not grow with partitions, brokers that come and go, ranges that move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import Refused, Unreachable
+from reconciler.core.probes import Edges, Read, Search, TimeLookup, ask_read
+from reconciler.core.question import Question
+from reconciler.core.reconcile import reconcile
+from reconciler.core.verdicts import Finding, Verdict
+from reconciler.engine import RESTARTS, EngineSettings, Inquiry, Progress, run
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import ReadRequest, TopicPartition
+
+
+@dataclass
+class Clock:
+    """Seconds that pass only when a call is made."""
+
+    now: float = 0.0
+    step: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+@dataclass
+class Flaky:
+    """A log whose calls fail: the first ``failures`` of each name, or all of them."""
+
+    log: MemoryLog
+    error: Exception
+    failures: dict[str, int]
+    before: Callable[[str], None] = lambda name: None
+    calls: list[tuple[str, int]] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        def call(asked: Sequence[Any]) -> Any:
+            self.calls.append((name, len(asked)))
+            self.before(name)
+            if self.failures.get(name, 0):
+                self.failures[name] -= 1
+                raise self.error
+            return getattr(self.log, name)(asked)
+
+        return call
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Retries pause; a test does not. What they would have paused, in seconds."""
+    paused: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=paused.append))
+    return paused
+
+
+def partition(number: int = 0) -> TopicPartition:
+    return TopicPartition("a.events", number)
+
+
+def world(count: int, records: int = 50) -> tuple[MemoryLog, dict[int, Inquiry]]:
+    """``count`` partitions whose anchor is record 20, behind 3 offsets of gap."""
+    log = MemoryLog("b", {"a.events": count})
+    inquiries = {}
+    for number in range(count):
+        place = log.partition("a.events", number)
+        for _ in range(3):
+            place.append_marker(500)
+        for n in range(records):
+            place.append(1_000 + n, b"k%d" % n, b"v%d of %d" % (n, number))
+        digest = fingerprint(b"k20", b"v20 of %d" % number)
+        stored = StoredOffset(921, Anchor(920, 1_020, None, digest, "a"))
+        question = Question(stored, "b", None)
+        inquiries[number] = Inquiry(partition(number), lambda question=question: reconcile(question))
+    return log, inquiries
+
+
+def test_every_partition_gets_its_own_answer() -> None:
+    log, inquiries = world(7)
+    log.partition("a.events", 3).append_marker(1)
+    outcome = run(log, inquiries, clock=Clock())
+    assert {found.finding.verdict for found in outcome.found.values()} == {Verdict.MOVED}
+    assert {found.finding.resume_offset for found in outcome.found.values()} == {24}
+
+
+def test_rounds_and_calls_do_not_grow_with_partitions() -> None:
+    costs = []
+    for count in (1, 40):
+        log, inquiries = world(count)
+        counting = Flaky(log, AssertionError(), {})
+        outcome = run(counting, inquiries, clock=Clock())
+        costs.append((outcome.rounds, [name for name, _ in counting.calls]))
+        assert {asked for _, asked in counting.calls} == {count}
+        assert {found.rounds for found in outcome.found.values()} == {outcome.rounds}
+    assert costs[0] == costs[1]
+
+
+def test_probes_are_counted_by_kind() -> None:
+    log, inquiries = world(3)
+    outcome = run(log, inquiries, clock=Clock())
+    assert outcome.probes.keys() == {kind.__name__ for kind in (Edges, TimeLookup, Read)}
+    assert sum(outcome.probes.values()) == sum(found.probes for found in outcome.found.values())
+
+
+def test_progress_is_told_after_every_round() -> None:
+    log, inquiries = world(4)
+    told: list[Progress] = []
+    outcome = run(log, inquiries, clock=Clock(), settings=EngineSettings(on_progress=told.append))
+    assert [each.rounds for each in told] == list(range(1, outcome.rounds + 1))
+    assert (told[-1].done, told[-1].partitions) == (4, 4)
+    assert [each.done for each in told] == sorted(each.done for each in told)
+
+
+def test_nothing_to_ask_takes_no_round() -> None:
+    assert run(MemoryLog(), {}, clock=Clock()).rounds == 0
+
+
+# ---------------------------------------------------------------- brokers that are away
+
+
+@pytest.mark.parametrize("call", ["log_starts", "log_ends", "offsets_for_times", "read"])
+def test_a_broker_that_comes_back_is_asked_again(call: str, no_pauses: list[float]) -> None:
+    log, inquiries = world(2)
+    flaky = Flaky(log, Unreachable("away"), {call: 3})
+    outcome = run(flaky, inquiries, clock=Clock(step=0.1), settings=EngineSettings(deadline_s=60))
+    assert {found.finding.resume_offset for found in outcome.found.values()} == {24}
+    assert len(no_pauses) == 2
+    assert max(no_pauses) <= 2.0
+
+
+def test_a_broker_that_stays_away_is_given_up_at_the_deadline(no_pauses: list[float]) -> None:
+    log, inquiries = world(1)
+    clock = Clock(step=1.0)
+    flaky = Flaky(log, Unreachable("still away"), {"read": 10_000})
+    with pytest.raises(Unreachable, match="still away"):
+        run(flaky, inquiries, clock=clock, settings=EngineSettings(deadline_s=10))
+    assert 10 <= clock.now < 15
+    assert len(no_pauses) >= 5
+
+
+def test_a_no_is_not_asked_again() -> None:
+    log, inquiries = world(1)
+    flaky = Flaky(log, Refused("not allowed"), {"log_ends": 10_000})
+    with pytest.raises(Refused, match="not allowed"):
+        run(flaky, inquiries, clock=Clock())
+    assert [name for name, _ in flaky.calls].count("log_ends") == 1
+
+
+# ---------------------------------------------------------------- ranges that move
+
+
+def test_a_partition_whose_range_moved_starts_over_and_the_others_do_not() -> None:
+    log, inquiries = world(2)
+    place = log.partition("a.events", 0)
+
+    def retention(name: str) -> None:
+        if name == "read" and place.start == 0:
+            place.delete_before(30)
+
+    outcome = run(Flaky(log, AssertionError(), {}, retention), inquiries, clock=Clock())
+    assert outcome.found[0].finding.verdict is Verdict.LOST
+    assert outcome.found[0].finding.resume_offset == 30
+    assert outcome.found[1].finding.verdict is Verdict.MOVED
+    assert outcome.found[0].rounds > outcome.found[1].rounds
+
+
+def test_a_log_that_always_runs_away_is_given_up_with_advice() -> None:
+    log = MemoryLog("b", {"a.events": 1})
+    place = log.partition("a.events", 0)
+    began: list[int] = []
+
+    def chase() -> Search[Finding]:
+        began.append(place.start)
+        chunk = yield from ask_read(place.start, 1)
+        return Finding(Verdict.NEW, chunk.next_offset, 0, 0)
+
+    def retention(_: str) -> None:
+        place.append(1)
+        place.delete_before(place.end)
+
+    with pytest.raises(Unreachable, match=r"a\.events-0 moved 6 times.*retention\.ms"):
+        run(Flaky(log, AssertionError(), {}, retention), {0: Inquiry(partition(), chase)}, clock=Clock())
+    assert len(began) == RESTARTS + 1
+
+
+def test_answers_come_back_in_the_order_of_the_questions() -> None:
+    log, _ = world(2)
+
+    def ask(number: int) -> Search[Finding]:
+        answers = yield (Read(4 + number, 1), TimeLookup(1_010), Edges(), Read(9, 2), TimeLookup(9_999))
+        first, lookup, edges, second, none = answers
+        assert [record.offset for record in first.records] == [4 + number]
+        assert (lookup, none) == (13, None)
+        assert (edges.start, edges.end) == (0, 53)
+        assert [record.offset for record in second.records] == [9, 10]
+        return Finding(Verdict.NEW, number, 0, 0)
+
+    inquiries: Mapping[int, Inquiry] = {n: Inquiry(partition(n), lambda n=n: ask(n)) for n in (0, 1)}
+    outcome = run(log, inquiries, clock=Clock())
+    assert {key: found.finding.resume_offset for key, found in outcome.found.items()} == {0: 0, 1: 1}
+    assert outcome.probes == {"Edges": 2, "TimeLookup": 4, "Read": 4}
+
+
+def test_one_partition_may_be_asked_about_for_several_jobs() -> None:
+    log, inquiries = world(1)
+    outcome = run(log, {"one": inquiries[0], "two": inquiries[0]}, clock=Clock())
+    assert outcome.found["one"] == outcome.found["two"]
+
+
+def test_requests_are_for_the_partitions_that_asked() -> None:
+    log, inquiries = world(3)
+    seen: list[ReadRequest] = []
+    real = log.read
+    log.read = lambda requests: seen.extend(requests) or real(requests)  # type: ignore[method-assign]
+    run(log, inquiries, clock=Clock())
+    assert {request.partition for request in seen} == {partition(n) for n in range(3)}

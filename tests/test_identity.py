@@ -1,0 +1,211 @@
+"""Reading time and id off records: every setting, and nothing that a record holds may raise."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.anchors import IdOrder, Record
+from reconciler.core.errors import ConfigError
+from reconciler.identity import identity_from_spec, json_text
+from reconciler.kafka.memory import MemoryRecord
+
+
+def record(value: object = None, key: bytes | None = None, **headers: bytes | None) -> MemoryRecord:
+    """A record whose value is bytes as they are, or anything else as JSON."""
+    payload = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
+    return MemoryRecord(3, 1234, key, payload, tuple(headers.items()))
+
+
+def time_of(spec: str, found: Record, unit: str = "ms") -> int | None:
+    return identity_from_spec(timestamp=spec, unit=unit).timestamp_of(found)
+
+
+def id_of(spec: str, found: Record) -> bytes | None:
+    read = identity_from_spec(id=spec).id_of
+    assert read is not None
+    return read(found)
+
+
+# ---------------------------------------------------------------- times
+
+
+def test_the_default_is_the_records_own_time_and_no_id() -> None:
+    identity = identity_from_spec()
+    assert identity.record_time
+    assert identity.timestamp_of(record()) == 1234
+    assert identity.id_of is None
+    assert identity.id_order is IdOrder.OPAQUE
+
+
+def test_a_time_from_elsewhere_is_not_the_records_own() -> None:
+    assert not identity_from_spec(timestamp="json:$.ts").record_time
+    assert not identity_from_spec(timestamp="header:ts").record_time
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "ms"),
+    [
+        (17, "ms", 17),
+        (17, "s", 17_000),
+        (17_999, "us", 17),
+        (17_999_999, "ns", 17),
+        (-1, "us", -1),
+        (1.5, "s", 1500),
+        (17.9, "ms", 17),
+        ("17", "s", 17_000),
+        ("-5", "ms", -5),
+        ("1970-01-01T00:00:01Z", "ms", 1000),
+        ("1970-01-01T01:00:00+01:00", "s", 0),
+        ("1970-01-01T00:00:00.0019+00:00", "ms", 1),
+    ],
+)
+def test_times_are_epoch_milliseconds_rounded_down(value: object, unit: str, ms: int) -> None:
+    assert time_of("json:$.ts", record({"ts": value}), unit) == ms
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, False, "", "soon", "1970-01-01T00:00:01", "9" * 5000, [], {}, float("inf"), float("nan")]
+)
+def test_what_is_no_point_in_time_is_none(value: object) -> None:
+    assert time_of("json:$.ts", record({"ts": value})) is None
+
+
+def test_a_number_beyond_all_time_is_none() -> None:
+    assert time_of("json:$.ts", record({"ts": 1e308}), "s") is None
+
+
+def test_a_header_may_hold_the_time_as_text() -> None:
+    assert time_of("header:ts", record(ts=b"99")) == 99
+    assert time_of("header:ts", record(ts=b"1970-01-01T00:00:01Z")) == 1000
+    for poison in (b"\xff\xfe", b"", None):
+        assert time_of("header:ts", record(ts=poison)) is None
+    assert time_of("header:ts", record(other=b"99")) is None
+
+
+# ---------------------------------------------------------------- ids
+
+
+@pytest.mark.parametrize(
+    ("spec", "found", "expected"),
+    [
+        ("key", record(key=b"\x00k"), b"\x00k"),
+        ("key", record(), None),
+        ("header:id", record(id=b"\xff"), b"\xff"),
+        ("header:id", record(id=None), None),
+        ("header:id", record(), None),
+        ("header:a:b", replace(record(), headers=(("a:b", b"x"),)), b"x"),
+        ("json:$.id", record({"id": "a b"}), b"a b"),
+        ("json:$.id", record({"id": 17}), b"17"),
+        ("json:$.id", record({"id": None}), None),
+        ("json:$.id", record({"id": {"x": [1, "é"]}}), '{"x":[1,"é"]}'.encode()),
+        ("json:$.meta.id", record({"meta": {"id": "m"}}), b"m"),
+        ("json:$.items[1].id", record({"items": [{}, {"id": True}]}), b"true"),
+        ("json:$[0]", record(["first"]), b"first"),
+        ("json:$.items[9]", record({"items": []}), None),
+        ("json:$.a.b", record({"a": "text"}), None),
+        ("json:$.a[0]", record({"a": "text"}), None),
+        ("json:$.id", record(b"{not json"), None),
+        ("json:$.id", record(b"\xff\xfe\x00"), None),
+        ("json:$.id", record(b"[" * 100_000), None),
+        ("json:$.id", record(b""), None),
+        ("json:$.id", record(), None),
+    ],
+)
+def test_ids_are_bytes_or_not_there(spec: str, found: Record, expected: bytes | None) -> None:
+    assert id_of(spec, found) == expected
+
+
+def test_the_last_header_of_a_name_counts() -> None:
+    twice = replace(record(), headers=(("id", b"first"), ("other", b"x"), ("id", b"last")))
+    assert id_of("header:id", twice) == b"last"
+
+
+@given(st.binary(max_size=60), st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=9)), max_size=3))
+def test_no_record_is_poisonous(payload: bytes, headers: list[tuple[str, bytes | None]]) -> None:
+    poison = replace(record(payload, key=payload), headers=tuple(headers))
+    for spec in ("json:$.ts", "header:a"):
+        assert isinstance(time_of(spec, poison), int | None)
+    for spec in ("key", "json:$.id", "json:$[0]", "header:a"):
+        assert isinstance(id_of(spec, poison), bytes | None)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=6))
+def test_any_json_value_has_a_text_or_is_null(value: object) -> None:
+    assert (json_text(value) is None) == (value is None)
+
+
+@given(st.dictionaries(st.sampled_from(["ts", "id"]), st.integers() | st.floats() | st.text(max_size=25)))
+def test_no_number_or_text_is_too_odd(content: dict[str, Any]) -> None:
+    for unit in ("s", "ms", "us", "ns"):
+        assert isinstance(time_of("json:$.ts", record(content), unit), int | None)
+
+
+# ---------------------------------------------------------------- a function of one's own
+
+
+def from_key(found: Record) -> object:
+    """What the user's function makes of a record: here the key decides."""
+    answers: dict[bytes | None, object] = {b"bytes": b"\x01", b"number": 17, b"text": "t", b"nothing": None}
+    return answers[found.key]
+
+
+NOT_A_FUNCTION = 17
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"), [(b"bytes", b"\x01"), (b"number", b"17"), (b"text", b"t"), (b"nothing", None)]
+)
+def test_a_function_may_return_bytes_or_a_json_value(key: bytes, expected: bytes | None) -> None:
+    assert id_of(f"python:{__name__}:from_key", record(key=key)) == expected
+
+
+def test_a_function_that_raises_means_no_id_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert id_of(f"python:{__name__}:from_key", record(key=b"unknown")) is None
+    assert "KeyError" in caplog.text
+    assert "offset 3" in caplog.text
+
+
+def returns_a_set(found: Record) -> object:
+    return {found.offset}
+
+
+def test_a_function_that_returns_what_json_does_not_know_means_no_id() -> None:
+    assert id_of(f"python:{__name__}:returns_a_set", record()) is None
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"timestamp": "payload"}, "payload"),
+        ({"timestamp": "header:"}, "header:"),
+        ({"timestamp": "json:ts"}, "json:ts"),
+        ({"timestamp": "json:$"}, "json:"),
+        ({"timestamp": "python:x:y"}, "python:x:y"),
+        ({"id": "offset"}, "offset"),
+        ({"id": "header:"}, "header:"),
+        ({"id": "json:$.a[x]"}, "json:"),
+        ({"id": "json:$..a"}, "json:"),
+        ({"id": "python:no_such_module_here:f"}, "no_such_module_here"),
+        ({"id": f"python:{__name__}:no_such_function"}, "no_such_function"),
+        ({"id": f"python:{__name__}:NOT_A_FUNCTION"}, "NOT_A_FUNCTION"),
+        ({"id": "python:onlymodule"}, "python:onlymodule"),
+        ({"id": "python:"}, "python:"),
+        ({"id_order": "rising"}, "rising"),
+        ({"unit": "h"}, "h"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        identity_from_spec(**settings)
+    assert named in str(refused.value)

@@ -1,0 +1,277 @@
+"""Jobs that know nothing of this product, tracked from the outside, and failed over to the record behind their last.
+
+One source, with two mirrors: one names its topic anew at the destination, the other keeps the name. Each topic is read
+by an unmodified consumer group, and by a job that keeps the same numbers in a table.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Refused
+from reconciler.lab.kafka import KafkaCluster, start_all
+from reconciler.lab.mirror import MirrorMaker
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.kafka.group import KafkaGroupStore
+from reconciler.stores.paired.rules import pair
+from reconciler.stores.paired.store import read_kept
+from reconciler.stores.registry import open_store
+from tests.stores.bare_store import BareStore, bare_scheme
+from tests.world import environment
+
+pytestmark = pytest.mark.system
+__all__ = ["bare_scheme"]
+
+RENAMED, KEPT = "events", "plain"
+THERE = {RENAMED: "a.events", KEPT: "plain"}
+"""The topics, and their names at the destination."""
+PARTITIONS, RECORDS = 2, 120
+FIRST, OFFSET_OF_FIRST = 25, 30
+"""The oldest record left of a partition when the mirrors begin: five transactions with a marker each are gone."""
+
+
+# ---------------------------------------------------------------- jobs that only know numbers
+
+
+def produce(cluster: KafkaCluster) -> None:
+    """Records in transactions of five: a marker stands behind each, and makes a gap in the numbers."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer", "log_level": 0})
+    producer.init_transactions(30)
+    for first in range(0, RECORDS, 5):
+        producer.begin_transaction()
+        for number in range(first, first + 5):
+            for topic in THERE:
+                for partition in range(PARTITIONS):
+                    producer.produce(topic, b"%d of %d" % (number, partition), partition=partition)
+        producer.commit_transaction(30)
+
+
+def patiently(call: Callable[[], Any]) -> Any:
+    """A broker that has just started is no coordinator for a moment."""
+    from confluent_kafka import KafkaException
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+    retry = retry_if_exception_type(KafkaException)
+    return Retrying(retry=retry, stop=stop_after_delay(30), wait=wait_fixed(0.2), reraise=True)(call)
+
+
+def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[int, list[bytes]]:
+    """An unmodified consumer: ``count`` records of each partition, each committed. The values it processed."""
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as KafkaPartition
+
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.offset.store": False})
+    wanted = [KafkaPartition(topic, partition) for partition in range(PARTITIONS)]
+    found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    try:
+        consumer.assign(patiently(lambda: consumer.committed(wanted, timeout=30)))
+        deadline = time.monotonic() + 60
+        while any(len(values) < count for values in found.values()):
+            message = consumer.poll(1)
+            assert time.monotonic() < deadline, found
+            if message is None or message.error() is not None or len(found[message.partition()]) >= count:
+                continue
+            found[message.partition()].append(message.value())
+            if len(found[message.partition()]) == count:
+                last = KafkaPartition(topic, message.partition(), message.offset() + 1)
+                patiently(partial(consumer.commit, offsets=[last], asynchronous=False))
+    finally:
+        consumer.close()
+    return found
+
+
+class Jobs:
+    """The consumers' groups, and a table that another program fills with their numbers: all jobs have done the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table = BareStore(str(folder / "table.db"))
+        self.table.create()
+
+    @staticmethod
+    def groups(topic: str) -> tuple[str, str]:
+        """The consumers' group, and the name of the table's rows."""
+        return f"readers of {topic}", f"table of {topic}"
+
+    def process(self, cluster: KafkaCluster, names: dict[str, str], count: int) -> dict[str, dict[int, list[bytes]]]:
+        """``count`` records of each partition of the topics under these names."""
+        found = {}
+        for topic, name in names.items():
+            readers, table = self.groups(topic)
+            found[topic] = consume(cluster, name, readers, count)
+            there = {row.key: row.version for row in self.table.read(table)}
+            stored = self.stored(cluster, name, readers)
+            changes = [Change(key, there.get(key), StoredOffset(offset)) for key, offset in stored.items()]
+            assert not self.table.write(table, changes, reason="job", now_ms=1).conflicts
+        return found
+
+    @staticmethod
+    def stored(cluster: KafkaCluster, name: str, group: str) -> dict[TopicPartition, int]:
+        commits = KafkaGroupStore({"bootstrap.servers": cluster.bootstrap})
+        try:
+            return {row.key: row.stored.offset for row in commits.read(group, [name])}
+        finally:
+            commits.close()
+
+
+# ---------------------------------------------------------------- the tracker, as a process
+
+
+class Tracking:
+    def __init__(self, config: Path, folder: Path) -> None:
+        self._said, self._anchors = folder / "track.log", folder / "anchors.db"
+        self._out = self._said.open("w")
+        options = ["--log-format", "json", "track", "-c", str(config), "--every", "1"]
+        command = [sys.executable, "-m", "tests.stores.bare_store", *options]
+        self.process = subprocess.Popen(command, stdout=self._out, stderr=self._out, env=environment())
+
+    def said(self) -> list[str]:
+        return [json.loads(line)["message"] for line in self._said.read_text().splitlines()]
+
+    def wait_until_said(self, words: str, *, times: int = 1) -> None:
+        self._wait(lambda: sum(words in line for line in self.said()) >= times, words)
+
+    def wait_until_follows(self, source: KafkaCluster) -> None:
+        """Until exact pairs are kept for all that the jobs have stored."""
+        for topic in THERE:
+            readers, table = Jobs.groups(topic)
+            stored = Jobs.stored(source, topic, readers)
+            assert len(stored) == PARTITIONS
+            for group in (readers, table):
+                self._wait(lambda group=group, stored=stored: self._follows(group, stored), f"{group}: {stored}")
+
+    def _follows(self, group: str, stored: dict[TopicPartition, int]) -> bool:
+        try:
+            found = read_kept(open_store(f"sqlite:///{self._anchors}"), group)
+        except Refused:  # it has not been made yet
+            return False
+        return all(key in found and pair(offset, found[key]).is_exact for key, offset in stored.items())
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert self.process.poll() is None, self._said.read_text()[-3_000:]
+            assert time.monotonic() < deadline, f"waited for {what}; it said {self.said()[-5:]}"
+            time.sleep(0.1)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@contextmanager
+def tracking(config: Path, folder: Path) -> Iterator[Tracking]:
+    tracker = Tracking(config, folder)
+    try:
+        yield tracker
+    finally:
+        tracker.process.kill()
+        tracker.process.wait()
+
+
+# ---------------------------------------------------------------- the story
+
+
+class Alias:
+    """The source under another name, so that a second mirror keeps its own books."""
+
+    name = "c"
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._cluster, attribute)
+
+
+def written(folder: Path, source: KafkaCluster, there: KafkaCluster) -> Path:
+    """The configuration of the four jobs."""
+    jobs = ""
+    for topic in THERE:
+        stores = ("kafka-group:", f"bare:///{folder}/table.db")
+        for group, store in zip(Jobs.groups(topic), stores, strict=True):
+            jobs += f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+    path = folder / "reconciler.toml"
+    path.write_text(
+        f'[source]\nalias = "a"\nbootstrap_servers = "{source.bootstrap}"\n'
+        f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n'
+        f'[topics]\npolicy = "default"\n[topics.names]\n{KEPT} = "{KEPT}"\n'
+        f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n[search]\ndeadline = "2s"\n{jobs}'
+    )
+    return path
+
+
+@pytest.mark.usefixtures("bare_scheme")
+def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
+    tmp_path: Path, kafka_jars: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, there = KafkaCluster("a", tmp_path / "a", kafka_jars), KafkaCluster("b", tmp_path / "b", kafka_jars)
+    renaming = MirrorMaker(source, there, [RENAMED], tmp_path / "renaming", kafka_jars)
+    keeping = MirrorMaker(Alias(source), there, [KEPT], tmp_path / "keeping", kafka_jars, policy="identity")  # type: ignore[arg-type]
+    start_all([source, there])
+    jobs, config = Jobs(tmp_path), written(tmp_path, source, there)
+    here = {topic: topic for topic in THERE}
+    with source, there:
+        for topic in THERE:
+            source.create_topic(topic, PARTITIONS)
+        produce(source)
+        for topic in THERE:
+            for partition in range(PARTITIONS):
+                source.delete_records(topic, partition, before=OFFSET_OF_FIRST)
+        with renaming, keeping, tracking(config, tmp_path) as tracker:
+            assert jobs.process(source, here, 7)[KEPT][0][0] == b"%d of 0" % FIRST
+            tracker.wait_until_follows(source)
+            ends = dict.fromkeys(range(PARTITIONS), RECORDS - FIRST)
+            renaming.wait_until_mirrored(RENAMED, ends=ends)
+            keeping.wait_until_mirrored(KEPT, ends=ends)
+
+            source.kill()  # a broker that goes away and comes back
+            tracker.wait_until_said("Trying again every 1 s.")
+            source.start()
+            processed = jobs.process(source, here, 33)
+            tracker.wait_until_follows(source)
+            tracker.wait_until_said("answers again")
+
+            renaming.stop()
+            keeping.stop()
+            source.kill()  # and now for good
+            tracker.wait_until_said("Trying again every 1 s.", times=2)
+            assert tracker.stop() == 0
+            assert tracker.said()[-1] == "stopped"
+        capsys.readouterr()
+
+        # Nothing but the destination, the anchors and the table is left.
+        plan = tmp_path / "plan.json"
+        assert main(["plan", "-c", str(config), "-o", str(plan)]) == 0
+        for job in json.loads(plan.read_text())["jobs"]:
+            found = [(row["verdict"], row["resume_offset"], row["replay"]["exact"]) for row in job["partitions"]]
+            assert found == [("moved", 40, 0)] * PARTITIONS, job
+        assert main(["apply", str(plan), "-c", str(config), "--yes"]) == 0
+        for topic, name in THERE.items():
+            rows = jobs.table.read(Jobs.groups(topic)[1], [name])
+            assert [row.stored for row in rows] == [StoredOffset(40)] * PARTITIONS
+        assert main(["check", "-c", str(config)]) == 0
+
+        # The consumers go on as they always did, and so does the table; none is pulled back.
+        for topic, after in jobs.process(there, THERE, 3).items():
+            for number, values in after.items():
+                last = int(processed[topic][number][-1].split()[0])
+                assert values == [b"%d of %d" % (last + 1 + each, number) for each in range(3)]
+        capsys.readouterr()
+        assert main(["check", "-c", str(config)]) == 0
+        assert capsys.readouterr().out.count("2 match") == 4

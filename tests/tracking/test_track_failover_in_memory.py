@@ -1,0 +1,235 @@
+"""What a failover makes of stored offsets that were tracked, over logs and stores in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.verdicts import Verdict
+from reconciler.formats.plan import PartitionPlan
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.memory import MemoryStore
+from reconciler.tracking.track import Tracker
+from tests.in_memory import BASE, BEGIN, GROUP, NOW, Memory, content, found
+from tests.stores.paired.bare import BareStore
+from tests.tracking.tracked import ANCHORED, EVENTS, GroupStore, Tracked, named
+
+
+@pytest.fixture
+def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
+    return Tracked(memory, BareStore(f"{request.node.nodeid}-bare"))
+
+
+@pytest.fixture
+def group(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
+    return Tracked(memory, GroupStore(f"{request.node.nodeid}-group"))
+
+
+# ---------------------------------------------------------------- failing over
+
+
+def test_a_tracked_job_fails_over_to_the_record_behind_its_last_one(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    world.deliver(range(3, 10))
+    row = world.row()
+    assert found(row) == (Verdict.MOVED, 4)
+    assert (row.stored_offset, row.replay_exact, row.record_offset) == (7, 0, 3)
+    world.apply()
+    assert {row.key.topic: row.stored.offset for row in world.store.read(GROUP)} == {"events": 7, "a.events": 4}
+    checked = world.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 4)
+    assert not checked.to_write
+
+
+def test_a_job_that_went_on_at_the_destination_is_left_where_it_is(world: Tracked) -> None:
+    """Nobody keeps anchors there: the pair lags, in the destination's own numbers."""
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    world.deliver(range(3, 10))
+    world.apply()
+    world.job_stores(6, topic="a.events")
+    checked = world.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 6)
+    assert not checked.to_write
+
+
+def test_a_source_that_is_tracked_late_does_not_pull_the_job_back(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.job_stores(7)
+    world.deliver(range(10))
+    world.apply()
+    world.job_stores(9, topic="a.events")
+    assert world.track().saved == 1
+    assert found(world.row()) == (Verdict.MATCH, 9)
+
+
+def test_a_job_that_went_back_to_the_source_and_is_tracked_there_speaks_from_there(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.deliver(range(3, 10))
+    world.apply()
+    later = NOW + 1_000
+    world.source.partition("events", 0).append(later, b"k", b"v")
+    world.log.partition("a.events", 0).append(later, b"k", b"v")
+    world.job_stores(11)
+    side = replace(world.side(), now_ms=lambda: later + 5)
+    config = world.config(ANCHORED)
+    assert Tracker(config, config.jobs, side).round().jobs[0].saved == 1
+    assert found(world.row()) == (Verdict.MOVED, 8)
+
+
+def test_a_lagging_pair_resumes_behind_its_record_and_counts_the_rest_as_replay(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.job_stores(8)
+    world.deliver(range(10))
+    row = world.row()
+    assert found(row) == (Verdict.BOUNDED, 5)
+    assert row.replay_at_most == 3
+
+
+def test_a_store_that_was_reset_is_not_given_the_anchor_of_where_it_was(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(8)
+    world.track()
+    world.job_stores(3)
+    world.deliver(range(10))
+    row = world.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert "stored without an anchor" in row.detail
+    assert row.detail.endswith("its anchor was made for the later offset 8: the stored offset went back since")
+
+
+def test_a_row_from_before_tracking_goes_by_its_own_time_where_that_is_allowed(memory: Memory) -> None:
+    world = Tracked(memory, BareStore(f"{memory.folder}-dated", dated=True))
+    world.deliver(range(10))
+    key = TopicPartition("events", 0)
+    legacy = StoredOffset(BASE + 6, None, content(5)[0])
+    world.store.write(GROUP, [Change(key, None, legacy)], reason="job", now_ms=NOW)
+    assert found(world.row()) == (Verdict.UNRESOLVED, None)
+    assert found(world.row('[policy]\nno_anchor = "row-time"')) == (Verdict.BOUNDED, 5)
+
+
+# ---------------------------------------------------------------- groups
+
+
+def test_what_was_copied_of_the_sources_group_leads_to_the_exact_offset(group: Tracked) -> None:
+    """The source's group is gone with it: the destination's has only what the mirror translated, or nothing."""
+    group.make(range(10))
+    group.job_stores(7)
+    group.track()
+    at_the_destination = Tracked(group, GroupStore(f"{group.folder}-destination"))
+    at_the_destination.anchors = group.anchors
+    at_the_destination.deliver(range(3, 10))
+    assert found(at_the_destination.row()) == (Verdict.MOVED, 4)
+    at_the_destination.job_stores(2, topic="a.events")  # as the mirror translated it: never ahead
+    row = at_the_destination.row()
+    assert (found(row), row.stored_offset) == ((Verdict.MOVED, 4), 7)
+    at_the_destination.apply()
+    assert found(at_the_destination.row()) == (Verdict.MATCH, 4)
+    at_the_destination.job_stores(6, topic="a.events")  # the consumer commits as ever, and no anchor
+    checked = at_the_destination.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 6)
+    assert not checked.to_write
+
+
+def test_with_one_name_on_both_sides_the_copy_leads_to_the_exact_offset_too(group: Tracked) -> None:
+    identity = '[topics]\npolicy = "identity"\n'
+    group.make(range(10))
+    group.job_stores(7)
+    group.track()
+    there = Tracked(group, GroupStore(f"{group.folder}-destination"))
+    there.anchors = group.anchors
+    there.log.create("events", 1)
+    there.deliver(range(3, 10), topic="events")
+    there.job_stores(2)
+    row = there.row(identity)
+    assert (found(row), row.stored_offset) == ((Verdict.MOVED, 4), 2)
+    there.apply(identity)
+    there.job_stores(6)
+    assert found(there.row(identity)) == (Verdict.MATCH, 6)
+    assert group.track().elsewhere == (EVENTS,)
+
+
+def test_an_anchor_that_a_commit_brings_is_kept_as_it_is(group: Tracked) -> None:
+    group.make(range(10))
+    own = StoredOffset(7, replace(named(6), id=b"from the job"), NOW - 5)
+    group.store.write(GROUP, [Change(EVENTS, None, own)], reason="job", now_ms=NOW)
+    group.trouble.comes("log", AssertionError("nothing needs to be read"))
+    assert group.track().exact == 1
+    assert group.kept() == own
+
+
+# ---------------------------------------------------------------- whatever the logs look like
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happened: per slot of the source's log a record (True) or a marker; what retention and the mirror did."""
+
+    slots: list[bool]
+    deleted: int
+    missing: int
+    tracked: int
+    stored: int
+
+
+def stories() -> st.SearchStrategy[Story]:
+    def with_slots(slots: list[bool]) -> st.SearchStrategy[Story]:
+        place = st.integers(0, len(slots))
+        return st.builds(Story, st.just(slots), place, place, place, place)
+
+    return st.lists(st.booleans(), min_size=1, max_size=24).flatmap(with_slots)
+
+
+def played(story: Story, folder: Memory) -> tuple[PartitionPlan, Tracked]:
+    log = MemoryLog("b", {"a.events": 1})
+    world = Tracked(Memory(log, folder.store, folder.folder), BareStore(f"{id(story)}-{id(log)}"))
+    part = world.source.partition("events", 0)
+    for number, is_record in enumerate(story.slots):
+        if is_record:
+            part.append(BEGIN + 10 * number, b"k", b"%d" % number)
+        else:
+            part.append_marker(BEGIN + 10 * number)
+    for record in part.records:
+        if record.offset >= story.missing:
+            log.partition("a.events", 0).append(record.timestamp_ms, record.key, record.value)
+    first, last = sorted((story.tracked, story.stored))
+    world.job_stores(first)
+    world.track()
+    world.job_stores(last)
+    part.delete_before(story.deleted)
+    world.look()
+    return world.row(), world
+
+
+@settings(max_examples=200, deadline=None)
+@given(story=stories())
+def test_no_story_of_source_mirror_and_tracker_skips_a_record_or_replays_more_than_it_says(
+    story: Story, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = Memory(MemoryLog("unused"), MemoryStore("unused"), tmp_path_factory.getbasetemp())
+    row, world = played(story, folder)
+    if row.resume_offset is None:
+        return
+    stored = max(story.tracked, story.stored)
+    records = world.log.partition("a.events", 0).records
+    numbers = {record.offset: int(record.value or b"") for record in records}
+    skipped = [number for offset, number in numbers.items() if offset < row.resume_offset and number >= stored]
+    again = [number for offset, number in numbers.items() if offset >= row.resume_offset and number < stored]
+    assert not skipped
+    assert row.replay_at_most is not None
+    assert len(again) <= row.replay_at_most
+    assert row.replay_exact in (None, len(again))

@@ -1,0 +1,388 @@
+"""What tracking keeps for stored offsets that are nothing but numbers, over logs and stores in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired.steps import aside_of
+from reconciler.stores.paired.store import PairedStore
+from reconciler.tracking.track import ANCHORS, SOURCE, Tracker
+from tests.in_memory import BEGIN, GROUP, NOW, Memory, content, found
+from tests.stores.paired.bare import BareStore
+from tests.tracking.tracked import ANCHORED, EVENTS, Tracked, named
+
+
+@pytest.fixture
+def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
+    return Tracked(memory, BareStore(f"{request.node.nodeid}-bare"))
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def test_the_last_record_before_the_stored_offset_is_kept_as_made_for_it(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    assert (world.track().saved, world.track().saved) == (1, 0)
+    kept = world.kept()
+    assert kept is not None
+    assert (kept.offset, kept.anchor) == (7, named(6))
+
+
+def test_a_job_that_goes_on_is_followed(world: Tracked) -> None:
+    world.make(range(10))
+    tracker = world.tracker()
+    for offset in (3, 3, 8):
+        world.job_stores(offset)
+        report = world.track(tracker)
+        assert (report.exact, report.lagging, report.without) == (1, {}, {})
+        kept = world.kept()
+        assert kept is not None
+        assert (kept.offset, kept.anchor) == (offset, named(offset - 1))
+
+
+def test_a_gap_that_a_transaction_marker_left_makes_the_pair_no_less_exact(world: Tracked) -> None:
+    world.make(range(4))
+    for _ in range(3):
+        world.source.partition("events", 0).append_marker(BEGIN)
+    world.job_stores(7)
+    assert world.track().exact == 1
+    kept = world.kept()
+    assert kept is not None
+    assert (kept.offset, kept.anchor) == (7, named(3))
+
+
+def test_a_gap_that_compaction_left_counts_as_lag_for_the_destination_may_hold_what_was_there(world: Tracked) -> None:
+    world.make(range(10))
+    world.log.create("a.events", 1)
+    world.deliver(range(10))
+    part = world.source.partition("events", 0)
+    part.compacted = True
+    part.records = [record for record in part.records if record.offset not in (4, 5, 6)]
+    world.job_stores(7)
+    report = world.track()
+    assert list(report.lagging) == [EVENTS]
+    assert world.track().saved == 0
+    row = world.row()
+    assert found(row) == (Verdict.BOUNDED, 4)
+    assert row.replay_at_most == 3
+
+
+def test_nothing_processed_of_an_empty_log_keeps_the_numbering_alone(world: Tracked) -> None:
+    world.job_stores(0)
+    assert world.track().exact == 1
+    kept = world.kept()
+    assert kept is not None
+    assert (kept.offset, kept.anchor) == (0, Anchor(cluster_id="a", topic_id="a/events"))
+    assert kept.anchor is not None
+    assert kept.anchor.is_bare
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_a_job_that_had_processed_nothing_starts_at_the_earliest_record_whatever_new_partitions_do(
+    world: Tracked, policy: str
+) -> None:
+    world.job_stores(0)
+    world.track()
+    world.deliver(range(5))
+    extra = f'[policy]\nnew = "{policy}"\n'
+    assert found(world.row(extra)) == (Verdict.NEW, 0)
+    world.apply(extra)
+    assert [row.stored.offset for row in world.store.read(GROUP, ["a.events"])] == [0]
+    assert found(world.row(extra)) == (Verdict.MATCH, 0)
+
+
+def test_nothing_processed_although_records_are_there_names_the_next_one(world: Tracked) -> None:
+    world.make(range(5))
+    world.job_stores(0)
+    world.track()
+    kept = world.kept()
+    assert kept is not None
+    assert kept.anchor == replace(named(0), names=Names.NEXT)
+    world.deliver(range(5))
+    assert found(world.row()) == (Verdict.MATCH, 0)
+
+
+def test_retention_up_to_the_stored_offset_leaves_the_next_record_to_name(world: Tracked) -> None:
+    world.make(range(10))
+    world.source.partition("events", 0).delete_before(7)
+    world.job_stores(7)
+    assert world.track().exact == 1
+    world.deliver(range(2, 10))
+    row = world.row()
+    assert found(row) == (Verdict.MOVED, 5)
+    assert row.replay_exact == 0
+
+
+def test_retention_does_not_take_away_what_was_kept_for_the_same_offset(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    world.source.partition("events", 0).delete_before(10)
+    assert world.track().exact == 1
+    kept = world.kept()
+    assert kept is not None
+    assert kept.anchor == named(6)
+
+
+def test_retention_past_the_stored_offset_names_no_record_behind_it(world: Tracked) -> None:
+    """Records between the two may be on the destination still, and were not processed."""
+    world.make(range(10))
+    world.source.partition("events", 0).delete_before(8)
+    world.job_stores(6)
+    report = world.track()
+    assert "retention has removed the records around it" in report.without[EVENTS]
+    assert world.kept() is None
+
+
+def test_retention_past_a_job_that_went_on_leaves_it_the_older_anchor(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.job_stores(7)
+    world.source.partition("events", 0).delete_before(9)
+    report = world.track()
+    assert "retention has removed" in report.lagging[EVENTS]
+    assert report.age_ms == NOW - content(4)[0]
+    world.deliver(range(10))
+    row = world.row()
+    assert found(row) == (Verdict.BOUNDED, 5)
+    assert row.replay_at_most == 2
+
+
+def test_in_a_compacted_log_the_next_record_is_named_only_if_it_is_at_the_stored_offset(world: Tracked) -> None:
+    world.make(range(10))
+    part = world.source.partition("events", 0)
+    part.compacted = True
+    part.delete_before(5)
+    part.records = [record for record in part.records if record.offset > 6]
+    world.job_stores(5)
+    assert "no record is left" in world.track().without[EVENTS]
+    world.job_stores(7)
+    assert world.track().exact == 1
+
+
+def test_a_stored_offset_behind_the_logs_end_is_said_and_not_looked_up(world: Tracked) -> None:
+    world.make(range(5))
+    world.job_stores(9)
+    report = world.track()
+    assert report.without == {EVENTS: "the source's log ends at 5, before the stored offset"}
+
+
+def test_a_partition_that_the_source_does_not_have_is_said(world: Tracked) -> None:
+    world.job_stores(9, 4)
+    assert world.track().without == {TopicPartition("events", 4): "the source has no such partition"}
+
+
+def test_a_sentinel_needs_no_anchor(world: Tracked) -> None:
+    world.make(range(5))
+    world.job_stores(-1)
+    report = world.track()
+    assert (report.exact, report.saved, world.kept()) == (1, 0, None)
+
+
+def test_a_topic_made_anew_is_looked_at_anew_although_the_number_is_the_same(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    world.source.create("events", 1, topic_id="another")
+    world.make(range(20, 30))
+    assert world.track().saved == 1
+    kept = world.kept()
+    assert kept is not None
+    assert kept.anchor == replace(named(26, offset=6), topic_id="another")
+
+
+# ---------------------------------------------------------------- others who write
+
+
+def test_of_two_trackers_one_gives_way_and_is_right_the_next_time(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    first, second = world.tracker(), world.tracker()
+    world.track(first)
+    slow = world.anchors.read
+
+    def faster(group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        rows = slow(group, topics)
+        world.anchors.read = slow  # type: ignore[method-assign]
+        world.track(first)
+        return rows
+
+    world.job_stores(8)
+    world.anchors.read = faster  # type: ignore[method-assign]
+    report = world.track(second)
+    assert report.saved == 0
+    assert list(report.lagging) == [EVENTS]
+    assert world.track(second).exact == 1
+
+
+def test_an_offset_that_was_handed_over_under_the_same_name_is_left_alone(world: Tracked) -> None:
+    """With the identity policy the row holds the destination's number now; the source has a record there too."""
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    handed = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
+    store = PairedStore(world.store, world.anchors)
+    (row,) = store.read(GROUP)
+    store.write(GROUP, [Change(EVENTS, row.version, handed)], reason="apply", now_ms=NOW)
+    report = world.track()
+    assert (report.elsewhere, report.saved, report.without, report.exact) == ((EVENTS,), 0, {}, 0)
+    kept = world.kept()
+    assert kept is not None
+    assert kept.anchor == handed.anchor
+
+
+def test_an_offset_that_is_just_being_handed_over_is_left_alone(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    laid = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
+    world.anchors.write(GROUP, [Change(aside_of(EVENTS), None, laid)], reason="apply", now_ms=NOW)
+    world.job_stores(4)
+    assert world.track().elsewhere == (EVENTS,)
+
+
+def test_what_a_killed_handover_left_is_removed_once_the_job_has_gone_on(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.track()
+    laid = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
+    world.anchors.write(GROUP, [Change(aside_of(EVENTS), None, laid)], reason="apply", now_ms=NOW)
+    assert world.track().exact == 1
+    assert len(world.anchors.read(GROUP)) == 2
+    world.job_stores(8)
+    assert world.track().exact == 1
+    assert [row.key for row in world.anchors.read(GROUP)] == [EVENTS]
+
+
+# ---------------------------------------------------------------- outages
+
+
+AWAY = Unreachable("It is away.")
+
+
+def test_a_source_that_is_away_for_a_moment_is_asked_again(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    world.trouble.comes("describe", AWAY, AWAY)
+    world.trouble.comes("log", AWAY)
+    assert world.track().exact == 1
+
+
+def test_a_source_that_stays_away_is_reported_with_what_is_known_without_it(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(5)
+    tracker = world.tracker()
+    world.track(tracker)
+    world.job_stores(8)
+    world.step = 15
+    world.trouble.comes("describe", *[AWAY] * 50)
+    around = world.look(tracker)
+    assert around.troubles == {SOURCE: AWAY}
+    assert list(around.jobs[0].lagging) == [EVENTS]
+    world.trouble.comes("describe")
+    assert world.track(tracker).exact == 1
+
+
+@pytest.mark.parametrize("what", ["read memory:", f"read {ANCHORS}"])
+def test_a_store_that_is_away_is_asked_again_over_a_new_connection(world: Tracked, what: str) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    tracker = world.tracker()
+    world.closed.clear()
+    world.trouble.comes(what, AWAY)
+    assert world.track(tracker).exact == 1
+    assert world.closed == [what.removeprefix("read ")]
+
+
+def test_anchors_that_could_not_be_saved_are_saved_the_next_time(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    tracker = world.tracker()
+    world.trouble.comes(f"write {ANCHORS}", OutcomeUnknown("The answer got lost."))
+    around = world.look(tracker)
+    (error,) = around.troubles.values()
+    assert isinstance(error, OutcomeUnknown)
+    assert around.jobs[0].exact == 0
+    assert world.track(tracker).exact == 1
+
+
+TWO = "".join(
+    f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["events"]\nstore = "memory:{name}"\n'
+    for name in ("fast", "slow")
+)
+
+
+@pytest.mark.parametrize("error", [AWAY, Refused("It said no.")])
+def test_a_job_whose_store_fails_does_not_keep_the_others_waiting(world: Tracked, error: Exception) -> None:
+    world.make(range(10))
+    for group in ("fast", "slow"):
+        world.job_stores(7, group=group)
+    tracker = world.tracker(jobs=TWO)
+    world.step = 15
+    world.trouble.comes("read memory:fast", *[error] * 50)
+    around = world.look(tracker)
+    assert list(around.troubles) == ['the store of job "fast"']
+    assert [(job.job, job.known, job.exact) for job in around.jobs] == [("fast", False, 0), ("slow", True, 1)]
+
+
+def test_topics_that_one_job_may_not_see_do_not_keep_the_others_from_being_tracked(world: Tracked) -> None:
+    world.make(range(10))
+    for group in ("fast", "slow"):
+        world.job_stores(7, group=group)
+    world.trouble.comes("describe", Refused("Not allowed.", hint="Correct it under [destination.client]."))
+    around = world.look(world.tracker(jobs=TWO))
+    assert [(place, str(error)) for place, error in around.troubles.items()] == [
+        (f'{SOURCE}, for job "fast"', "Not allowed. Correct it under [source.client].")
+    ]
+    assert [job.exact for job in around.jobs] == [0, 1]
+
+
+def test_one_who_wants_to_stop_does_not_wait_for_an_outage_to_end(world: Tracked) -> None:
+    world.job_stores(7)
+    tracker = world.tracker()
+
+    def stop(what: str) -> None:
+        world.stopping = True
+        raise AWAY
+
+    world.trouble.at = stop  # type: ignore[method-assign]
+    around = world.look(tracker)
+    assert len(around.troubles) == 1
+    assert world.seconds < 20
+    assert world.look(tracker).jobs == ()
+
+
+# ---------------------------------------------------------------- configuration
+
+
+def test_what_keeps_its_anchors_itself_is_left_out(world: Tracked) -> None:
+    stores: Mapping[str, OffsetStore] = {"memory:fast": MemoryStore("kept"), "memory:slow": world.store}
+    config = world.config(ANCHORED, TWO)
+    side = replace(world.side(), open_store=lambda address: stores[address])
+    assert Tracker(config, config.jobs, side).left_out == ("fast",)
+    with pytest.raises(ConfigError, match="every job keeps its anchors itself"):
+        Tracker(config, config.chosen("fast"), side)
+
+
+def test_there_must_be_a_place_for_anchors_and_one_that_can_keep_them(world: Tracked) -> None:
+    config = world.config()
+    with pytest.raises(ConfigError, match=r"\[anchors\] store is missing"):
+        Tracker(config, config.jobs, world.side())
+    world.anchors = BareStore("unable")
+    with pytest.raises(ConfigError, match="cannot keep the anchors"):
+        world.tracker()
+
+
+def test_two_jobs_whose_anchors_could_not_be_told_apart_are_refused(world: Tracked) -> None:
+    with pytest.raises(ConfigError, match='"fast" and "slow" have one group and the topic "events"'):
+        world.tracker(jobs=TWO.replace('group = "slow"', 'group = "fast"'))

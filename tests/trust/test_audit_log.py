@@ -1,0 +1,322 @@
+"""The audit log: whatever is done to it is seen, what was cut off is told, and two writers make one chain."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.core.errors import Changed, ConfigError, ExitCode
+from reconciler.trust import audit_log
+from reconciler.trust.audit_log import FIRST, Log, Torn, verified
+
+NOW = "2026-01-31T06:00:00.000Z"
+
+
+def fields(number: int = 0, **more: Any) -> dict[str, Any]:
+    by = {"user": "ada", "uid": 1000, "sudo_user": None, "host": "h", "pid": number, "version": "0.1.0"}
+    rows = [{"topic": "a.events", "partition": number, "before": None, "after": 17}]
+    jobs = [{"name": "clicks", "group": "g", "store": "memory:", "rows": rows}]
+    return {"kind": "intention", "action": "apply", "by": by, "command": ["apply"], "jobs": jobs, **more}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def synced() -> Iterator[list[int]]:
+    """The disk is not waited for. Sizes of the files at the time when they would have been synced."""
+    sizes: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_log.os, "fsync", lambda file: sizes.append(os.fstat(file).st_size))
+        yield sizes
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit.jsonl"
+
+
+@pytest.fixture
+def written(path: Path) -> Path:
+    """A log of five records."""
+    for number in range(5):
+        Log(path).append(fields(number), NOW)
+    return path
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def broken(path: Path) -> str:
+    with pytest.raises(Changed) as caught:
+        list(verified(path))
+    assert caught.value.exit_code is ExitCode.CHANGED
+    return caught.value.message
+
+
+# ---------------------------------------------------------------- the format
+
+
+def test_a_log_is_verified_as_it_was_written(written: Path) -> None:
+    records = [record for record in verified(written) if not isinstance(record, Torn)]
+    assert [record["line"] for record in records] == [1, 2, 3, 4, 5]
+    assert [record["by"]["pid"] for record in records] == [0, 1, 2, 3, 4]
+    assert written.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_is_on_the_disk_before_anything_else_happens(path: Path, synced: list[int]) -> None:
+    for number in range(3):
+        Log(path).append(fields(number), NOW)
+        assert path.stat().st_size in synced[-2:]
+
+
+def test_the_chain_can_be_followed_without_the_product(written: Path) -> None:
+    prev = FIRST
+    for line in lines(written):
+        record = json.loads(line)
+        own = record.pop("hash")
+        text = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert (record["prev"], own) == (prev, hashlib.sha256(text.encode()).hexdigest())
+        prev = own
+
+
+def test_what_is_no_text_is_spelled_out(path: Path) -> None:
+    Log(path).append(fields(command=["apply", os.fsdecode(b"plan-\xff.json"), "new\nline", "é"]), NOW)
+    (record,) = verified(path)
+    assert not isinstance(record, Torn)
+    assert record["command"] == ["apply", r"plan-\udcff.json", "new\nline", "é"]
+
+
+# ---------------------------------------------------------------- tampering
+
+
+def test_no_byte_can_be_altered_unseen(path: Path) -> None:
+    for _ in range(2):
+        Log(path).append({"kind": "nothing"}, NOW)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for other in (whole[place] ^ 1, ord("\n"), ord(" ")):
+            if other != whole[place]:
+                path.write_bytes(whole[:place] + bytes([other]) + whole[place + 1 :])
+                try:
+                    seen = [record for record in verified(path) if isinstance(record, Torn)]
+                except Changed:
+                    continue
+                # All but the last newline: then the last line looks as if its writing had been cut off.
+                assert (place, [torn.declared for torn in seen]) == (len(whole) - 1, [False])
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_no_bytes_can_be_put_in_or_taken_out_unseen(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "audit.jsonl"
+    for number in range(3):
+        Log(path).append(fields(number), NOW)
+    whole = path.read_bytes()
+    begin = data.draw(st.integers(0, len(whole) - 2))
+    end = data.draw(st.integers(begin, len(whole) - 1))
+    put_in = data.draw(st.binary(max_size=4) if end > begin else st.binary(min_size=1, max_size=4))
+    changed = whole[:begin] + put_in + whole[end:]
+    if changed == whole:
+        return
+    path.write_bytes(changed)
+    broken(path)
+
+
+CHAINS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "the first line deleted": lambda at: at[1:],
+    "a line deleted": lambda at: at[:2] + at[3:],
+    "two lines swapped": lambda at: [at[0], at[2], at[1], *at[3:]],
+    "the last two lines swapped": lambda at: [*at[:3], at[4], at[3]],
+    "a line twice": lambda at: [*at[:2], at[1], *at[2:]],
+    "the last line twice": lambda at: [*at, at[-1]],
+    "a blank line": lambda at: [*at[:2], b"\n", *at[2:]],
+    "a blank line at the end": lambda at: [*at, b"\n"],
+    "a line of another kind": lambda at: [*at[:2], b"{}\n", *at[2:]],
+    "garbage in a line's place": lambda at: [*at[:2], b"garbage\n", *at[3:]],
+    "garbage in the last line's place": lambda at: [*at[:4], b"garbage\n"],
+    "other line ends": lambda at: [line.replace(b"\n", b"\r\n") for line in at],
+    "a byte order mark": lambda at: [b"\xef\xbb\xbf", *at],
+}
+
+
+@pytest.mark.parametrize("change", CHAINS.values(), ids=CHAINS)
+def test_lines_cannot_be_moved_unseen(written: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    written.write_bytes(b"".join(change(lines(written))))
+    broken(written)
+
+
+def test_a_record_that_was_written_anew_with_its_own_hash_breaks_the_next(written: Path) -> None:
+    at = lines(written)
+    forged = json.loads(at[2]) | {"action": "rollback"}
+    text = audit_log.canonical({**forged, "hash": audit_log.hash_of(forged)})
+    written.write_bytes(b"".join([*at[:2], text + b"\n", *at[3:]]))
+    assert "behind number 3" in broken(written)
+
+
+def test_a_chain_does_not_show_that_its_end_is_gone(written: Path) -> None:
+    """What it cannot do. For this a hash is kept elsewhere, and `--expect` asks for it."""
+    written.write_bytes(b"".join(lines(written)[:3]))
+    assert len(list(verified(written))) == 3
+
+
+# ---------------------------------------------------------------- what may be appended to
+
+
+@pytest.mark.parametrize("change", [CHAINS["garbage in the last line's place"], CHAINS["a blank line at the end"]])
+def test_nothing_is_appended_to_an_end_that_was_altered(
+    written: Path, change: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    written.write_bytes(b"".join(change(lines(written))))
+    before = written.read_bytes()
+    for act in (Log(written).check, lambda: Log(written).append(fields(), NOW)):
+        with pytest.raises(Changed, match="The last line of the audit log"):
+            act()
+    assert written.read_bytes() == before
+
+
+def test_an_altered_last_line_is_told_from_one_that_was_cut_off(written: Path) -> None:
+    *front, last = lines(written)
+    written.write_bytes(b"".join([*front, last.replace(b"ada", b"eve")]))
+    with pytest.raises(Changed, match="was altered"):
+        Log(written).append(fields(), NOW)
+
+
+@pytest.mark.parametrize("content", [b"[destination]\n", b"x", b'{"format": "reconciler.plan/1"}\n', b"{}\n"])
+def test_a_file_that_is_no_audit_log_is_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises((ConfigError, Changed)):
+        Log(path).append(fields(), NOW)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.symlink_to("/nowhere/at/all")])
+def test_a_log_that_cannot_be_written_is_the_configurations_fault(path: Path, make: Callable[[Path], None]) -> None:
+    make(path)
+    with pytest.raises(ConfigError, match="cannot be written") as caught:
+        Log(path).append(fields(), NOW)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert "Nothing else was written" in caught.value.message
+
+
+def test_a_log_that_cannot_be_locked_is_not_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(ConfigError, match="No locks available"):
+        Log(path).append(fields(), NOW)
+
+
+# ---------------------------------------------------------------- torn lines
+
+
+@pytest.mark.parametrize("left", [1, 10, 300])
+def test_a_line_that_was_cut_off_is_told_by_the_next(written: Path, left: int) -> None:
+    whole = lines(written)
+    written.write_bytes(b"".join(whole[:4]) + whole[4][:left])
+    *_, torn = verified(written)
+    assert torn == Torn(4, left, declared=False)
+    Log(written).append(fields(7), NOW)
+    *front, torn, told, record = verified(written)
+    assert (len(front), torn) == (4, Torn(4, left, declared=True))
+    assert not isinstance(told, Torn)
+    assert not isinstance(record, Torn)
+    assert (told["kind"], told["torn"]["bytes"], record["by"]["pid"]) == ("torn", left, 7)
+    assert [record["line"] for record in (told, record)] == [5, 6]
+
+
+def test_a_first_line_that_was_cut_off_is_told_as_well(path: Path) -> None:
+    Log(path).append(fields(), NOW)
+    path.write_bytes(path.read_bytes()[:50])
+    Log(path).append(fields(), NOW)
+    assert [isinstance(each, Torn) for each in verified(path)] == [True, False, False]
+
+
+def test_a_page_of_zeros_after_a_power_cut_is_a_torn_line(written: Path) -> None:
+    written.write_bytes(written.read_bytes() + bytes(4096))
+    Log(written).append(fields(), NOW)
+    assert Torn(5, 4096, declared=True) in list(verified(written))
+
+
+def test_what_was_cut_off_cannot_be_altered_afterwards(written: Path) -> None:
+    with written.open("ab") as file:
+        file.write(b'{"action":"apply","by":{"host":"h')
+    Log(written).append(fields(), NOW)
+    content = written.read_bytes()
+    written.write_bytes(content.replace(b'{"action":"apply","by":{"host":"h\n', b'{"action":"apply","by":{"host":"x\n'))
+    assert "is no record" in broken(written)
+
+
+@pytest.fixture
+def full_disk(written: Path) -> Iterator[Callable[[int], None]]:
+    """``full_disk(bytes)``: the file can grow by so much (the limit of a file's size stands for the disk's)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def room(size: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before[0] if size < 0 else written.stat().st_size + size, before[1]))
+
+    yield room
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_disk_that_is_full_again_and_again_leaves_a_log_that_goes_on(
+    written: Path, full_disk: Callable[[int], None]
+) -> None:
+    for size in (100, 0, 50, 70):
+        full_disk(size)
+        with pytest.raises(ConfigError, match="cannot be written"):
+            Log(written).append(fields(8), NOW)
+    full_disk(-1)
+    Log(written).append(fields(9), NOW)
+    *front, torn, _, record = verified(written)
+    assert len(front) == 5
+    assert isinstance(torn, Torn)
+    assert (torn.declared, torn.bytes) == (True, 220)
+    assert not isinstance(record, Torn)
+    assert record["by"]["pid"] == 9
+
+
+# ---------------------------------------------------------------- long lines, many writers
+
+
+def test_the_last_record_is_found_behind_a_very_long_line(path: Path) -> None:
+    for size in (1, 300_000, 5):
+        Log(path).append(fields(message="x" * size), NOW)
+    path.write_bytes(path.read_bytes() + b'{"action":' + b"y" * 200_000)
+    Log(path).append(fields(), NOW)
+    assert [isinstance(each, Torn) for each in verified(path)] == [False, False, False, True, False, False]
+
+
+def _append(path: Path, begin: Any, number: int) -> None:
+    begin.wait(60)
+    for count in range(20):
+        Log(path).append(fields(number * 100 + count), NOW)
+
+
+def test_many_writers_make_one_chain(path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    begin = context.Barrier(4)
+    writers = [context.Process(target=_append, args=(path, begin, number)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    pids = [record["by"]["pid"] for record in verified(path) if not isinstance(record, Torn)]
+    assert sorted(pids) == [number * 100 + count for number in range(4) for count in range(20)]

@@ -1,0 +1,374 @@
+"""``reconciler watch`` over real clusters: both situations, outages that show and heal, signals, and its listener."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from reconciler.core.errors import Unreachable
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.lab.kafka import KafkaCluster
+from reconciler.ports import TopicPartition
+from tests.watch.watching import Watching, runs_here, watching
+from tests.world import Ended, World, a_world, environment, free_port, outside
+
+pytestmark = pytest.mark.system
+
+SHORT = '[search]\ndeadline = "1s"\n'
+ALONE = f'[topics]\npolicy = "identity"\n{SHORT}'
+
+
+@pytest.fixture
+def world(clusters, tmp_path: Path, topic_name: str, capsys) -> Iterator[World]:
+    yield from a_world(clusters, tmp_path, topic_name, capsys)
+
+
+# ---------------------------------------------------------------- the two situations
+
+
+def test_one_watch_tells_what_a_failover_would_find_and_what_has_happened_to_a_job_that_runs_here(world: World) -> None:
+    """The same job before and after it is handed over: its source is ahead of the mirror; its topic is replaced."""
+    world.deliver(12, 4)
+    world.processed(7, 9)
+    with watching(world.config(extra=SHORT)) as watch:
+        where = {"job": "clicks", "topic": world.there}
+        watch.until(lambda: watch.value("up", job="clicks") == 1, "a whole check")
+        assert watch.verdicts("clicks") == {(world.there, "moved"): 1, (world.there, "behind"): 1}
+        assert watch.value("mirror_shortfall_partitions", **where) == 1
+        assert watch.value("mismatched_partitions", **where) == watch.value("own_partitions", **where) == 0
+
+        world.append({1: range(4, 12)})
+        watch.until(lambda: watch.verdicts("clicks") == {(world.there, "moved"): 2}, "the mirror has caught up")
+        assert watch.value("mirror_shortfall_partitions", **where) == 0
+        assert watch.value("replay_records", **where) == 0
+
+        runs_here(world, 8, 10, topic=world.there)
+        watch.until(lambda: watch.verdicts("clicks") == {(world.there, "match"): 2}, "the job was handed over")
+        assert watch.value("own_partitions", **where) == 2
+        assert watch.value("mismatched_partitions", **where) == 0
+        age = watch.value("anchor_age_seconds", job="clicks")
+        assert age is not None
+        assert 0 <= age < 600
+
+        world.cluster.admin().delete_topics([world.there], operation_timeout=30)[world.there].result(timeout=30)
+        watch.until(lambda: watch.value("mismatched_partitions", **where) == 2, "its topic was deleted")
+        watch.until(lambda: world.cluster.partitions(world.there) == 0, "the topic is gone")
+        world.deliver(12, 12, burst=3)
+        watch.until(
+            lambda: (
+                watch.value("up", job="clicks") == 1 and set(watch.verdicts("clicks")) != {(world.there, "missing")}
+            ),
+            "its topic is there again",
+        )
+        assert watch.value("mismatched_partitions", **where) == 2
+        assert (world.there, "match") not in watch.verdicts("clicks")
+
+        runs_here(world, 8, 10, topic=world.there)
+        watch.until(lambda: watch.value("mismatched_partitions", **where) == 0, "a person has corrected it")
+        assert not [line for line in watch.said if "bug" in line]
+
+
+def test_jobs_that_read_one_topic_are_each_told_of(world: World) -> None:
+    """They are checked together, in one call: each of the topic's partitions is asked about once for each job."""
+    world.deliver(12, 12)
+    tables = []
+    for name, numbers in (("fast", (7, 7)), ("slow", (3, 9))):
+        world.group = f"{name} readers of {world.topic}"
+        world.processed(*numbers)
+        tables.append(world.job(name))
+    with watching(world.config(*tables, extra=SHORT), every=1) as watch:
+        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in ("fast", "slow")), "both were checked")
+        for name in ("fast", "slow"):
+            assert watch.verdicts(name) == {(world.there, "moved"): 2}
+            assert watch.value("replay_records", job=name, topic=world.there) == 0
+
+
+# ---------------------------------------------------------------- one cluster, its outage, and a restored backup
+
+
+@pytest.fixture(scope="module")
+def own_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaCluster]:
+    """One that may be stopped."""
+    with KafkaCluster("alone", tmp_path_factory.mktemp("alone"), kafka_jars) as cluster:
+        yield cluster
+
+
+def leads(cluster: KafkaCluster, topics: list[str]) -> bool:
+    """Whether it answers for the first partition of each; right after its start it may not yet."""
+    reader = KafkaLogReader({"bootstrap.servers": cluster.bootstrap}, timeout_s=5)
+    try:
+        return len(reader.log_ends([TopicPartition(topic, 0) for topic in topics])) == len(topics)
+    except Unreachable:
+        return False
+    finally:
+        reader.close()
+
+
+def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_told(
+    own_cluster: KafkaCluster, tmp_path: Path, topic_name: str
+) -> None:
+    """One cluster, no source, two jobs. While the broker is down, one topic's files are replaced by older ones."""
+    worlds = [World(own_cluster, tmp_path / name, f"{topic_name}-{name}", lambda _: Ended(0, "", "")) for name in "ab"]
+    for world in worlds:
+        world.folder.mkdir()
+        world.deliver(6, topic=world.topic)
+    own_cluster.stop()
+    logs = own_cluster.directory / "data" / f"{worlds[0].topic}-0"
+    shutil.copytree(logs, tmp_path / "backup")
+    own_cluster.restart()
+    tables = []
+    for world in worlds:
+        world.append({0: range(6, 12)}, topic=world.topic)
+        runs_here(world, 9, topic=world.topic)
+        tables.append(world.job(world.topic))
+    config = worlds[0].config(*tables, source="", extra=ALONE)
+    with watching(config, every=1) as watch:
+        names = [world.topic for world in worlds]
+        at = [{"job": name, "topic": name} for name in names]
+        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "both jobs were checked")
+        assert [watch.verdicts(name) for name in names] == [{(name, "match"): 1} for name in names]
+
+        own_cluster.stop()
+        rounds = watch.value("watch_rounds_total") or 0
+        watch.until(lambda: all(watch.value("up", job=name) == 0 for name in names), "the outage shows")
+        assert watch.rounds_since(rounds) <= 2
+        assert [watch.verdicts(name) for name in names] == [{(name, "match"): 1} for name in names]
+        watch.next_rounds(3)
+        warned = [line for line in watch.said if "Trying again every 1 s." in line]
+        assert len(warned) == 1, watch.said
+
+        shutil.rmtree(logs)
+        shutil.copytree(tmp_path / "backup", logs)
+        own_cluster.restart()
+        watch.until(lambda: leads(own_cluster, names), "the broker leads its partitions again")
+        rounds = watch.value("watch_rounds_total") or 0
+        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "the outage has healed")
+        assert watch.rounds_since(rounds) <= 4  # two, and one each for what was under way at either end
+        watch.until(lambda: watch.value("mismatched_partitions", **at[0]) == 1, "the older log is told")
+        assert watch.verdicts(names[0]) == {(names[0], "behind"): 1}
+        assert watch.value("mismatched_partitions", **at[1]) == 0
+        watch.until(lambda: [line for line in watch.said if "The watched cluster answers again" in line], "it is said")
+
+        worlds[0].append({0: range(20, 40)}, topic=names[0])  # the log reaches past the stored offset again
+        watch.next_rounds()
+        assert watch.value("mismatched_partitions", **at[0]) == 1
+        assert (names[0], "match") not in watch.verdicts(names[0])
+
+
+ASKS = """
+import sys, threading
+from reconciler.core.errors import Unreachable
+from reconciler.kafka.reader import KafkaLogReader
+ends = threading.Event()
+def ask():
+    while not ends.is_set():
+        reader = KafkaLogReader({"bootstrap.servers": sys.argv[1]}, timeout_s=2)
+        try:
+            while not ends.is_set():
+                reader.describe(())
+        except Unreachable:
+            pass
+        reader.close()
+threads = [threading.Thread(target=ask) for _ in range(4)]
+[thread.start() for thread in threads]
+print("asking", flush=True)
+sys.stdin.read()
+ends.set()
+[thread.join() for thread in threads]
+"""
+
+
+def test_a_last_broker_that_answers_while_it_shuts_down_does_not_end_who_asks(own_cluster: KafkaCluster) -> None:
+    """It then names no broker at all, itself included: librdkafka aborts over a description of the cluster alone."""
+    command = [sys.executable, "-c", ASKS, own_cluster.bootstrap]
+    asking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+    try:
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == b"asking\n"
+        for _ in range(2):
+            own_cluster.stop()
+            own_cluster.restart()
+        asking.communicate(timeout=120)
+        assert asking.returncode == 0
+    finally:
+        asking.kill()
+        asking.wait()
+
+
+def test_a_store_outage_shows_in_its_own_jobs_and_heals(world: World) -> None:
+    world.deliver(12)
+    world.processed(7)
+    other = f"sqlite:///{world.folder / 'other.db'}"
+    world.save({0: world.rows()[0].stored}, address=other)
+    config = world.config(world.job("well"), world.job("ill", store=other), extra=SHORT)
+    with watching(config) as watch:
+        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in ("well", "ill")), "both were checked")
+        (world.folder / "other.db").rename(world.folder / "away.db")
+        rounds = watch.value("watch_rounds_total") or 0
+        watch.until(lambda: watch.value("up", job="ill") == 0, "the outage shows")
+        assert watch.rounds_since(rounds) <= 2
+        watch.next_rounds(3)
+        assert watch.value("up", job="well") == 1
+        assert watch.verdicts("ill") == {(world.there, "moved"): 1}
+        assert (watch.value("checks_total", job="ill", outcome="unreachable") or 0) >= 3
+        assert watch.value("checks_total", job="well", outcome="unreachable") == 0
+        (world.folder / "away.db").rename(world.folder / "other.db")
+        rounds = watch.value("watch_rounds_total") or 0
+        watch.until(lambda: watch.value("up", job="ill") == 1, "the outage has healed")
+        assert watch.rounds_since(rounds) <= 2
+        watch.until(lambda: [line for line in watch.said if "answers again" in line], "it is said")
+        assert len([line for line in watch.said if "Trying again" in line]) == 1
+
+
+# ---------------------------------------------------------------- signals
+
+
+def reload(watch: Watching) -> None:
+    watch.process.send_signal(signal.SIGHUP)
+
+
+def test_a_changed_configuration_is_read_at_a_signal_and_a_bad_one_is_not_used(world: World) -> None:
+    world.deliver(12)
+    world.processed(7)
+    one, other = world.job("one"), world.job("other")
+    other = other.replace(world.group, f"{world.group} too")
+    config = world.config(one, extra=SHORT)
+    good = config.read_text()
+    with watching(config) as watch:
+        watch.until(lambda: watch.value("up", job="one") == 1, "the job was checked")
+        checks = watch.value("checks_total", job="one", outcome="ok") or 0
+
+        config.write_text(good.replace("[search]", "[serach]"))
+        reload(watch)
+        watch.until(lambda: watch.value("config_last_reload_successful") == 0, "the bad configuration is told")
+        assert any("the one from before goes on" in line and "serach" in line for line in watch.said)
+        watch.next_rounds()
+        assert watch.value("up", job="one") == 1
+
+        config.write_text(f"{good}\n{other}\n")
+        reload(watch)
+        watch.until(lambda: watch.value("up", job="other") == 1, "the second job was checked")
+        assert watch.value("config_last_reload_successful") == 1
+        assert (watch.value("checks_total", job="one", outcome="ok") or 0) > checks > 0
+
+        config.write_text(good.replace('name = "one"', 'name = "renamed"'))
+        reload(watch)
+        watch.until(lambda: watch.value("up", job="renamed") == 1, "the renamed job was checked")
+        jobs = {dict(labels).get("job") for _, labels in watch.samples()}
+        assert jobs == {None, "renamed"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_in_order_also_while_it_waits_for_a_cluster(world: World, number: int) -> None:
+    config = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra='[search]\ndeadline = "600s"\n')
+    with watching(config) as watch:
+        assert watch.get("/healthz") == (200, "ok\n")
+        assert watch.end(number) == 0
+        assert watch.said[-1] == "stopped"
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", int(watch.url.rpartition(":")[2])), timeout=30)
+
+
+def test_a_second_signal_ends_it_at_once(world: World) -> None:
+    """A broker that takes connections and says nothing holds a request for its whole time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = world.config(bootstrap=f"127.0.0.1:{silent.getsockname()[1]}", extra='[search]\ndeadline = "600s"\n')
+        with watching(config) as watch:
+            for sent in itertools.count(1):
+                watch.process.send_signal(signal.SIGTERM)
+                try:
+                    code = watch.process.wait(0.5)
+                    break
+                except subprocess.TimeoutExpired:
+                    assert sent < 100
+            assert code in (0, -signal.SIGTERM)
+
+
+# ---------------------------------------------------------------- the listener, and what is a matter of usage
+
+
+def test_what_cannot_be_listened_on_is_a_matter_of_usage(world: World) -> None:
+    config = world.config(extra=SHORT)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = outside("watch", "-c", config, "--listen", f"127.0.0.1:{port}")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"Nothing can listen on 127.0.0.1:{port}: Address already in use." in ended.err
+    for address in ("9464", "127.0.0.1", "::1:9464"):
+        ended = world.run("watch", "-c", config, "--listen", address)
+        assert (ended.code, "is not HOST:PORT" in ended.err) == (2, True)
+    for every in ("0", "-1", "nan", "100000"):
+        ended = world.run("watch", "-c", config, "--every", every)
+        assert (ended.code, "is not a number of seconds" in ended.err) == (2, True)
+
+
+def test_listening_to_everybody_without_tls_and_login_is_said(world: World) -> None:
+    with watching(world.config(extra=SHORT), listen="0.0.0.0:0") as watch:
+        watch.until(lambda: [line for line in watch.said if "without TLS and a login" in line], "the warning")
+        port = int(watch.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=30):
+            pass
+
+
+def test_tls_and_login_are_read_again_at_a_signal(world: World) -> None:
+    world.deliver(3)
+    world.processed(1)
+    files = {}
+    for name in ("before", "after"):
+        certificate, key = world.folder / f"{name}.pem", world.folder / f"{name}.key"
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+        subprocess.run([*command, "-keyout", key, "-out", certificate, *subject], check=True, capture_output=True)
+        files[name] = (certificate, key)
+    used = [world.folder / "tls.pem", world.folder / "tls.key"]
+
+    def use(name: str, password: str) -> ssl.SSLContext:
+        for source, target in zip(files[name], used, strict=True):
+            shutil.copy(source, target)
+        (world.folder / "password").write_text(password)
+        return ssl.create_default_context(cafile=str(files[name][0]))
+
+    def login(password: str) -> dict[str, str]:
+        return {"Authorization": "Basic " + base64.b64encode(f"prometheus:{password}".encode()).decode()}
+
+    tls = use("before", "first secret")
+    extra = f'[watch]\ntls_certificate = "{used[0]}"\ntls_key = "{used[1]}"\nusername = "prometheus"\n'
+    config = world.config(extra=f'{SHORT}{extra}password = "file:{world.folder}/password"')
+    with watching(config) as watch:
+        assert watch.url.startswith("https://")
+        assert watch.get("/metrics", tls)[0] == 401
+        assert watch.get("/metrics", tls, **login("first secret"))[0] == 200
+        assert watch.get("/healthz", tls) == (200, "ok\n")
+        after = use("after", "second secret")
+        reload(watch)
+        watch.until(lambda: [line for line in watch.said if "was read again" in line], "the reload")
+        assert watch.get("/metrics", after, **login("second secret"))[0] == 200
+        assert watch.get("/metrics", after, **login("first secret"))[0] == 401
+        assert not [line for line in watch.said if "secret" in line]
+
+
+def test_once_prints_the_metrics_of_one_round(world: World) -> None:
+    world.deliver(12)
+    world.processed(7)
+    ended = world.run("watch", "-c", world.config(extra=SHORT), "--once")
+    assert (ended.code, ended.err) == (0, "")
+    families = {family.name for family in text_string_to_metric_families(ended.out)}
+    assert {"reconciler_partitions", "reconciler_up", "reconciler_build_info"} <= families
+    assert re.search(r'^reconciler_up\{job="clicks"\} 1\.0$', ended.out, re.MULTILINE)
+    away = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra=SHORT)
+    ended = world.run("watch", "-c", away, "--once")
+    assert ended.code == 6
+    assert 'reconciler_up{job="clicks"} 0.0' in ended.out
+    assert "the destination cluster at" in ended.err

@@ -1,0 +1,199 @@
+"""What is scraped: a job's figures as they are replaced, gone with what they were of, and never half."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from reconciler import __version__
+from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.watch.figures import Figures, Found, TopicFigures
+from tests import ROOT
+
+NOW = 1_800_000_000_000
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class Scraped:
+    """Figures at a time that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.figures = Figures(lambda: self.now)
+        self.registry = self.figures.registry()
+
+    def samples(self) -> Samples:
+        text = generate_latest(self.registry).decode()
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.samples().get((f"reconciler_{name}", frozenset(labels.items())))
+
+    def of_job(self, job: str) -> set[str]:
+        return {name for name, labels in self.samples() if ("job", job) in labels}
+
+
+@pytest.fixture
+def scraped() -> Scraped:
+    return Scraped()
+
+
+def found(*verdicts: Verdict, topic: str = "a.events", anchored_ms: int | None = NOW - 7_000) -> Found:
+    counts = {verdict: verdicts.count(verdict) for verdict in verdicts}
+    figures = TopicFigures(counts, own=1, mismatched=2, blocked=3, over_budget=4, shortfall=5, replay=6, lag_s=7.5)
+    return Found({topic: figures}, anchored_ms)
+
+
+def test_before_its_first_check_a_job_is_down_and_has_no_gauges(scraped: Scraped) -> None:
+    scraped.figures.watch_jobs(["clicks"])
+    assert scraped.value("up", job="clicks") == 0
+    assert scraped.of_job("clicks") == {
+        "reconciler_up",
+        "reconciler_checks_total",
+        *(f"reconciler_check_duration_seconds_{part}" for part in ("bucket", "count", "sum")),
+    }
+
+
+def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
+    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.checked({"clicks": (found(Verdict.MATCH, Verdict.MATCH, Verdict.BEHIND), 0.3)})
+    where = {"job": "clicks", "topic": "a.events"}
+    assert scraped.value("partitions", verdict="match", **where) == 2
+    assert scraped.value("partitions", verdict="behind", **where) == 1
+    names = ["own", "mismatched", "blocked", "over_budget", "mirror_shortfall"]
+    assert [scraped.value(f"{name}_partitions", **where) for name in names] == [1, 2, 3, 4, 5]
+    assert scraped.value("replay_records", **where) == 6
+    assert scraped.value("mirror_lag_seconds", **where) == 7.5
+    assert scraped.value("up", job="clicks") == 1
+    assert scraped.value("last_success_timestamp_seconds", job="clicks") == NOW / 1000
+    assert scraped.value("anchor_age_seconds", job="clicks") == 7
+    assert scraped.value("check_duration_seconds_count", job="clicks") == 1
+    assert scraped.value("check_duration_seconds_sum", job="clicks") == pytest.approx(0.3)
+    assert scraped.value("check_duration_seconds_bucket", job="clicks", le="0.25") == 0
+    assert scraped.value("check_duration_seconds_bucket", job="clicks", le="0.5") == 1
+    assert scraped.value("checks_total", job="clicks", outcome="person") == 1
+    assert scraped.value("build_info", version=__version__) == 1
+
+
+def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_old(scraped: Scraped) -> None:
+    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.3)})
+    scraped.now += 60_000
+    scraped.figures.checked({"clicks": (Unreachable("away"), 10.0)})
+    assert scraped.value("up", job="clicks") == 0
+    assert scraped.value("partitions", job="clicks", topic="a.events", verdict="match") == 1
+    assert scraped.value("last_success_timestamp_seconds", job="clicks") == NOW / 1000
+    assert scraped.value("anchor_age_seconds", job="clicks") == 67
+    assert scraped.value("checks_total", job="clicks", outcome="unreachable") == 1
+    assert scraped.value("check_duration_seconds_count", job="clicks") == 2
+
+
+def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Scraped) -> None:
+    scraped.figures.watch_jobs(["clicks", "orders"])
+    scraped.figures.checked({name: (found(Verdict.MATCH), 0.1) for name in ("clicks", "orders")})
+    scraped.figures.checked({"clicks": (found(Verdict.LOST), 0.1)})
+    assert scraped.value("partitions", job="clicks", topic="a.events", verdict="match") is None
+    assert scraped.value("partitions", job="clicks", topic="a.events", verdict="lost") == 1
+    scraped.figures.checked({"clicks": (found(Verdict.LOST, topic="a.other", anchored_ms=None), 0.1)})
+    topics = {dict(labels).get("topic") for _, labels in scraped.samples() if ("job", "clicks") in labels}
+    assert topics == {None, "a.other"}
+    assert scraped.value("anchor_age_seconds", job="clicks") is None
+    scraped.figures.watch_jobs(["clicks"])
+    assert scraped.of_job("orders") == set()
+    assert scraped.value("partitions", job="clicks", topic="a.other", verdict="lost") == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "word"),
+    [
+        (Found({"t": TopicFigures({Verdict.MATCH: 1})}), "ok"),
+        (Found({"t": TopicFigures({Verdict.LOST: 1}, blocked=1)}), "person"),
+        (Changed("x"), "changed"),
+        (Unreachable("x"), "unreachable"),
+        (Refused("x"), "unreachable"),
+        (OutcomeUnknown("x"), "unreachable"),
+        (ConfigError("x"), "config"),
+        (ZeroDivisionError("x"), "bug"),
+    ],
+)
+def test_every_end_of_a_check_is_counted_in_a_word(scraped: Scraped, result: Found | Exception, word: str) -> None:
+    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.checked({"clicks": (result, 0.1)})
+    counts = {
+        dict(labels)["outcome"]: value
+        for (name, labels), value in scraped.samples().items()
+        if name == "reconciler_checks_total"
+    }
+    assert counts == {**dict.fromkeys(["ok", "person", "changed", "unreachable", "config", "bug"], 0), word: 1}
+
+
+def test_probes_are_counted_by_kind(scraped: Scraped) -> None:
+    scraped.figures.probed({"Edges": 3, "TimeLookup": 2})
+    scraped.figures.probed({"Edges": 1, "Read": 7, "Cleaning": 1})
+    values = [scraped.value("probes_total", kind=kind) for kind in ("edges", "time_lookup", "cleaning", "read")]
+    assert values == [4, 2, 1, 7]
+
+
+def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
+    """Scrapes go on while a job's figures are replaced: verdicts, sums and counters of one scrape are of one check."""
+    scraped.figures.watch_jobs(["clicks"])
+    enough = threading.Event()
+
+    def update() -> None:
+        for number in itertools.count(1):
+            if enough.is_set():
+                return
+            counts = {Verdict.MATCH: number, Verdict.LOST: number}
+            result = Found({"t": TopicFigures(counts, own=number, replay=number)}, NOW)
+            scraped.figures.checked({"clicks": (result, 1.0)})
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    seen: set[float] = set()
+    while len(seen) < 30:
+        samples = [sample for family in scraped.figures.collect() for sample in family.samples]
+        values = {
+            sample.value
+            for sample in samples
+            if re.fullmatch(
+                r"reconciler_(partitions|own_partitions|replay_records|check_duration_seconds_count)", sample.name
+            )
+        }
+        seen |= values
+        if len(values) != 1:
+            break
+    enough.set()
+    thread.join()
+    assert len(values) == 1, values
+
+
+def test_strange_names_are_escaped(scraped: Scraped) -> None:
+    name = 'cl"icks\\\n{}'
+    scraped.figures.watch_jobs([name])
+    assert scraped.value("up", job=name) == 0
+
+
+def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> None:
+    from reconciler.hook.figures import HookRun
+
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(reconciler_\w+)` \| \w+ \|([^|]*)\|", text, re.MULTILINE))
+    documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows.items()}
+    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.1)})
+    exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {"job"} for name in HookRun("clicks").values(0)}
+    for family in scraped.figures.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        exposed[name] = {label for sample in family.samples for label in sample.labels if label != "le"}
+    assert documented == exposed

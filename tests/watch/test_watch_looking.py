@@ -1,0 +1,364 @@
+"""Many jobs checked together: what befalls one of them costs the others nothing, and an outage is waited for once."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import Checked, Outside, check
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import OffsetStore, Row, TopicPartition
+from reconciler.stores.memory import MemoryStore
+from reconciler.watch.figures import Found
+from reconciler.watch.looking import CLUSTER, STORE_REQUESTS, Look, Looker
+from tests.in_memory import NOW, Memory, stored
+
+EVERY_S, DEADLINE_S, TIMEOUT_S = 60.0, 30.0, 10.0
+
+
+@dataclass
+class World:
+    """A log and stores that can be away; every call that fails for want of an answer takes ``TIMEOUT_S``."""
+
+    memory: Memory
+    now: float = 0.0
+    away: bool = False
+    leaderless: set[str] = field(default_factory=set)
+    stores_away: set[str] = field(default_factory=set)
+    calls: Counter[str] = field(default_factory=Counter)
+    checks: list[tuple[str, ...]] = field(default_factory=list)
+    stopping: bool = False
+
+    def config(self, *jobs: str) -> Config:
+        return self.memory.config(f'[search]\ndeadline = "{DEADLINE_S:g}s"\n', "".join(jobs))
+
+    def looker(self, config: Config) -> Looker:
+        def checker(config: Config, jobs: Sequence[Job], outside: Outside) -> Checked:
+            self.checks.append(tuple(job.name for job in jobs))
+            return check(config, jobs, outside)
+
+        outside = Outside(Sick(self), self.open_store, self.clock, lambda: NOW)
+        return Looker(config, outside, checker, every_s=EVERY_S, stopping=lambda: self.stopping)
+
+    def clock(self) -> float:
+        return self.now
+
+    def no_answer(self, what: str) -> Unreachable:
+        self.now += TIMEOUT_S
+        self.calls[f"{what} without answer"] += 1
+        return Unreachable(f"{what} gave no answer.")
+
+    def open_store(self, address: str) -> OffsetStore:
+        self.calls["opened"] += 1
+        return SickStore(self, address)
+
+
+class Sick(MemoryLog):
+    """The world's log, when it answers."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.__dict__.update(world.memory.log.__dict__)
+
+    def _ask(self, topics: Iterable[str]) -> None:
+        if self._world.away:
+            raise self._world.no_answer("The cluster")
+        if self._world.leaderless & set(topics):
+            raise self._world.no_answer("The leader")
+
+    def describe(self, topics: Iterable[str]) -> Any:
+        self._ask(())
+        return super().describe(topics)
+
+    def log_starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._ask(tp.topic for tp in partitions)
+        return super().log_starts(partitions)
+
+
+class SickStore(MemoryStore):
+    def __init__(self, world: World, address: str) -> None:
+        super().__init__(world.memory.store.address.removeprefix("memory:"))
+        self._world = world
+        self._called = address
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        if self._called in self._world.stores_away:
+            raise self._world.no_answer(f"The store {self._called}")
+        if group == "refused":
+            raise Refused("The store says no.")
+        return super().read(group, topics)
+
+    def close(self) -> None:
+        self._world.calls["closed"] += 1
+
+
+def job(name: str, topic: str = "events", store: str = "memory:one", group: str = "readers") -> str:
+    return f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+
+
+@pytest.fixture
+def world(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Topics e0 to e9, each with a job's stored offset. Pauses between retries are skipped over."""
+    world = World(memory)
+    for number in range(10):
+        memory.log.create(f"a.e{number}", 1)
+        memory.deliver(range(10), topic=f"a.e{number}")
+        memory.save({0: stored(6)}, topic=f"e{number}")
+
+    def sleep(seconds: float) -> None:
+        world.now += math.ceil(seconds)  # whole seconds, so that sums are exact
+
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))  # and no other thread's pauses
+    return world
+
+
+def ten(store: Callable[[int], str] = lambda _: "memory:one") -> list[str]:
+    return [job(f"j{number}", f"e{number}", store(number)) for number in range(10)]
+
+
+def good(looks: Mapping[str, Look]) -> list[str]:
+    return [name for name, look in looks.items() if isinstance(look.result, Found)]
+
+
+def ends(looks: Mapping[str, Look]) -> dict[str, str]:
+    return {name: type(look.result).__name__ for name, look in looks.items()}
+
+
+# ---------------------------------------------------------------- together
+
+
+def test_jobs_are_checked_in_one_go_and_a_shared_store_is_opened_once(world: World) -> None:
+    config = world.config(*ten())
+    looks = world.looker(config).look(config.jobs)
+    assert len(good(looks)) == 10
+    assert [len(names) for names in world.checks] == [10]
+    assert world.calls == {"opened": 1, "closed": 1}
+    figures = looks["j3"].result
+    assert isinstance(figures, Found)
+    assert figures.topics["a.e3"].verdicts == {Verdict.MOVED: 1}
+
+
+def test_two_jobs_of_one_group_and_store_have_each_its_topics(world: World) -> None:
+    config = world.config(job("one", "e1"), job("other", "e2"))
+    looks = world.looker(config).look(config.jobs)
+    topics = {name: list(look.result.topics) for name, look in looks.items() if isinstance(look.result, Found)}
+    assert topics == {"one": ["a.e1"], "other": ["a.e2"]}
+
+
+def test_checking_writes_nothing(world: World) -> None:
+    config = world.config(*ten())
+    before = world.memory.store.read("readers")
+    world.looker(config).look(config.jobs)
+    assert world.memory.store.read("readers") == before
+
+
+# ---------------------------------------------------------------- one is ill
+
+
+def test_a_job_whose_topic_exists_nowhere_takes_no_other_with_it(world: World) -> None:
+    config = world.config(*ten(), job("lost", "no-such-topic"))
+    looker = world.looker(config)
+    looks = looker.look(config.jobs)
+    assert len(good(looks)) == 10
+    assert isinstance(looks["lost"].result, ConfigError)
+    world.checks.clear()
+    again = looker.look(config.jobs)
+    assert len(good(again)) == 10
+    assert [len(names) for names in world.checks] == [10, 1]  # from now on it is checked apart
+    world.memory.log.create("a.no-such-topic", 1)
+    assert len(good(world.looker(config).look(config.jobs))) == 11
+
+
+def test_a_store_that_says_no_to_one_job_takes_no_other_with_it(world: World) -> None:
+    config = world.config(*ten(), job("refused", "e1", group="refused"))
+    looker = world.looker(config)
+    looks = looker.look(config.jobs)
+    assert (len(good(looks)), ends(looks)["refused"]) == (10, "Refused")
+    assert looks["refused"].place == 'The store of job "refused"'
+    assert world.calls["opened"] == world.calls["closed"]
+    assert world.calls["The store memory:one without answer"] == 0
+
+
+def test_a_bug_that_one_job_meets_takes_no_other_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = world.config(*ten())
+    real = MemoryLog.log_ends
+
+    def broken(self: MemoryLog, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if any(tp.topic == "a.e4" for tp in partitions):
+            raise ZeroDivisionError
+        return real(self, partitions)
+
+    monkeypatch.setattr(MemoryLog, "log_ends", broken)
+    looks = world.looker(config).look(config.jobs)
+    assert len(good(looks)) == 9
+    assert isinstance(looks["j4"].result, ZeroDivisionError)
+
+
+def test_a_partition_without_leader_takes_its_own_job_out_and_is_waited_for_once(world: World) -> None:
+    config = world.config(*ten())
+    looker = world.looker(config)
+    world.leaderless = {"a.e7"}
+    looks = looker.look(config.jobs)
+    assert (len(good(looks)), ends(looks)["j7"]) == (9, "Unreachable")
+    assert world.now <= DEADLINE_S + 3 * TIMEOUT_S
+    for _ in range(3):
+        before = world.now
+        assert len(good(looker.look(config.jobs))) == 9
+        assert world.now - before <= TIMEOUT_S
+    world.leaderless = set()
+    assert len(good(looker.look(config.jobs))) == 10
+
+
+def test_jobs_that_fail_one_by_one_cost_one_deadline_together_and_take_turns(world: World) -> None:
+    config = world.config(*ten())
+    looker = world.looker(config)
+    world.leaderless = {f"a.e{number}" for number in range(1, 10)}
+    assert good(looker.look(config.jobs)) in ([], ["j0"])
+    for _ in range(4):
+        before = world.now
+        looker.look(config.jobs)
+        assert world.now - before <= DEADLINE_S + 3 * TIMEOUT_S
+    world.leaderless = {"a.e1"}
+    for _ in range(2):
+        looks = looker.look(config.jobs)
+    assert len(good(looks)) == 9
+
+
+# ---------------------------------------------------------------- the cluster is away
+
+
+def test_an_outage_of_the_cluster_is_waited_for_once_and_not_by_every_job(world: World) -> None:
+    config = world.config(*ten())
+    looker = world.looker(config)
+    parts = [config.jobs[:5], config.jobs[5:]]
+    assert len(good(looker.look(config.jobs))) == 10
+    world.away = True
+    looks = looker.look(parts[0])
+    assert {look.place for look in looks.values()} == {CLUSTER}
+    assert DEADLINE_S <= world.now <= DEADLINE_S + 3 * TIMEOUT_S
+    before, asked = world.now, world.calls["The cluster without answer"]
+    looks = looker.look(parts[1])
+    assert set(ends(looks).values()) == {"Unreachable"}
+    assert (world.now, world.calls["The cluster without answer"]) == (before, asked)
+
+
+def test_an_outage_heals_within_two_rounds(world: World) -> None:
+    config = world.config(*ten())
+    looker = world.looker(config)
+    world.away = True
+    looker.look(config.jobs)
+    world.now += EVERY_S
+    before = world.now
+    looker.look(config.jobs)
+    assert world.now - before <= TIMEOUT_S  # one look whether it is back, without patience
+    world.away = False
+    world.now += EVERY_S
+    assert len(good(looker.look(config.jobs))) == 10
+
+
+def test_while_the_cluster_is_away_no_store_is_read(world: World) -> None:
+    config = world.config(*ten())
+    looker = world.looker(config)
+    world.away = True
+    looker.look(config.jobs)
+    opened = world.calls["opened"]
+    world.now += EVERY_S
+    looker.look(config.jobs)
+    assert world.calls["opened"] == opened
+
+
+def test_a_login_that_is_refused_is_not_tried_for_every_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = world.config(*ten())
+    tried = []
+
+    def refuse(self: Sick, topics: Iterable[str]) -> Any:
+        tried.append(topics)
+        raise Refused("The login was refused.")
+
+    monkeypatch.setattr(Sick, "describe", refuse)
+    looker = world.looker(config)
+    for _ in range(3):
+        looks = looker.look(config.jobs)
+        assert {look.place for look in looks.values()} == {CLUSTER}
+    assert len(tried) == 2
+
+
+def test_who_wants_to_end_does_not_wait_for_a_cluster(world: World) -> None:
+    config = world.config(*ten())
+    looker = world.looker(config)
+    world.away = world.stopping = True
+    looker.look(config.jobs)
+    assert world.now <= 4 * TIMEOUT_S
+
+
+# ---------------------------------------------------------------- a store is away
+
+
+def test_a_store_that_is_away_takes_its_own_jobs_out_and_is_waited_for_twice_a_round(world: World) -> None:
+    config = world.config(*ten(lambda number: f"memory:{'even' if number % 2 == 0 else 'odd'}"))
+    looker = world.looker(config)
+    world.stores_away = {"memory:odd"}
+    for _ in range(3):
+        before = world.now
+        looks = looker.look(config.jobs)
+        assert good(looks) == [f"j{number}" for number in range(0, 10, 2)]
+        assert {looks[f"j{number}"].place for number in range(1, 10, 2)} == {'The store of job "j1" and 4 more'}
+        assert world.now - before <= 2 * TIMEOUT_S
+        world.now = before + EVERY_S
+    world.stores_away = set()
+    assert len(good(looker.look(config.jobs))) == 10
+
+
+def test_one_job_that_is_ill_in_a_store_does_not_starve_those_beside_it(world: World) -> None:
+    config = world.config(*ten(lambda number: f"memory:{number if number == 0 else 'shared'}"))
+    looker = world.looker(config)
+    world.stores_away = {"memory:0"}
+    for _ in range(4):
+        assert len(good(looker.look(config.jobs))) == 9
+        world.now += EVERY_S
+
+
+def test_stores_on_the_watched_cluster_count_against_the_limit_and_keep_few_clients(world: World) -> None:
+    tables = [job(f"j{n}", f"e{n % 10}", "kafka-group:", group=f"group {n}") for n in range(25)]
+    config, taken, held = world.config(*tables), Counter[int](), []
+
+    class Counted(SickStore):
+        def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+            held[-1] += 1
+            return super().read(group, topics)
+
+    def opened(address: str) -> OffsetStore:
+        held.append(0)
+        return Counted(world, address)
+
+    outside = Outside(Sick(world), opened, world.clock, lambda: NOW)
+    looker = Looker(config, outside, check, every_s=EVERY_S, take=lambda count: taken.update([count]))
+    assert len(good(looker.look(config.jobs))) == 25
+    assert held == [10, 10, 5]
+    assert taken == {STORE_REQUESTS: 25}
+
+
+def test_every_store_that_is_opened_is_closed(world: World) -> None:
+    config = world.config(*ten(lambda number: f"memory:{number}"))
+    looker = world.looker(config)
+    world.stores_away = {"memory:3"}
+    for _ in range(5):
+        looker.look(config.jobs)
+        world.now += EVERY_S
+    assert world.calls["opened"] == world.calls["closed"] == 50
+
+
+def test_errors_say_what_failed(world: World) -> None:
+    config = world.config(*ten(), job("lost", "no-such-topic"))
+    looks = world.looker(config).look(config.jobs)
+    assert looks["lost"].place == 'Job "lost"'
+    assert isinstance(looks["lost"].result, ReconcilerError)

@@ -1,0 +1,309 @@
+"""When jobs are checked: spread evenly, each once an interval; a round that takes too long; stop and reload."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from reconciler.config.file import Job
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.identity import identity_from_spec
+from reconciler.kafka.rate_limit import RateLimit
+from reconciler.watch.figures import Figures, Found, TopicFigures
+from reconciler.watch.looking import CLUSTER, Look
+from reconciler.watch.schedule import LARGEST_BATCH, Asked, Setup, Watch, batches
+
+FINE = Found({"t": TopicFigures({Verdict.MATCH: 1})})
+
+
+def jobs(count: int, name: str = "job") -> tuple[Job, ...]:
+    identity = identity_from_spec("record", "none", "opaque", "ms")
+    return tuple(Job(f"{name}-{number}", f"g{number}", ("t",), "memory:", identity) for number in range(count))
+
+
+@dataclass
+class World:
+    """A clock, jobs whose checks take ``takes_s`` each, and what is asked of the watch by the time."""
+
+    count: int = 5
+    every_s: float = 10.0
+    takes_s: float = 0.0
+    now: float = 500.0
+    stop_at: float = float("inf")
+    reloads: list[float] = field(default_factory=list)
+    fails: dict[str, Exception] = field(default_factory=dict)
+    place: str = CLUSTER
+    checks: list[tuple[float, str]] = field(default_factory=list)
+    closed: int = 0
+    prepare: Callable[[], Setup] | None = None
+
+    def __post_init__(self) -> None:
+        self.figures = Figures(lambda: int(self.now * 1000))
+        self.limit = RateLimit(50, lambda: self.now, lambda _: None)
+
+    def look(self, chosen: Sequence[Job]) -> dict[str, Look]:
+        for job in chosen:
+            self.checks.append((self.now, job.name))
+            self.now += self.takes_s
+        return {
+            job.name: Look(self.fails.get(job.name, FINE), self.takes_s, self.place or f"Job {job.name}")
+            for job in chosen
+        }
+
+    def setup(self) -> Setup:
+        return Setup(jobs(self.count), self, self.every_s, 30.0, self.close)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def asks_reload(self) -> bool:
+        if self.reloads and self.now >= self.reloads[0]:
+            self.reloads.pop(0)
+            return True
+        return False
+
+    def wait(self, seconds: float) -> None:
+        nearest = min([self.now + seconds, *self.reloads, self.stop_at])
+        self.now = max(nearest, self.now + 0.001)
+
+    def watch(self) -> Watch:
+        asked = Asked(lambda: self.now >= self.stop_at, self.asks_reload)
+        return Watch(
+            lambda: (self.prepare or self.setup)(),
+            self.figures,
+            self.limit,
+            asked,
+            clock=lambda: self.now,
+            wait=self.wait,
+            now_ms=lambda: int(self.now * 1000),
+        )
+
+    def times_of(self, name: str) -> list[float]:
+        return [at for at, job in self.checks if job == name]
+
+
+# ---------------------------------------------------------------- spreading
+
+
+@pytest.mark.parametrize("every_s", [0.1, 1.0, 7.0, 60.0, 3_600.0])
+@pytest.mark.parametrize("count", [1, 2, 7, 60, 200, 999])
+def test_batches_hold_every_job_once_and_are_neither_large_nor_close(count: int, every_s: float) -> None:
+    all_jobs = jobs(count)
+    parts = batches(all_jobs, every_s)
+    assert tuple(itertools.chain(*parts)) == all_jobs
+    sizes = [len(part) for part in parts]
+    assert 1 <= min(sizes) <= max(sizes) <= LARGEST_BATCH
+    assert max(sizes) - min(sizes) <= 1
+    assert every_s / len(parts) >= min(0.9, every_s) or max(sizes) >= LARGEST_BATCH / 2
+
+
+def test_after_a_first_round_at_once_each_job_has_its_own_time_in_the_interval() -> None:
+    world = World(count=5, every_s=10.0, stop_at=540.0)
+    world.watch().run()
+    assert [at for at, _ in world.checks[:5]] == [500.0] * 5
+    later = world.checks[5:]
+    assert [at for at, _ in later[:10]] == pytest.approx([502.0 + 2 * n for n in range(10)])
+    for name in ("job-0", "job-3", "job-4"):
+        gaps = [b - a for a, b in itertools.pairwise(world.times_of(name))]
+        assert gaps[1:] == pytest.approx([10.0] * len(gaps[1:]))
+        assert gaps[0] <= 10.0 + 1e-9
+
+
+def test_hundreds_of_jobs_are_spread_too() -> None:
+    world = World(count=400, every_s=60.0, stop_at=500.0 + 300)
+    world.watch().run()
+    per_second: dict[int, int] = {}
+    for at, _ in world.checks[400:]:
+        per_second[int(at)] = per_second.get(int(at), 0) + 1
+    assert max(per_second.values()) <= 2 * 400 / 60 + 1
+    assert all(len(world.times_of(f"job-{number}")) in (5, 6) for number in (0, 200, 399))
+
+
+# ---------------------------------------------------------------- rounds that take too long
+
+
+def test_a_round_that_takes_too_long_is_followed_at_once_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=5, every_s=10.0, takes_s=3.0, stop_at=500.0 + 100)
+    watch = world.watch()
+    watch.run()
+    assert [b - a for (a, _), (b, _) in itertools.pairwise(world.checks)] == pytest.approx([3.0] * 33)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert said[0].startswith("Rounds of checks take longer than the 10 s between two of them, the last one 15.0 s")
+    assert world.figures.process.overruns == world.figures.process.rounds == 6
+    world.takes_s, world.stop_at = 0.1, world.now + 60
+    watch.run()
+    assert "rounds of checks end in their 10 s again" in caplog.records[-1].getMessage()
+    gaps = [b - a for a, b in itertools.pairwise(world.times_of("job-2"))]
+    assert gaps[-3:] == pytest.approx([10.0] * 3)
+
+
+def test_one_round_that_takes_too_long_is_counted_and_not_said(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(count=5, every_s=10.0, takes_s=3.0)
+    watch = world.watch()
+    watch.run(rounds=1)
+    world.takes_s = 0.1
+    watch.run(rounds=4)
+    assert world.figures.process.overruns == 1
+    assert caplog.records == []
+
+
+def test_an_outage_is_not_said_to_be_a_matter_of_speed(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(count=5, every_s=10.0, takes_s=3.0, stop_at=600.0)
+    world.fails = {f"job-{number}": Unreachable("The cluster is away.") for number in range(5)}
+    world.watch().run()
+    assert [record.getMessage() for record in caplog.records] == ["The cluster is away. Trying again every 10 s."]
+    assert (world.figures.process.rounds, world.figures.process.overruns) == (6, 0)
+
+
+def test_one_long_wait_moves_the_rounds_and_is_not_made_up_for() -> None:
+    world = World(count=5, every_s=10.0)
+    watch = world.watch()
+    world.stop_at = 525.0
+    watch.run()
+    world.now, world.stop_at = 700.0, 760.0  # the machine slept
+    before = len(world.checks)
+    watch.run()
+    assert len(world.checks) - before <= 5 + 5 * 7
+
+
+def test_the_figures_tell_rounds_and_their_length() -> None:
+    world = World(count=5, every_s=10.0, takes_s=0.5, stop_at=531.0)
+    world.watch().run()
+    process = world.figures.process
+    assert (process.rounds, process.overruns, process.interval_s) == (4, 0, 10.0)
+    assert process.round_s == pytest.approx(2.5)
+    assert process.round_ended_ms is not None
+
+
+# ---------------------------------------------------------------- troubles
+
+
+def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=5, every_s=10.0, stop_at=560.0)
+    watch = world.watch()
+    world.fails = {f"job-{number}": Unreachable("The cluster is away.") for number in range(5)}
+    watch.run()
+    world.fails, world.stop_at = {}, 600.0
+    watch.run()
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "The cluster is away. Trying again every 10 s."
+    assert len(said) == 2
+    assert said[1].startswith("The watched cluster answers again after ")
+    assert all(world.figures.job(f"job-{number}").up for number in range(5))
+
+
+def test_what_was_not_asked_is_not_said_to_be_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A job's store is away, then the cluster as well: nobody knows of the store until the cluster is back."""
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=2, every_s=10.0, place="", fails={"job-0": Unreachable("The store is away.")}, stop_at=530.0)
+    watch = world.watch()
+    watch.run()
+    world.place, world.stop_at = CLUSTER, 560.0
+    world.fails = {name: Unreachable("The cluster is away.") for name in ("job-0", "job-1")}
+    watch.run()
+    assert not [record for record in caplog.records if "answers again" in record.getMessage()]
+    world.fails, world.stop_at = {}, 590.0
+    watch.run()
+    assert [record.getMessage().partition(" answers")[0] for record in caplog.records[2:]] == ["Job job-0", CLUSTER]
+
+
+def test_of_many_jobs_that_fail_at_once_a_few_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=40, every_s=10.0, place="", stop_at=540.0)
+    watch = world.watch()
+    world.fails = {f"job-{number}": Unreachable(f"No leader {number}.") for number in range(30)}
+    watch.run()
+    world.fails, world.stop_at = {}, 580.0
+    watch.run()
+    said = [record.getMessage() for record in caplog.records]
+    assert said[:6] == [
+        *(f"No leader {number}. Trying again every 10 s." for number in range(5)),
+        "25 more like these, each in the metrics.",
+    ]
+    assert [text.partition(" after")[0] for text in said[6:]] == [
+        *(f"Job job-{number} answers again" for number in range(5)),
+        "and so do 25 more",
+    ]
+
+
+def test_no_round_that_ends_in_time_is_an_illness_and_any_that_does_heals_it() -> None:
+    world = World(count=2, every_s=10.0, stop_at=540.0)
+    watch = world.watch()
+    assert watch.health() is None
+    watch.run()
+    assert watch.health() is None
+    world.now += 61.0
+    said = watch.health()
+    assert said is not None
+    assert said.startswith("No round of checks has ended for ")
+    assert said.endswith("one should every 60 s at the latest.")
+    world.stop_at = world.now + 15
+    watch.run()
+    assert watch.health() is None
+
+
+# ---------------------------------------------------------------- stop and reload
+
+
+def test_what_was_cut_short_says_nothing() -> None:
+    world = World(count=1, every_s=10.0, takes_s=5.0, stop_at=502.0)
+    world.watch().run()
+    assert world.checks == [(500.0, "job-0")]
+    assert not world.figures.job("job-0").up
+    assert world.figures.job("job-0").checks["ok"] == 0
+
+
+@pytest.fixture
+def reloaded() -> World:
+    return World(count=3, every_s=10.0, stop_at=560.0, reloads=[525.0])
+
+
+def test_a_reload_drops_jobs_that_are_gone_and_keeps_the_figures_of_the_others(reloaded: World) -> None:
+    world = reloaded
+    watch = world.watch()
+    world.stop_at = 520.0
+    watch.run()
+    world.count, world.every_s, world.stop_at = 2, 5.0, 525.001
+    before = world.figures.job("job-1")
+    watch.run()
+    assert world.figures.job("job-1").checks["ok"] >= before.checks["ok"] > 0
+    with pytest.raises(KeyError):
+        world.figures.job("job-2")
+    assert world.closed == 1
+    assert world.figures.process.interval_s == 5.0
+    assert world.figures.process.reload_ok
+    assert world.figures.process.reloaded_ms == 525_000
+
+
+def test_a_configuration_that_cannot_be_used_leaves_the_old_one_going(
+    reloaded: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = reloaded
+    watch = world.watch()
+
+    def refuse() -> Setup:
+        raise ConfigError("reconciler.toml is not TOML.")
+
+    world.prepare = refuse
+    watch.run()
+    assert len(world.times_of("job-2")) >= 5
+    assert not world.figures.process.reload_ok
+    assert world.figures.process.reloaded_ms == 500_000
+    assert [record.getMessage() for record in caplog.records] == [
+        "The configuration was not read again, and the one from before goes on. reconciler.toml is not TOML."
+    ]
+    assert world.closed == 0
+    world.prepare, world.reloads, world.stop_at = None, [561.0], 570.0
+    watch.run()
+    assert world.figures.process.reload_ok
+    watch.close()
+    assert world.closed == 2

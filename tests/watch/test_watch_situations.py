@@ -1,0 +1,290 @@
+"""The two situations: a job on the source, and one that runs on the watched cluster. What the figures say of each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from reconciler.config.file import Config, load_config
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
+from reconciler.mirror.lag import lags_ms
+from reconciler.ports import TopicPartition
+from reconciler.watch.figures import Found, TopicFigures, found_in
+from tests.in_memory import BEGIN, NOW, Memory, anchor, stored
+
+ALONE = '[topics]\npolicy = "identity"\n'
+
+
+class Guarded:
+    """A job that lives on the one cluster there is: identity policy, no source, anchors with that cluster's id."""
+
+    def __init__(self, memory: Memory, partitions: int = 1) -> None:
+        self.memory = memory
+        memory.log.delete("a.events")
+        self.make(partitions)
+
+    def make(self, partitions: int, topic_id: str | None = None) -> None:
+        self.memory.log.create("events", partitions, topic_id)
+
+    def write(self, numbers: range, partition: int = 0) -> None:
+        self.memory.deliver(numbers, partition, topic="events")
+
+    def processed(self, *offsets: int) -> None:
+        """The job has read up to each partition's offset."""
+        rows = {}
+        for partition, offset in enumerate(offsets):
+            record = self.memory.log.partition("events", partition).records[offset - 1]
+            own = replace(anchor(0, partition, "b"), topic_id="b/events", offset=record.offset)
+            named = replace(own, timestamp_ms=record.timestamp_ms, fingerprint=_fingerprint(record))
+            rows[partition] = StoredOffset(offset, named, NOW)
+        self.memory.save(rows)
+
+    def config(self, extra: str = "") -> Config:
+        job = '[[jobs]]\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\nstore = "memory:"\n'
+        path = self.memory.folder / "alone.toml"
+        path.write_text(f'[destination]\nbootstrap_servers = "b"\n{ALONE}{extra}{job}')
+        return load_config(path, {})
+
+    def found(self) -> TopicFigures:
+        return figures(self.memory, self.config()).topics["events"]
+
+
+def _fingerprint(record: object) -> str:
+    from reconciler.core.anchors import fingerprint
+
+    return fingerprint(record.key, record.value)  # type: ignore[attr-defined]
+
+
+def figures(memory: Memory, config: Config) -> Found:
+    checked = check(config, config.jobs, memory.outside)
+    alone = config.watch.single_cluster
+    return found_in(checked.plan.jobs[0], checked.jobs[0], config.policy.start, single_cluster=alone)
+
+
+@pytest.fixture
+def guarded(memory: Memory) -> Guarded:
+    return Guarded(memory)
+
+
+# ---------------------------------------------------------------- the job runs on the source
+
+
+def on_the_source(memory: Memory) -> TopicFigures:
+    return figures(memory, memory.config()).topics["a.events"]
+
+
+def test_a_job_on_the_source_never_mismatches_wherever_its_record_lies(memory: Memory) -> None:
+    memory.deliver(range(3, 10))
+    memory.save({0: stored(6)})
+    found = on_the_source(memory)
+    assert found.verdicts == {Verdict.MOVED: 1}
+    assert (found.own, found.mismatched, found.blocked, found.shortfall, found.replay) == (0, 0, 0, 0, 0)
+
+
+def test_a_mirror_that_is_behind_is_a_shortfall(memory: Memory) -> None:
+    memory.deliver(range(3))
+    memory.save({0: stored(6)})
+    found = on_the_source(memory)
+    assert (found.verdicts, found.shortfall, found.mismatched) == ({Verdict.BEHIND: 1}, 1, 0)
+
+
+def test_how_far_a_mirror_is_behind_is_told_in_the_records_own_time(memory: Memory) -> None:
+    memory.deliver(range(3))
+    memory.save({0: stored(6)})
+    config = memory.config()
+    checked = check(config, config.jobs, memory.outside)
+    by = lags_ms(checked.plan.jobs[0].partitions, config.jobs[0].identity, memory.log)
+    assert by == {TopicPartition("a.events", 0): 4_000}  # record 6 was processed, 2 is the newest there; a second apart
+    found = found_in(checked.plan.jobs[0], checked.jobs[0], config.policy.start, by)
+    assert found.topics["a.events"].lag_s == 4
+    assert on_the_source(memory).lag_s == math.inf  # nobody looked
+
+
+def test_nothing_says_how_far_an_empty_partition_is_behind(memory: Memory) -> None:
+    memory.save({0: stored(6)})
+    config = memory.config()
+    (row,) = check(config, config.jobs, memory.outside).plan.jobs[0].partitions
+    assert row.verdict is Verdict.BEHIND
+    assert lags_ms([row], config.jobs[0].identity, memory.log) == {}
+
+
+def test_a_replay_over_budget_blocks_and_is_counted_as_that(memory: Memory) -> None:
+    memory.deliver(range(20))
+    memory.save({0: StoredOffset(705, written_at_ms=BEGIN + 4_500)})
+    config = memory.config('[policy]\nmax_replay = 0\nno_anchor = "row-time"\n[search]\nmax_disorder = "3s"\n')
+    found = figures(memory, config).topics["a.events"]
+    assert found.verdicts == {Verdict.BOUNDED: 1}
+    assert found.replay > 0
+    assert (found.blocked, found.over_budget) == (1, 1)
+    assert figures(memory, config).outcome == "person"
+
+
+def test_what_is_lost_blocks_and_is_not_over_budget(memory: Memory) -> None:
+    memory.deliver(range(20))
+    memory.log.partition("a.events", 0).delete_before(15)
+    memory.save({0: stored(4)})
+    found = on_the_source(memory)
+    assert found.verdicts == {Verdict.LOST: 1}
+    assert (found.blocked, found.over_budget, found.mismatched) == (1, 0, 0)
+
+
+# ---------------------------------------------------------------- the job was handed over
+
+
+def test_a_job_that_was_handed_over_is_held_against_the_cluster_that_it_runs_on(memory: Memory) -> None:
+    memory.deliver(range(20))
+    memory.save({0: stored(4)})
+    memory.save({0: memory.own(8)}, topic="a.events")
+    found = on_the_source(memory)
+    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.MATCH: 1}, 1, 0)
+    log = memory.log.partition("a.events", 0)
+    log.records, log.segments[0].batches, log.end = [], [], 0  # an unclean election: all is gone
+    memory.deliver(range(30, 45))
+    found = on_the_source(memory)
+    assert Verdict.MATCH not in found.verdicts
+    assert (found.own, found.mismatched) == (1, 1)
+
+
+# ---------------------------------------------------------------- one cluster, and no other
+
+
+def test_a_guarded_job_matches_as_long_as_its_log_is_the_one_it_read(guarded: Guarded) -> None:
+    guarded.write(range(10))
+    guarded.processed(6)
+    found = guarded.found()
+    assert (found.verdicts, found.own, found.mismatched, found.blocked) == ({Verdict.MATCH: 1}, 1, 0, 0)
+    guarded.write(range(10, 20))
+    assert guarded.found().mismatched == 0
+    guarded.memory.log.partition("events", 0).delete_before(6)
+    assert guarded.found().mismatched == 0
+
+
+def test_a_new_partition_is_no_mismatch(guarded: Guarded) -> None:
+    guarded.write(range(10))
+    guarded.processed(6)
+    guarded.memory.log.partitions |= {key: log for key, log in _more(guarded.memory, 2).items() if key.partition == 1}
+    found = guarded.found()
+    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.MATCH: 1, Verdict.NEW: 1}, 1, 0)
+
+
+def _more(memory: Memory, partitions: int) -> dict:  # type: ignore[type-arg]
+    other = type(memory.log)("b", {"events": partitions})
+    return other.partitions
+
+
+@pytest.mark.parametrize("left", [0, 3, 5])
+def test_a_log_that_lost_its_end_is_a_mismatch(guarded: Guarded, left: int) -> None:
+    """Unclean leader election: what the job has read is gone from the end of the log."""
+    guarded.write(range(10))
+    guarded.processed(8)
+    guarded.memory.log.delete("events")
+    guarded.make(1)
+    guarded.write(range(left))
+    found = guarded.found()
+    assert Verdict.MATCH not in found.verdicts
+    assert (found.own, found.mismatched) == (1, 1)
+
+
+@pytest.mark.parametrize("written", [2, 5, 30])
+def test_a_log_that_lost_its_end_and_was_written_again_is_a_mismatch(guarded: Guarded, written: int) -> None:
+    """The stored offset may lie within the log again; another record is at the anchor's place."""
+    guarded.write(range(10))
+    guarded.processed(8)
+    guarded.memory.log.delete("events")
+    guarded.make(1)
+    guarded.write(range(5))
+    guarded.write(range(50, 50 + written))
+    found = guarded.found()
+    assert Verdict.MATCH not in found.verdicts
+    assert (found.own, found.mismatched) == (1, 1)
+
+
+@pytest.mark.parametrize("numbers", [range(0), range(3, 10), range(40, 60)])
+def test_a_topic_that_was_made_anew_is_a_mismatch(guarded: Guarded, numbers: range) -> None:
+    guarded.write(range(10))
+    guarded.processed(8)
+    guarded.memory.log.delete("events")
+    guarded.make(1, "b/events again")
+    guarded.write(numbers)
+    found = guarded.found()
+    assert Verdict.MATCH not in found.verdicts
+    assert (found.own, found.mismatched) == (1, 1)
+
+
+def test_a_restored_backup_without_the_last_records_is_a_mismatch(guarded: Guarded) -> None:
+    """Everything was put back as it was a while ago, at the same offsets, in a topic of another id."""
+    guarded.write(range(10))
+    guarded.processed(8)
+    guarded.memory.log.delete("events")
+    guarded.make(1, "b/events again")
+    guarded.write(range(6))
+    assert guarded.found().mismatched == 1
+
+
+def test_even_a_backup_that_restored_every_record_to_its_place_is_told(guarded: Guarded) -> None:
+    guarded.write(range(10))
+    guarded.processed(8)
+    guarded.memory.log.delete("events")
+    guarded.make(1, "b/events again")
+    guarded.write(range(10))
+    found = guarded.found()
+    assert Verdict.MATCH not in found.verdicts
+    assert (found.own, found.mismatched, found.blocked) == (1, 1, 0)
+
+
+def test_retention_past_a_guarded_job_is_a_mismatch_and_a_loss(guarded: Guarded) -> None:
+    guarded.write(range(10))
+    guarded.processed(4)
+    guarded.memory.log.partition("events", 0).delete_before(7)
+    found = guarded.found()
+    assert (found.verdicts, found.mismatched, found.blocked) == ({Verdict.LOST: 1}, 1, 1)
+
+
+def test_a_topic_that_was_deleted_is_a_mismatch(guarded: Guarded) -> None:
+    guarded.write(range(10))
+    guarded.processed(4)
+    guarded.memory.log.delete("events")
+    found = guarded.found()
+    assert (found.verdicts, found.mismatched, found.blocked) == ({Verdict.MISSING: 1}, 1, 1)
+
+
+@pytest.mark.parametrize("topic_id", [None, "b/events again"])
+def test_a_topic_that_came_back_with_fewer_partitions_misses_the_others(memory: Memory, topic_id: str | None) -> None:
+    guarded = Guarded(memory, partitions=3)
+    for partition in range(3):
+        guarded.write(range(10), partition)
+    guarded.processed(4, 5, 6)
+    memory.log.delete("events")
+    guarded.make(2, topic_id)
+    for partition in range(2):
+        guarded.write(range(10), partition)
+    found = guarded.found()
+    assert found.verdicts[Verdict.MISSING] == 1
+    assert found.own == 3
+    assert found.mismatched >= 1
+
+
+def test_a_cluster_that_was_rebuilt_under_another_id_is_a_mismatch_where_there_is_no_other(guarded: Guarded) -> None:
+    """Anchors of another cluster are those of a source, unless the configuration says that there is none."""
+    guarded.write(range(10))
+    guarded.processed(8)
+    guarded.memory.log.cluster_id = "rebuilt"
+    guarded.memory.log.delete("events")
+    guarded.make(1)
+    guarded.write(range(4, 10))
+    found = guarded.found()
+    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.MOVED: 1}, 0, 0)
+    told = figures(guarded.memory, guarded.config("[watch]\nsingle_cluster = true\n")).topics["events"]
+    assert (told.own, told.mismatched) == (1, 1)
+
+
+def test_the_age_of_the_anchors_is_that_of_the_newest_stored_one(memory: Memory) -> None:
+    memory.log.create("a.events", 2)
+    memory.deliver(range(10))
+    memory.deliver(range(10), 1)
+    memory.save({0: stored(4, written_at_ms=NOW - 5_000), 1: stored(5, 1, written_at_ms=NOW - 90_000)})
+    assert figures(memory, memory.config()).anchored_ms == NOW - 5_000
