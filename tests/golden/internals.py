@@ -98,8 +98,12 @@ class _Surveyor:
     def __init__(self, logs: Mapping[str, MemoryLog], client: Mapping[str, str], **_: object) -> None:
         self._log = logs[client["bootstrap.servers"]]
 
-    def topics(self) -> dict[str, Any]:
-        return {name: self._log.describe([name]).topics[name] for name in sorted(self._log.topic_ids)}
+    def topics(self) -> dict[str, int]:
+        described = self._log.describe(sorted(self._log.topic_ids)).topics
+        return {name: len(topic.partitions) for name, topic in described.items()}
+
+    def groups(self) -> list[str]:
+        return ["clicks", "ready", "stuck"]
 
     def close(self) -> None:
         """Nothing to close."""

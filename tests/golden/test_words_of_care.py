@@ -1,0 +1,229 @@
+"""Words people read before and after a failover: configuration, tracking, checkpoints, trust, outages."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.compare import Goldens
+from tests.golden.corpus import HEAD, OFFSETS, Checkpoint, Estate, deliver, job, tracked
+from tests.golden.keys import write_key
+from tests.golden.world import DESTINATION, GONE, SOURCE, World
+
+CONFIG = ("-c", "reconciler.toml")
+WIDE = 500
+"""Columns, where paths of unknown length are shown: no line is folded then."""
+CHECKED = "config check -c reconciler.toml --offline"
+
+# ---------------------------------------------------------------- configuration
+
+WRONG = {
+    "no TOML": "[source\n",
+    "empty": "",
+    "unknown keys": HEAD + "[search]\nmax_disoder = '1s'\nscan_records = 0\n[serach]\n" + job("clicks", ["events"]),
+    "wrong types and words": HEAD + '[policy]\nbehind = "go"\nmax_replay = "many"\n' + job("clicks", ["events"]),
+    "no jobs": HEAD,
+    "two jobs of one name": HEAD + job("clicks", ["events"]) + job("clicks", ["more"]),
+    "an environment variable that is not set": HEAD + job("clicks", ["${TOPIC}"]),
+    "a file that is not there": HEAD + '[destination.client]\nsasl.password = "file:nowhere"\n' + job("c", ["e"]),
+    "a secret in plain text": HEAD + '[destination.client]\nsasl.password = "hunter2"\n' + job("c", ["e"]),
+    "a store that is none": HEAD + job("clicks", ["events"], "redis://cache"),
+    "a store's address that makes no sense": HEAD + job("clicks", ["events"], "hbase://h:1/t?layout=round"),
+    "an identity that is none": HEAD + job("clicks", ["events"], id="column:id"),
+    "one cluster twice": HEAD.replace(SOURCE, DESTINATION) + job("clicks", ["events"]),
+    "no name for a topic": HEAD.replace('alias = "a"', "") + job("clicks", ["events"]),
+}
+
+
+@pytest.mark.parametrize("command", ["check -c reconciler.toml", CHECKED])
+def test_a_configuration_that_is_wrong(world: World, goldens: Goldens, command: str) -> None:
+    said = []
+    for what, text in WRONG.items():
+        world.file("reconciler.toml", text)
+        said.append(f"# {what}\n{world.session(command)}")
+    goldens.check(f"words/wrong-configuration-{command.split()[0]}.txt", "\n".join(said))
+
+
+def test_a_configuration_in_words(estate: Estate, goldens: Goldens) -> None:
+    said = [estate.world.session(CHECKED, f"{CHECKED} --job clicks", f"{CHECKED} --job nobody")]
+    estate.world.environ(SECRET="hunter2", LOGIN="me")
+    estate.with_section(
+        '[destination.client]\nsecurity.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"\nsasl.username = "${LOGIN}"\n'
+        'sasl.password = "${SECRET}"\n[topics.names]\nties = "bound"\n[anchors]\nstore = "sqlite:///anchors.db"\n'
+        '[policy]\nnew = "latest"\nbehind = "wait"\nno_anchor = "row-time"\nplan_expires = "90m"\n'
+        '[search]\nmax_disorder = "5s"\n[trust]\naudit_log = "audit.log"\n[metrics]\ntextfile = "node"\n'
+        '[watch]\nlisten = "0.0.0.0:9464"\nevery = "5m"\n'
+    )
+    said.append(estate.world.session(CHECKED))
+    goldens.check("words/config-check.txt", "\n".join(said))
+
+
+def test_config_check_as_json(estate: Estate, goldens: Goldens) -> None:
+    found = estate.world.run("config", "check", *CONFIG, "--offline", "--format", "json")
+    goldens.check("words/config-check.json", found.out)
+
+
+def test_init_writes_a_configuration(estate: Estate, goldens: Goldens) -> None:
+    world = estate.world
+    for topic in ("a.checkpoints.internal", "mm2-offset-syncs.a.internal", "__consumer_offsets"):
+        world.destination.create(topic, 1)
+    to = f"init --bootstrap-servers {DESTINATION} --store {OFFSETS} --yes"
+    said = world.session(
+        f"{to} -o made.toml --source-bootstrap-servers {SOURCE}",
+        f"{to} -o made.toml",
+        f"{to} -o - --group clicks --topic events",
+        f"{to} -o - --group nobody",
+        f"{to} -o - --alias z",
+        f"{to} -o - --records 0",
+        "init --yes",
+        "config check -c made.toml --offline",
+        "check -c made.toml --job ready",
+    )
+    goldens.check("words/init.txt", said)
+    goldens.check("words/init.toml", world.read("made.toml"))
+
+
+# ---------------------------------------------------------------- tracking and checkpoints
+
+
+def test_track(world: World, goldens: Goldens) -> None:
+    tracked(world, committed=False)
+    said = [world.session("track -c reconciler.toml --once", "track -c reconciler.toml --once")]
+    said.append(world.session("track -c reconciler.toml --every 0"))
+    world.source.partition("events", 1).delete_before(9)
+    Checkpoint(world, committed=True)
+    said.append(world.session("track -c reconciler.toml --once"))
+    world.file("reconciler.toml", HEAD.replace(f'bootstrap_servers = "{SOURCE}"\n', "") + job("counts", ["events"]))
+    said.append(world.session("track -c reconciler.toml --once"))
+    world.file("reconciler.toml", HEAD + job("counts", ["events"]))
+    said.append(world.session("track -c reconciler.toml --once"))
+    goldens.check("words/track.txt", "\n".join(said))
+
+
+@pytest.mark.parametrize("of", ["committed", "stopped"])
+def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None:
+    tracked(world, committed=of == "committed")
+    world.columns(WIDE)
+    assert world.run("track", *CONFIG, "--once").code == 0
+    said = world.session(
+        "checkpoint show checkpoint",
+        "check -c reconciler.toml",
+        "plan -c reconciler.toml -o p.json",
+        "apply p.json -c reconciler.toml --yes",
+        "hook -c reconciler.toml --plans plans",
+        "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
+        "checkpoint show copy",
+        "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
+        "checkpoint clone checkpoint checkpoint/inside --plan p.json",
+        "hook -c reconciler.toml --plans plans --clone-to other",
+        "drill -c reconciler.toml --no-spark --temp .",
+    )
+    goldens.check(f"words/checkpoint-{of}.txt", said)
+
+
+def test_a_checkpoint_that_cannot_be_read(world: World, goldens: Goldens) -> None:
+    tracked(world, committed=True)
+    said = [world.session("checkpoint show nowhere", "check -c reconciler.toml --job counts")]
+    world.file("checkpoint/offsets/1", "v3\n{}\n{}")
+    said.append(world.session("checkpoint show checkpoint", "check -c reconciler.toml"))
+    goldens.check("words/checkpoint-refused.txt", "\n".join(said))
+
+
+def test_a_drill(estate: Estate, goldens: Goldens) -> None:
+    said = estate.world.session(
+        "drill -c reconciler.toml --no-spark --temp . --job ready",
+        "drill -c reconciler.toml --no-spark --temp . --job clicks",
+        "drill -c reconciler.toml --no-spark --temp . --job stuck",
+        "drill -c reconciler.toml --no-spark --temp nowhere --job stuck",
+        "drill -c reconciler.toml --no-spark --temp .",
+    )
+    goldens.check("words/drill.txt", said)
+
+
+# ---------------------------------------------------------------- trust
+
+
+@pytest.fixture
+def trusting(estate: Estate) -> World:
+    """Plans must be signed by Ada and by Ben, and what is done is logged."""
+    for name in ("ada", "ben", "eve"):
+        write_key(estate.world.folder, name)
+    keys = '["ada.pub.pem", "ben.pub.pem"]'
+    estate.with_section(
+        f'[trust]\nrequire_signature = true\nsignatures = 2\ntrusted_keys = {keys}\naudit_log = "audit.log"'
+    )
+    return estate.world
+
+
+def test_signed_plans(trusting: World, goldens: Goldens) -> None:
+    apply, verify = "apply p.json -c reconciler.toml --yes", "verify p.json -c reconciler.toml"
+    said = trusting.session(
+        "plan -c reconciler.toml --job clicks -o p.json --sign nowhere.pem",
+        "plan -c reconciler.toml --job clicks -o p.json",
+        apply,
+        verify,
+        "sign p.json -c reconciler.toml --key ada.pem",
+        "sign p.json -c reconciler.toml --key ada.pem --yes",
+        verify,
+        apply,
+        "sign p.json -c reconciler.toml --key ben.pem --yes",
+        "sign p.json -c reconciler.toml --key ben.pub.pem --yes",
+        verify,
+        "verify p.json",
+        "verify p.json --trust eve.pub.pem",
+        apply,
+        "rollback p.json -c reconciler.toml --yes",
+        "hook -c reconciler.toml --job clicks --plans plans",
+    )
+    goldens.check("words/signed-plans.txt", said)
+    trusting.file("p.json", trusting.read("p.json") + " ")
+    goldens.check("words/signed-plan-altered.txt", trusting.session(verify, apply))
+
+
+def test_the_audit_log(trusting: World, goldens: Goldens) -> None:
+    lines = ("plan -c reconciler.toml --job clicks -o p.json --sign ada.pem", "sign p.json --key ben.pem --yes")
+    trusting.session(*lines, *["apply p.json -c reconciler.toml --yes"] * 2, "rollback p.json -c reconciler.toml --yes")
+    verify, shows = "audit-log verify audit.log", ("audit-log show audit.log", "audit-log show audit.log --last 1")
+    said = [trusting.session(verify, f"{verify} --expect {'0' * 64}", *shows, "audit-log show -c reconciler.toml")]
+    text = trusting.read("audit.log")
+    for what, changed in (
+        ("altered", text.replace('"after":4', '"after":5')),
+        ("a line was removed", "".join(text.splitlines(keepends=True)[1:])),
+        ("cut off", text[:-50]),
+        ("no log", "hello\n"),
+    ):
+        trusting.file("audit.log", changed)
+        said.append(f"# {what}\n{trusting.session(verify, shows[0], 'apply p.json -c reconciler.toml --yes')}")
+    said.append(trusting.session("audit-log verify nowhere.log", "audit-log verify"))
+    goldens.check("words/audit-log.txt", "\n".join(said))
+
+
+# ---------------------------------------------------------------- outages, and what needs more than memory
+
+
+def test_a_cluster_and_stores_that_cannot_be_reached(world: World, goldens: Goldens) -> None:
+    quick = '[search]\ndeadline = "100ms"\n'
+    away = HEAD.replace(DESTINATION, GONE)
+    deliver(world, "a.events", range(3))
+    texts = {
+        "the destination": away + quick + job("clicks", ["events"]),
+        "zookeeper": HEAD + quick + job("clicks", ["events"], f"zookeeper://{GONE}/k?layout=consumers&timeout=0.2"),
+        "a store that is not there": HEAD + quick + job("clicks", ["events"], "sqlite:///nowhere/offsets.db"),
+        "a folder that is not there": HEAD + quick + job("clicks", ["events"], "files:nowhere"),
+    }
+    said = []
+    for what, text in texts.items():
+        world.file("reconciler.toml", text)
+        said.append(f"# {what}\n{world.session('check -c reconciler.toml')}")
+    goldens.check("words/unreachable.txt", "\n".join(said))
+
+
+def test_watch_audit_and_completion_with_wrong_input(estate: Estate, goldens: Goldens) -> None:
+    said = estate.world.session(
+        "watch -c reconciler.toml --every 0",
+        "watch -c nowhere.toml --once",
+        "watch -c reconciler.toml --listen here --once",
+        "audit nowhere.json -c reconciler.toml",
+        "completion --jobs reconciler.toml",
+        "completion --jobs nowhere.toml",
+    )
+    goldens.check("words/other-commands.txt", said)
