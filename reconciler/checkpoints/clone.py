@@ -28,10 +28,11 @@ from reconciler.checkpoints.anchors import keep_anchors
 from reconciler.checkpoints.files import Listed, Tree, changed, copy_tree
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.checkpoints.verify import verify, verify_configured
+from reconciler.clock import clock_ms, stamp
 from reconciler.config.file import Config, load_config
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Outside, stamp
+from reconciler.failover.check import Outside
 from reconciler.failover.positions import find_ends, with_ends
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
@@ -171,7 +172,7 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
             reader=reader,
             open_store=partial(open_store, kafka_client=client, anchors=anchors),
             monotonic=time.monotonic,
-            now_ms=lambda: time.time_ns() // 1_000_000,
+            now_ms=clock_ms,
         )
     finally:
         reader.close()

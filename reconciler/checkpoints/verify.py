@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apply import prepare
-from reconciler.failover.check import Outside, stamp
+from reconciler.failover.check import Outside
 from reconciler.failover.plan_checks import AGAIN, check_destination, check_offsets
 from reconciler.failover.positions import ends_of
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from reconciler.cli.terminal.usage import CONFIG_VARIABLE
+from reconciler.clock import clock_ms
 from reconciler.config.file import Config, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError
@@ -96,7 +97,7 @@ def outside(config: Config) -> Iterator[Outside]:
             reader=reader,
             open_store=partial(open_store, kafka_client=config.destination.client, anchors=config.anchor_store),
             monotonic=time.monotonic,
-            now_ms=lambda: time.time_ns() // 1_000_000,
+            now_ms=clock_ms,
             on_progress=progress,
         )
     finally:

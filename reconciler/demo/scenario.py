@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
+from reconciler.clock import clock_ms
 from reconciler.demo import proof, stateful, traffic
 from reconciler.demo.counts import WINDOW_MS
 from reconciler.demo.job import IDS, Query, Work
@@ -95,7 +96,7 @@ def _stop(mirror: MirrorMaker, *clusters: KafkaCluster) -> None:
 
 def _clicks() -> Iterator[traffic.Event]:
     """The records that are mirrored: their first is at the beginning of a window, so the job dies in mid-window."""
-    begin = (time.time_ns() // 1_000_000 - ONE_HOUR_MS) // WINDOW_MS * WINDOW_MS
+    begin = (clock_ms() - ONE_HOUR_MS) // WINDOW_MS * WINDOW_MS
     return traffic.events("click", PRODUCED, PARTITIONS, begin, seed=2)
 
 

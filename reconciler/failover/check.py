@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
 from reconciler import __version__, engine
+from reconciler.clock import stamp
 from reconciler.config.file import Config, Job, SearchSettings
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import Search
@@ -165,11 +165,6 @@ def _to_write(plan: Plan, places: Sequence[Place], writes_new: bool) -> frozense
     rows = {(job.name, TopicPartition(row.topic, row.partition)): row for job in plan.jobs for row in job.partitions}
     selected = {at.key: at.selected for at in places}
     return frozenset(key for key, row in rows.items() if is_written(row, selected[key], writes_new=writes_new))
-
-
-def stamp(epoch_ms: int) -> str:
-    """Epoch ms as RFC 3339 text in UTC, to the second."""
-    return datetime.fromtimestamp(epoch_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _limits(config: Config, partitions: int) -> Limits:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from reconciler.clock import stamp
 from reconciler.config.file import Config, Policy
 from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Outside, stamp
+from reconciler.failover.check import Outside
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 

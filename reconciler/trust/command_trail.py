@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from reconciler import __version__
+from reconciler.clock import clock_ms
 from reconciler.config.addresses import without_secrets
 from reconciler.config.redaction import KNOWN
 from reconciler.config.trust import TrustSettings
@@ -24,13 +24,9 @@ FREE_SETTINGS = frozenset({"--option", "--conf", "--kafka-option", "--source-opt
 def attempt(trust: TrustSettings, action: str, options: argparse.Namespace) -> Attempt:
     """An attempt that goes into the configuration's audit log, if there is one."""
     if trust.audit_log is None:
-        return Attempt(None, action, {}, (), _now_ms)
+        return Attempt(None, action, {}, (), clock_ms)
     words = getattr(options, "words", ())
-    return Attempt(Log(Path(trust.audit_log)), action, _who(), list(without_secret_words(words)), _now_ms)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return Attempt(Log(Path(trust.audit_log)), action, _who(), list(without_secret_words(words)), clock_ms)
 
 
 def _who() -> dict[str, Any]:

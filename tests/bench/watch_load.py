@@ -27,6 +27,7 @@ from pathlib import Path
 from confluent_kafka import Producer, TopicCollection
 
 from reconciler.artifacts import kafka_jars
+from reconciler.clock import clock_ms
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.ports import HOST, free_ports
@@ -152,7 +153,7 @@ def store(cluster: KafkaCluster, options: argparse.Namespace) -> None:
         in_a_group = options.store.startswith("kafka-group:")  # it only knows the cluster's own topics
         keys = [TopicPartition(topic if here or in_a_group else topic[2:], n) for n in range(options.partitions)]
         changes = [Change(key, None, stored) for key in keys]
-        offsets.write(f"group-{number}", changes, reason="benchmark", now_ms=time.time_ns() // 1_000_000)
+        offsets.write(f"group-{number}", changes, reason="benchmark", now_ms=clock_ms())
     offsets.close()
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from reconciler.checkpoints import clone
 from reconciler.checkpoints.show import describe
+from reconciler.clock import stamp
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import stamp
 from tests.checkpoints.checkpoint_files import PLANNED, QUERY, Files, command, job, log, outside, plan, row
 
 

@@ -16,8 +16,9 @@ from tenacity import Retrying, stop_after_delay, wait_fixed
 from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.files import BARRIER
 from reconciler.checkpoints.show import describe
+from reconciler.clock import stamp
 from reconciler.core.errors import Refused
-from reconciler.failover.check import Outside, stamp
+from reconciler.failover.check import Outside
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.handoff.options import read_stream_options

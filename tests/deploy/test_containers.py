@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.clock import clock_ms
 from reconciler.demo import proof, traffic
 from tests.lab.containers import IMAGE, ContainerCluster, container_mirror, kafka_image
 from tests.lab.private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
@@ -89,7 +90,7 @@ def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
     source, destination = clusters.source, clusters.destination
     assert len(daemon.client.containers.list()) == 2
     source.create_topic(topic_name, PARTITIONS)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock_ms()
     traffic.produce(source, topic_name, traffic.events("old", 100, PARTITIONS, now_ms - 200_000, seed=1), "old")
     traffic.delete_all(source, topic_name)
     events = list(traffic.events("new", PRODUCED, PARTITIONS, now_ms - 100_000, seed=2))

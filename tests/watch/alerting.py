@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
@@ -83,7 +84,7 @@ class Subject:
 
 def has_read(number: int, *, age_ms: int = 0) -> Callable[[World], None]:
     """The job has processed records up to this one, on the source, and said so ``age_ms`` ago."""
-    return lambda world: world.save({0: replace(made(number).stored, written_at_ms=_now_ms() - age_ms)})
+    return lambda world: world.save({0: replace(made(number).stored, written_at_ms=clock_ms() - age_ms)})
 
 
 def has_mirrored(count: int, number: int) -> Callable[[World], None]:
@@ -108,7 +109,7 @@ def lives_here(number: int) -> Callable[[World], None]:
         offset, topic = world.offset_of(number), cluster.topics[world.there]
         assert topic is not None
         anchor = replace(made(number).anchor, offset=offset, cluster_id=cluster.cluster_id, topic_id=topic.topic_id)
-        world.save({0: StoredOffset(offset + 1, anchor, _now_ms())}, topic=world.there)
+        world.save({0: StoredOffset(offset + 1, anchor, clock_ms())}, topic=world.there)
 
     return act
 
@@ -130,13 +131,13 @@ def retention_passes(number: int) -> Callable[[World], None]:
 
 
 def anchor_is_lost(world: World) -> None:
-    world.save({0: StoredOffset(made(5).offset + 1, None, _now_ms())})
+    world.save({0: StoredOffset(made(5).offset + 1, None, clock_ms())})
 
 
 def anchor_stays_behind(world: World) -> None:
     """Ten records were read since the anchor was taken: more than ``max_replay``."""
     stored = made(2).stored
-    world.save({0: replace(stored, offset=stored.offset + 10, written_at_ms=_now_ms())})
+    world.save({0: replace(stored, offset=stored.offset + 10, written_at_ms=clock_ms())})
 
 
 def store_is_gone(world: World) -> None:
@@ -261,7 +262,3 @@ def textfile_collector(folder: Path) -> Iterator[int]:
     finally:
         server.shutdown()
         server.server_close()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

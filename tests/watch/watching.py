@@ -18,6 +18,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.kafka.reader import KafkaLogReader
 from tests.world import World, environment, made
@@ -39,7 +40,7 @@ def runs_here(world: World, *numbers: int, topic: str) -> None:
     for partition, number in enumerate(numbers):
         offset = world.offset_of(number, partition, topic)
         anchor = replace(made(number, partition).anchor, offset=offset, **ids)
-        rows[partition] = StoredOffset(offset + 1, anchor, time.time_ns() // 1_000_000)
+        rows[partition] = StoredOffset(offset + 1, anchor, clock_ms())
     world.save(rows, topic=topic)
 
 

@@ -9,7 +9,7 @@ from reconciler.cli.page.advice import Files, row_steps
 from reconciler.cli.page.picture import Scale, axis, picture
 from reconciler.cli.page.style import text
 from reconciler.cli.terminal.report import number_text, place_name, replay_text, tone_of
-from reconciler.failover.check import stamp
+from reconciler.clock import stamp
 from reconciler.formats.plan import JobPlan, PartitionPlan, PlanAnchor, StartPolicy, why_stopped
 
 LONGEST_NAME = 300

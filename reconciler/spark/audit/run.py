@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler import __version__
+from reconciler.clock import clock_ms, stamp
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
 from reconciler.formats.plan import Plan, parse_plan
@@ -101,7 +100,7 @@ def audit(
         has_order = output is not None and output.columns.order is not None
         result = AuditResult(
             tool_version=__version__,
-            created_at=_stamp(time.time_ns() // 1_000_000 if now_ms is None else now_ms),
+            created_at=stamp(clock_ms() if now_ms is None else now_ms),
             plans=about.digests,
             job=about.job,
             told_apart_by=naming.by.value,
@@ -310,7 +309,3 @@ def _plan(given: Plan | str | Path) -> Plan:
         raise ConfigError(
             f"The plan {given} cannot be read: {error}.", hint="Name the plan that was applied."
         ) from error
-
-
-def _stamp(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.clock import clock_ms
 from reconciler.core.errors import Changed
 from reconciler.folder import open_folder
 from reconciler.spark.ranges.hadoop import Directory
@@ -57,7 +58,7 @@ def compact(
     catalogue: str | None = None,
     target_bytes: int = TARGET_BYTES,
     grace_ms: int = GRACE_MS,
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    now_ms: Callable[[], int] = clock_ms,
 ) -> Compacted:
     """Merge files that are smaller than ``target_bytes``, about as many together as reach it.
 

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reconciler.clock import clock_ms
 from reconciler.core.anchors import Anchor, Record
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, TopicPartition
@@ -133,7 +133,7 @@ class RangeBatches:
         unit: str = "ms",
         min_partitions: int | None = None,
         cache: bool = True,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = clock_ms,
     ) -> None:
         if type(spark).__module__.startswith("pyspark.sql.connect"):
             raise ConfigError(

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from reconciler.clock import clock_ms
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats.spark_checkpoint import Checkpoint, Position
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.recording.store import Describe, SourceCluster, StoreKeeper, another_job, clock_ms
+from reconciler.spark.recording.store import Describe, SourceCluster, StoreKeeper, another_job
 from reconciler.stores.paired.rules import Kept
 from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of
 from reconciler.stores.paired.store import read_kept, refuse_unable

@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from reconciler.clock import clock_ms
 from reconciler.ports import OffsetStore
 from reconciler.spark.identity_columns import BatchIdentity, Given, LastRecord
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, checkpoint_path, require_anchors
-from reconciler.spark.recording.store import Recorder, clock_ms, moves
+from reconciler.spark.recording.store import Recorder, moves
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

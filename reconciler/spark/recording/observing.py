@@ -32,13 +32,14 @@ from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
+from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.ports import OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, Given, LastRecord, last_record
 from reconciler.spark.recording.checkpoint import Batch, CheckpointRecorder, committed, lowest, unknown
 from reconciler.spark.recording.foreach_batch import recorder_for
-from reconciler.spark.recording.store import SourceCluster, clock_ms
+from reconciler.spark.recording.store import SourceCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -15,11 +15,11 @@ These objects travel to another process by their addresses alone (Spark Connect 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any, TypeVar
 
+from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition
@@ -30,11 +30,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Describe = Callable[[Iterable[str]], ClusterInfo]
 """Cluster id and topic ids of the cluster that the batches are read from."""
-
-
-def clock_ms() -> int:
-    """The time now, epoch ms."""
-    return time.time_ns() // 1_000_000
 
 
 class StoreKeeper:

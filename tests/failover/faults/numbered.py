@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from reconciler.clock import clock_ms
 from reconciler.config.file import Cluster, Config, Job, Policy, SearchSettings, TopicNames
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
@@ -137,7 +138,7 @@ class Jobs:
         return cls(MemoryStore(name), config)
 
     def outside(self, reader: LogReader) -> Outside:
-        return Outside(reader, lambda _: self.store, time.monotonic, lambda: time.time_ns() // 1_000_000)
+        return Outside(reader, lambda _: self.store, time.monotonic, clock_ms)
 
     def save(self, reader: LogReader, kinds: Iterable[Kind] = KINDS) -> None:
         """Store the offsets that each job has after record ``LAST`` of every partition."""

@@ -14,9 +14,9 @@ from reconciler.cli import context
 from reconciler.cli.commands.failover.apply import trusted_plan
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
-from reconciler.failover.check import stamp
 from reconciler.trust import command_trail
 
 EXAMPLE = (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
 from reconciler.cli import context, keys
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import wants_colour, width
+from reconciler.clock import clock_ms, stamp
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.failover.check import stamp
 from reconciler.formats.plan import StartPolicy
 from reconciler.trust import signing
 
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     plan, content = context.read_plan_file(options.plan)
     policy = context.read_config(options).policy.start if options.config else StartPolicy()
     print(plan_text(plan, policy, columns=width(), colour=wants_colour()))
-    if stamp(time.time_ns() // 1_000_000) >= plan.expires_at:
+    if stamp(clock_ms()) >= plan.expires_at:
         print(f"It expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
     if options.key is None:
         made = signing.made_elsewhere(options.signature, options.public_key)

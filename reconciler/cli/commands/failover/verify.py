@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
 from reconciler.cli import context
 from reconciler.cli.terminal.help import Help
+from reconciler.clock import clock_ms, stamp
 from reconciler.config.trust import TrustSettings
 from reconciler.core.errors import ExitCode
-from reconciler.failover.check import stamp
 from reconciler.formats.plan import Plan
 from reconciler.trust import signing
 
@@ -65,4 +64,4 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _over(plan: Plan) -> str:
-    return ", which is over" if stamp(time.time_ns() // 1_000_000) >= plan.expires_at else ""
+    return ", which is over" if stamp(clock_ms()) >= plan.expires_at else ""

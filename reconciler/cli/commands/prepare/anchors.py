@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from reconciler.cli import context
 from reconciler.cli.commands.prepare import anchors_derive as derived
 from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.apply import confirm, put
@@ -129,7 +129,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
         for job, store, found in work:  # every job has been looked at before the first is written
             changes = [change for change, _ in found]
             if changes:
-                put(store, job, changes, "import", time.time_ns() // 1_000_000, any_written=total > 0)
+                put(store, job, changes, "import", clock_ms(), any_written=total > 0)
                 confirm(store, job, {change.key: change.new for change in changes})
                 total += len(changes)
         attempt.wrote()

@@ -18,9 +18,9 @@ from reconciler.cli import context
 from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.terminal.report import replay_text, replay_total, stop_text
 from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode
-from reconciler.failover.check import stamp
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
 from reconciler.spark.drill.place import temporary_place
 from reconciler.spark.drill.reading import BatchReader, by_spark, spark_session

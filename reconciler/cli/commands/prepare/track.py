@@ -14,6 +14,7 @@ from threading import Event
 from reconciler.cli import context
 from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.outages import Outages
@@ -95,7 +96,7 @@ def _tracker(config: Config, job: str | None, stop: Event) -> Iterator[Tracker]:
         open_store=partial(open_store, kafka_client=client),
         open_anchors=partial(open_store, config.anchor_store or "", kafka_client=config.destination.client),
         monotonic=time.monotonic,
-        now_ms=lambda: time.time_ns() // 1_000_000,
+        now_ms=clock_ms,
         stopping=stop.is_set,
     )
     try:

@@ -17,6 +17,7 @@ from typing import Any
 from reconciler.cli import context
 from reconciler.cli.commands.failover.check import check_jobs
 from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.failover.check import Outside
@@ -75,14 +76,14 @@ def run(options: argparse.Namespace) -> ExitCode:
     # ends need not care, but what runs for a year collects them after every batch. What was there before stays.
     gc.freeze()
     config = context.read_config(options)
-    figures = Figures(_now_ms)
+    figures = Figures(clock_ms)
     with Signals() as signals:
         limit = RateLimit(config.watch.requests_per_second, time.monotonic, signals.wait)
         site = Site(figures.registry(), lambda: None, Access())
         prepare = partial(_prepare, options, figures, limit, site, signals)
         asked = Asked(stop=lambda: signals.stopping, reload=signals.reload_once)
         clock, wait = time.monotonic, signals.wait
-        watch = Watch(prepare, figures, limit, asked, clock=clock, wait=wait, now_ms=_now_ms, tidy=gc.collect)
+        watch = Watch(prepare, figures, limit, asked, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
         try:
             if options.once:
                 return _once(watch, figures)
@@ -103,10 +104,6 @@ def _once(watch: Watch, figures: Figures) -> ExitCode:
     for error in watch.troubles.values():
         raise error
     return ExitCode.OK
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 # ---------------------------------------------------------------- from the configuration
@@ -130,7 +127,7 @@ def _prepare(options: argparse.Namespace, figures: Figures, limit: RateLimit, si
         reader=reader,
         open_store=partial(open_store, kafka_client=config.destination.client, anchors=config.anchor_store),
         monotonic=time.monotonic,
-        now_ms=_now_ms,
+        now_ms=clock_ms,
         on_probes=figures.probed,
     )
     looker = Looker(
