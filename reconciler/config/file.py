@@ -18,6 +18,7 @@ from reconciler.config.trust import TrustSettings, trust_settings
 from reconciler.config.watch import MetricsSettings, WatchSettings, metrics_settings, watch_settings
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
+from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
 from reconciler.identity import identity_from_spec
@@ -42,7 +43,7 @@ class Cluster:
 class TopicNames:
     """How MirrorMaker names a source topic on the destination."""
 
-    policy: str
+    policy: TopicPolicy
     alias: str | None
     separator: str
     names: Mapping[str, str]
@@ -51,7 +52,7 @@ class TopicNames:
         """The destination's name of a source topic."""
         if topic in self.names:
             return self.names[topic]
-        if self.policy == "identity":
+        if self.policy is TopicPolicy.IDENTITY:
             return topic
         if self.alias is None:
             raise ConfigError(f'[topics.names] has no name for "{topic}".', hint="Add it, or give [source] an alias.")
@@ -73,7 +74,7 @@ class Policy:
 
     new: StartAt = field(default_factory=StartAt)
     start: StartPolicy = field(default_factory=StartPolicy)
-    no_anchor: str = "stop"
+    no_anchor: NoAnchor = NoAnchor.STOP
     plan_expires_ms: int = UNITS["d"]
     python: tuple[str, ...] = ()
     """Modules whose functions ``python:`` may name."""
@@ -231,10 +232,10 @@ def _cluster(table: Table, *, required: bool) -> Cluster | None:
 
 def _topics(table: Table, alias: str | None) -> TopicNames:
     names = table.mapping("names")
-    policy = table.choice("policy", ("default", "identity", "names"), "names" if names else "default")
+    policy = table.choice("policy", TopicPolicy, TopicPolicy.NAMES if names else TopicPolicy.DEFAULT)
     separator = table.text("separator", ".")
     table.done()
-    if policy == "default" and alias is None:
+    if policy is TopicPolicy.DEFAULT and alias is None:
         raise ConfigError(
             '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
             hint='Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
@@ -256,10 +257,10 @@ def _policy(table: Table) -> Policy:
     policy = Policy(
         new=_start_at(table.text("new", "earliest")),
         start=StartPolicy(
-            behind=table.choice("behind", ("start", "wait", "stop"), "start"),
+            behind=table.choice("behind", Behind, Behind.START),
             max_replay=table.count("max_replay", 1_000_000, 0),
         ),
-        no_anchor=table.choice("no_anchor", ("stop", "row-time"), "stop"),
+        no_anchor=table.choice("no_anchor", NoAnchor, NoAnchor.STOP),
         plan_expires_ms=table.duration_ms("plan_expires", "1d"),
         python=_texts(table, "python"),
     )
@@ -277,8 +278,8 @@ def _texts(table: Table, key: str) -> tuple[str, ...]:
 
 
 def _start_at(text: str) -> StartAt:
-    if text in ("earliest", "latest"):
-        return StartAt(text)
+    if text in (StartPlace.EARLIEST, StartPlace.LATEST):
+        return StartAt(StartPlace(text))
     from datetime import datetime  # noqa: PLC0415 - only a policy that names a time needs it
 
     try:
@@ -290,7 +291,7 @@ def _start_at(text: str) -> StartAt:
             f'[policy] new = "{text}" is not "earliest", "latest" or a time.',
             hint='Write a time with its zone, like "2026-01-31T06:00:00Z".',
         )
-    return StartAt("time", int(moment.timestamp() * 1000))
+    return StartAt(StartPlace.TIME, int(moment.timestamp() * 1000))
 
 
 def _jobs(tables: list[Any], modules: tuple[str, ...]) -> tuple[Job, ...]:

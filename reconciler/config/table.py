@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from reconciler.core.errors import ConfigError
+
+C = TypeVar("C", bound=str)
 
 _DURATION = re.compile(r"\s*([0-9]{1,18})\s*(ms|s|m|h|d)\s*")
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -55,11 +57,13 @@ class Table:
             raise ConfigError(f"{self.where(key)} is empty.")
         return value
 
-    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+    def choice(self, key: str, choices: Iterable[C], default: C) -> C:
+        """The member of ``choices``, an enum of texts or some texts, that the file names."""
         value: str = self.take(key, str, default)
-        if value not in choices:
-            raise ConfigError(f'{self.where(key)} = "{value}" is not one of {", ".join(choices)}.')
-        return value
+        for each in choices:
+            if each == value:
+                return each
+        raise ConfigError(f'{self.where(key)} = "{value}" is not one of {", ".join(choices)}.')
 
     def count(self, key: str, default: int, least: int) -> int:
         value: int = self.take(key, int, default)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity, StoredOffset
+from reconciler.core.policies import StartPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Where a partition without stored offset starts: ``earliest``, ``latest``, or the first record at a time."""
+    """Where a partition without stored offset starts; ``timestamp_ms`` (epoch ms) only with ``StartPlace.TIME``."""
 
-    place: str = "earliest"
+    place: StartPlace = StartPlace.EARLIEST
     timestamp_ms: int | None = None
 
     def __post_init__(self) -> None:
-        if self.place not in ("earliest", "latest", "time") or (self.place == "time") != (
-            self.timestamp_ms is not None
-        ):
+        if (self.place is StartPlace.TIME) != (self.timestamp_ms is not None):
             raise ValueError(f"cannot start at {self.place!r}")
 
 

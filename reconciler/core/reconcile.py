@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.matching import Matcher
+from reconciler.core.policies import StartPlace
 from reconciler.core.probes import Search, ask_cleaning, ask_edges, ask_lookup, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import advance, last_before
@@ -31,8 +32,7 @@ def reconcile(question: Question) -> Search[Finding]:
 
 
 def _start_new(question: Question) -> Search[Finding]:
-    place = question.new.place
-    if place == "earliest":
+    if question.new.place is StartPlace.EARLIEST:
         start = (yield from ask_edges()).start
         return Finding(Verdict.NEW, start, 0, 0, detail="no stored offset: starts at the earliest record")
     edges = yield from ask_edges()

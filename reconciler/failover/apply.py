@@ -14,6 +14,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, Record, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.matching import Matcher
+from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Verdict
 from reconciler.failover import snapshot
 from reconciler.failover.check import Outside
@@ -101,7 +102,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             already.append(row)
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
-        elif is_written(row, selected, writes_new=config.policy.new.place != "earliest"):
+        elif is_written(row, selected, writes_new=config.policy.new.place is not StartPlace.EARLIEST):
             writing.append((row, selected))
     anchors = _anchors_for(job, writing, cluster, outside)
     intended = tuple(

@@ -15,6 +15,7 @@ from reconciler import __version__, engine
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job, SearchSettings
 from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.policies import StartPlace
 from reconciler.core.probes import Search
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import place, reconcile
@@ -146,7 +147,7 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
         cluster_id=cluster.cluster_id,
         jobs=tuple(_job_plan(job, found, by_person, by_hand.accepted) for job in gathered),
     )
-    return Checked(plan, _to_write(plan, places, config.policy.new.place != "earliest"), tuple(gathered))
+    return Checked(plan, _to_write(plan, places, config.policy.new.place is not StartPlace.EARLIEST), tuple(gathered))
 
 
 def _refuse_made_anew(before: ClusterInfo, after: ClusterInfo) -> None:

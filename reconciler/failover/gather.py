@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
+from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
 from reconciler.failover.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
 from reconciler.ports import ClusterInfo, OffsetStore, Row, TopicPartition
@@ -136,7 +137,7 @@ def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -
         identity=place.job.identity,
         limits=limits,
         new=new,
-        by_row_time=config.policy.no_anchor == "row-time",
+        by_row_time=config.policy.no_anchor is NoAnchor.ROW_TIME,
         anchor_lag=anchor_lag(row, place.source, cluster_id, translated=place.translated) if row else 0,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,

@@ -15,6 +15,7 @@ from typing import Any
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson
+from reconciler.core.policies import Behind
 from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, Verdict
 from reconciler.formats.plan_fields import INT32_MAX, INT64_MIN, Fields, PlanError, load
 
@@ -362,9 +363,9 @@ def _plan(content: Mapping[str, Any]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class StartPolicy:
-    """When a partition may start without a person: ``behind`` is start, wait or stop; ``max_replay`` in records."""
+    """When a partition may start without a person; ``max_replay`` in records."""
 
-    behind: str = "start"
+    behind: Behind = Behind.START
     max_replay: int = 1_000_000
 
 
@@ -379,7 +380,7 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
             f"up to {row.replay_at_most} records would be read again, more than max_replay = {policy.max_replay}: "
             f"raise max_replay or scan_records, or --accept {row.verdict.value}"
         )
-    if row.verdict is Verdict.BEHIND and policy.behind != "start":
+    if row.verdict is Verdict.BEHIND and policy.behind is not Behind.START:
         return f'the mirror has not delivered the anchor (behind = "{policy.behind}"): hook --wait, or --accept behind'
     return None
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-DEFAULT, IDENTITY = "default", "identity"
+from reconciler.core.policies import TopicPolicy
 
 _SEPARATOR = r"(?P<separator>[^A-Za-z0-9]+)"
 _CHECKPOINTS = re.compile(rf"(?P<alias>.+?){_SEPARATOR}checkpoints(?P=separator)internal")
@@ -28,14 +28,14 @@ class Mirror:
     """
 
     alias: str | None
-    policy: str
+    policy: TopicPolicy
     separator: str
     topics: tuple[str, ...]
     seen: tuple[str, ...] = ()
 
     def source_of(self, topic: str) -> str:
         """The source's name of a mirrored topic."""
-        return topic.removeprefix(f"{self.alias}{self.separator}") if self.policy == DEFAULT else topic
+        return topic.removeprefix(f"{self.alias}{self.separator}") if self.policy is TopicPolicy.DEFAULT else topic
 
 
 def mirrors(topics: Iterable[str]) -> list[Mirror]:
@@ -51,10 +51,10 @@ def mirrors(topics: Iterable[str]) -> list[Mirror]:
     return sorted((each for each in found_here if each.topics), key=lambda each: -len(each.topics))
 
 
-def named(alias: str | None, policy: str, separator: str, topics: Iterable[str]) -> Mirror:
+def named(alias: str | None, policy: TopicPolicy, separator: str, topics: Iterable[str]) -> Mirror:
     """The mirror that a person names."""
     plain = [name for name in topics if not is_internal(name)]
-    begins = f"{alias}{separator}" if policy == DEFAULT else ""
+    begins = f"{alias}{separator}" if policy is TopicPolicy.DEFAULT else ""
     return Mirror(alias, policy, separator, tuple(sorted(name for name in plain if name.startswith(begins))))
 
 
@@ -74,10 +74,10 @@ def _mirror(alias: str, marks: list[tuple[str, str]], names: list[str]) -> Mirro
     """Topics with the alias in front of them: the default policy; none: topics keep their names."""
     seen = tuple(name for name, _ in marks)
     for separator in dict.fromkeys([*(separator for _, separator in marks), *_OTHER_SEPARATORS]):
-        found = named(alias, DEFAULT, separator, names)
+        found = named(alias, TopicPolicy.DEFAULT, separator, names)
         if found.topics:
-            return Mirror(alias, DEFAULT, separator, found.topics, seen)
+            return Mirror(alias, TopicPolicy.DEFAULT, separator, found.topics, seen)
     kept: tuple[str, ...] = ()
     if any(_CHECKPOINTS.fullmatch(name) for name in seen):
-        kept = named(None, IDENTITY, ".", names).topics
-    return Mirror(alias, IDENTITY, ".", kept, seen)
+        kept = named(None, TopicPolicy.IDENTITY, ".", names).topics
+    return Mirror(alias, TopicPolicy.IDENTITY, ".", kept, seen)

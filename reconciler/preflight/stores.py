@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ReconcilerError, Refused
+from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row
 from reconciler.preflight.tried import Tried, World, counted, fail, failed, ok, warn
@@ -105,7 +106,7 @@ def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> 
     names = ", ".join(f"{row.key.topic}-{row.key.partition}" for row in bare[:3])
     more = f" and {len(bare) - 3:,} more" if len(bare) > 3 else ""
     said = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
-    if config.policy.no_anchor == "row-time":
+    if config.policy.no_anchor is NoAnchor.ROW_TIME:
         return warn(f"job {job.name}", said, "By [policy] no_anchor they go by the time of their rows.")
     if not is_tracked(able):
         return warn(f"job {job.name}", said, "Let the job record them (recording() or observing()), or import them.")

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.config.toml_text import toml_value
-from reconciler.mirror.topics import DEFAULT, IDENTITY, Mirror
+from reconciler.core.policies import TopicPolicy
+from reconciler.mirror.topics import Mirror
 from reconciler.preflight.identity import NONE, Proposal
 
 COLUMNS = 100
@@ -96,14 +97,14 @@ def _topics(found: Proposed) -> Iterator[str]:
     mirror = found.mirror
     yield ""
     yield "[topics]"
-    if mirror.policy == IDENTITY:
+    if mirror.policy is TopicPolicy.IDENTITY:
         why = f": none begins with {mirror.alias} and a separator" if mirror.alias else ""
         yield from _comment(f"Mirrored topics keep their names{why}.")
     else:
         topic = mirror.topics[0] if mirror.topics else f"{mirror.alias}{mirror.separator}TOPIC"
         yield from _comment(f"{mirror.source_of(topic)} is {topic} here")
     yield f"policy = {toml_value(mirror.policy)}"
-    if mirror.policy == DEFAULT:
+    if mirror.policy is TopicPolicy.DEFAULT:
         yield f"separator = {toml_value(mirror.separator)}"
 
 

@@ -9,6 +9,7 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Cluster, Config, Job, TopicNames
 from reconciler.config.table import UNITS
 from reconciler.config.trust import TrustSettings
+from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.ports import Capabilities
 
 CHECKPOINT = "checkpoint:"
@@ -74,9 +75,9 @@ def _topics(config: Config, jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def _rule(names: TopicNames) -> str:
-    if names.policy == "identity":
+    if names.policy is TopicPolicy.IDENTITY:
         rule = "A mirrored topic has the same name at the destination (MirrorMaker's identity policy)"
-    elif names.policy == "names" and names.alias is None:
+    elif names.policy is TopicPolicy.NAMES and names.alias is None:
         return "A mirrored topic is named at the destination as [topics.names] lists it; other topics are refused."
     else:
         rule = f'A mirrored topic is named "{names.alias}{names.separator}TOPIC" at the destination'
@@ -155,20 +156,25 @@ def _search(config: Config) -> Iterator[str]:
 
 def _policy(config: Config) -> Iterator[str]:
     policy = config.policy
-    place = {"earliest": "at the earliest record", "latest": "at the end"}.get(policy.new.place, "at the time given")
+    place = {
+        StartPlace.EARLIEST: "at the earliest record",
+        StartPlace.LATEST: "at the end",
+        StartPlace.TIME: "at the time given",
+    }[policy.new.place]
     yield f"A partition without a stored offset starts {place}."
-    yield {
-        "start": "Where the mirror has not delivered the last processed record, the job may start where that ends.",
-        "wait": "Where the mirror has not delivered the last processed record, the job must wait (hook --wait).",
-        "stop": "Where the mirror has not delivered the last processed record, the job must not start.",
+    may = {
+        Behind.START: "may start where that ends",
+        Behind.WAIT: "must wait (hook --wait)",
+        Behind.STOP: "must not start",
     }[policy.start.behind]
+    yield f"Where the mirror has not delivered the last processed record, the job {may}."
     yield (
         f"Where a place is known only roughly, the job may start if {policy.start.max_replay:,} records or fewer are "
         "read again."
     )
     yield {
-        "stop": "A stored offset without an anchor stops the job: nothing is guessed.",
-        "row-time": "A stored offset without an anchor is looked for by the time when its row was written.",
+        NoAnchor.STOP: "A stored offset without an anchor stops the job: nothing is guessed.",
+        NoAnchor.ROW_TIME: "A stored offset without an anchor is looked for by the time when its row was written.",
     }[policy.no_anchor]
     yield f"A plan may be applied for {span(policy.plan_expires_ms)}.{_signed(config.trust)}"
 

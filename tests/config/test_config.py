@@ -11,6 +11,7 @@ import pytest
 from reconciler.config.file import SearchSettings, load_config
 from reconciler.core.anchors import IdOrder
 from reconciler.core.errors import ConfigError
+from reconciler.core.policies import Behind, NoAnchor, StartPlace
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
 from tests.config.configurations import Load
@@ -93,9 +94,9 @@ def test_the_least_there_can_be_and_its_defaults(load: Load) -> None:
     assert config.destination.client == {"bootstrap.servers": "b:9092"}
     assert config.anchor_store is None
     assert config.search == SearchSettings(0, 100_000, 30.0)
-    assert config.policy.new == StartAt("earliest")
-    assert config.policy.start == StartPolicy("start", 1_000_000)
-    assert (config.policy.no_anchor, config.policy.plan_expires_ms) == ("stop", 86_400_000)
+    assert config.policy.new == StartAt(StartPlace.EARLIEST)
+    assert config.policy.start == StartPolicy(Behind.START, 1_000_000)
+    assert (config.policy.no_anchor, config.policy.plan_expires_ms) == (NoAnchor.STOP, 86_400_000)
     (job,) = config.jobs
     assert (job.name, job.group, job.topics, job.store) == ("clicks", "readers", ("events",), "sqlite:///offsets.db")
     assert (job.identity.record_time, job.identity.id_of, job.identity.id_order) == (True, None, IdOrder.OPAQUE)
@@ -117,9 +118,9 @@ def test_every_key_is_read(load: Load) -> None:
     assert [config.topics.destination_of(topic) for topic in ("events", "special")] == ["prod_events", "renamed"]
     assert config.anchor_store == "sqlite:///anchors.db"
     assert config.search == SearchSettings(5_000, 10, 120.0)
-    assert config.policy.new == StartAt("time", 1_769_835_600_000)
-    assert config.policy.start == StartPolicy("wait", 7)
-    assert (config.policy.no_anchor, config.policy.plan_expires_ms) == ("row-time", 5_400_000)
+    assert config.policy.new == StartAt(StartPlace.TIME, 1_769_835_600_000)
+    assert config.policy.start == StartPolicy(Behind.WAIT, 7)
+    assert (config.policy.no_anchor, config.policy.plan_expires_ms) == (NoAnchor.ROW_TIME, 5_400_000)
     clicks, views = config.jobs
     assert (clicks.topics, clicks.store) == (("events", "special"), "sqlite:///var/offsets.db")
     assert (clicks.identity.record_time, clicks.identity.id_order) == (False, IdOrder.INCREASING)

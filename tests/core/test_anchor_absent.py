@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import Anchor, Identity, Names, StoredOffset
+from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits, Question, StartAt
 from reconciler.core.timebound import remap
 from tests.core.stories import (
@@ -194,10 +195,10 @@ def test_a_new_partition_or_a_sentinel_starts_at_the_earliest_record(stored: Sto
 
 def test_a_new_partition_starts_where_the_policy_says() -> None:
     log = log_of(A, B, C, deleted_before=1)
-    assert found(ask(log, None, new=StartAt("latest"))) == ("new", 3, 0, 0)
-    assert found(ask(log, None, new=StartAt("time", 115))) == ("new", 2, 0, 0)
-    assert found(ask(log, None, new=StartAt("time", 5))) == ("new", 1, 0, 0)
-    assert found(ask(log, None, new=StartAt("time", 9999))) == ("new", 3, 0, 0)
+    assert found(ask(log, None, new=StartAt(StartPlace.LATEST))) == ("new", 3, 0, 0)
+    assert found(ask(log, None, new=StartAt(StartPlace.TIME, 115))) == ("new", 2, 0, 0)
+    assert found(ask(log, None, new=StartAt(StartPlace.TIME, 5))) == ("new", 1, 0, 0)
+    assert found(ask(log, None, new=StartAt(StartPlace.TIME, 9999))) == ("new", 3, 0, 0)
 
 
 def test_other_partition_counts_resume_by_the_earliest_anchor() -> None:

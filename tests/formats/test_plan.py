@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import Changed, ExitCode, NeedsPerson
+from reconciler.core.policies import Behind
 from reconciler.core.verdicts import STOPS, Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, parse_plan, why_stopped
 
@@ -213,13 +214,13 @@ STARTS = [
     (part(Verdict.LOST, set_by_hand=True), StartPolicy()),
     (part(Verdict.UNRESOLVED, set_by_hand=True), StartPolicy()),
     (part(Verdict.BOUNDED, at_most=11, set_by_hand=True), StartPolicy(max_replay=10)),
-    (part(Verdict.BEHIND, set_by_hand=True), StartPolicy(behind="stop")),
+    (part(Verdict.BEHIND, set_by_hand=True), StartPolicy(behind=Behind.STOP)),
 ]
 STOPPED = [
     (part(Verdict.BOUNDED, at_most=11), StartPolicy(max_replay=10), "max_replay"),
     (part(Verdict.REMAPPED, at_most=11), StartPolicy(max_replay=10), "--accept remapped"),
-    (part(Verdict.BEHIND), StartPolicy(behind="stop"), "--accept behind"),
-    (part(Verdict.BEHIND), StartPolicy(behind="wait"), "--wait"),
+    (part(Verdict.BEHIND), StartPolicy(behind=Behind.STOP), "--accept behind"),
+    (part(Verdict.BEHIND), StartPolicy(behind=Behind.WAIT), "--wait"),
     (part(Verdict.LOST), StartPolicy(), "--accept lost"),
     (part(Verdict.MISSING, None), StartPolicy(), "--accept missing"),
     (part(Verdict.UNRESOLVED, None), StartPolicy(), "--set"),

@@ -14,8 +14,9 @@ from reconciler.config.file import load_config
 from reconciler.config.toml_text import toml_value
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
+from reconciler.core.policies import TopicPolicy
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
-from reconciler.mirror.topics import DEFAULT, IDENTITY, is_internal, is_source, mirrors, named
+from reconciler.mirror.topics import is_internal, is_source, mirrors, named
 from reconciler.ports import Change, TopicPartition
 from reconciler.preflight.client_properties import given_properties, read_properties, spelled, spelled_address
 from reconciler.preflight.identity import propose
@@ -32,15 +33,15 @@ NOISE = ("__consumer_offsets", "mm2-configs.a.internal", "mm2-offsets.a.internal
 @pytest.mark.parametrize(
     ("topics", "alias", "policy", "separator", "mirrored"),
     [
-        (("a.checkpoints.internal", "a.events", "local"), "a", DEFAULT, ".", ("a.events",)),
-        (("a.heartbeats", "a.events", "a.more"), "a", DEFAULT, ".", ("a.events", "a.more")),
-        (("dc-1.checkpoints.internal", "dc-1.events"), "dc-1", DEFAULT, ".", ("dc-1.events",)),
-        (("a_checkpoints_internal", "a_events"), "a", DEFAULT, "_", ("a_events",)),
+        (("a.checkpoints.internal", "a.events", "local"), "a", TopicPolicy.DEFAULT, ".", ("a.events",)),
+        (("a.heartbeats", "a.events", "a.more"), "a", TopicPolicy.DEFAULT, ".", ("a.events", "a.more")),
+        (("dc-1.checkpoints.internal", "dc-1.events"), "dc-1", TopicPolicy.DEFAULT, ".", ("dc-1.events",)),
+        (("a_checkpoints_internal", "a_events"), "a", TopicPolicy.DEFAULT, "_", ("a_events",)),
         # replication.policy.internal.topic.separator.enabled = false: only the topics have the other separator
-        (("a.checkpoints.internal", "a_events"), "a", DEFAULT, "_", ("a_events",)),
-        (("mm2-offset-syncs.a.internal", "a.events"), "a", DEFAULT, ".", ("a.events",)),
-        (("a.checkpoints.internal", "events", "more"), "a", IDENTITY, ".", ("events", "more")),
-        (("a.checkpoints.internal", "a.b.events"), "a", DEFAULT, ".", ("a.b.events",)),
+        (("a.checkpoints.internal", "a_events"), "a", TopicPolicy.DEFAULT, "_", ("a_events",)),
+        (("mm2-offset-syncs.a.internal", "a.events"), "a", TopicPolicy.DEFAULT, ".", ("a.events",)),
+        (("a.checkpoints.internal", "events", "more"), "a", TopicPolicy.IDENTITY, ".", ("events", "more")),
+        (("a.checkpoints.internal", "a.b.events"), "a", TopicPolicy.DEFAULT, ".", ("a.b.events",)),
     ],
 )
 def test_the_mirror_is_told_by_its_own_topics(
@@ -68,8 +69,8 @@ def test_a_source_and_a_cluster_without_a_mirror_are_told_from_a_destination() -
 def test_topics_of_the_mirror_itself_are_nobodys_job() -> None:
     names = ("a.checkpoints.internal", "a.heartbeats", "mm2-status.a.internal", "a.events", *NOISE)
     assert [name for name in names if not is_internal(name)] == ["a.events"]
-    assert named("a", DEFAULT, ".", names).topics == ("a.events",)
-    assert named(None, IDENTITY, ".", ("events", *NOISE)).topics == ("events",)
+    assert named("a", TopicPolicy.DEFAULT, ".", names).topics == ("a.events",)
+    assert named(None, TopicPolicy.IDENTITY, ".", ("events", *NOISE)).topics == ("events",)
 
 
 # ---------------------------------------------------------------- records
@@ -200,7 +201,7 @@ def test_the_newest_records_of_every_partition_are_looked_at() -> None:
 def test_groups_with_offsets_of_mirrored_topics_are_jobs(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'offsets.db'}"
     store = open_store(address)
-    mirror = named("a", DEFAULT, ".", ("a.events", "a.more", "local"))
+    mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events", "a.more", "local"))
     anchor = Anchor(4, BEGIN, b"id-4", cluster_id="x")
     rows = {
         "clicks": {("events", 0): StoredOffset(5, anchor), ("a.more", 0): StoredOffset(5)},
@@ -219,7 +220,7 @@ def test_groups_with_offsets_of_mirrored_topics_are_jobs(tmp_path: Path) -> None
 def test_a_store_that_lists_no_groups_is_asked_for_those_of_kafka() -> None:
     store = MemoryStore("init-lists-no-groups")
     store.write("clicks", [Change(TopicPartition("events", 0), None, StoredOffset(1))], reason="test", now_ms=1)
-    mirror = named("a", DEFAULT, ".", ("a.events",))
+    mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
     found = jobs_in(lambda: store, mirror, (), lambda: ["nobody", "clicks"])
     assert [job.group for job in found.jobs] == ["clicks"]
 
@@ -329,7 +330,7 @@ def test_names_of_other_people_cannot_add_a_line_to_the_file(tmp_path: Path) -> 
     """Group and topic names are free text, and what was found stands in comments."""
     records = seen(*(MemoryRecord(n, BEGIN, b"k", b"v", ((f"id{HOSTILE}", b"%d" % n),)) for n in range(3)))
     job = ProposedJob(HOSTILE, HOSTILE, [HOSTILE], "memory:x", propose(records), HOSTILE)
-    mirror = named("a", DEFAULT, ".", ("a.events",))
+    mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
     text = config_text(
         Proposed("0", "b:9092", HOSTILE, {"client.id": HOSTILE}, None, mirror, [job], [HOSTILE], [HOSTILE])
     )

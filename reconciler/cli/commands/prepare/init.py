@@ -16,10 +16,11 @@ from reconciler.cli.terminal.prompts import Asker
 from reconciler.config.file import load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.policies import TopicPolicy
 from reconciler.failover.snapshot import write_whole
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.survey import Surveyor
-from reconciler.mirror.topics import DEFAULT, IDENTITY, Mirror, is_source, mirrors, named
+from reconciler.mirror.topics import Mirror, is_source, mirrors, named
 from reconciler.preflight.client_properties import SERVERS, given_properties, read_properties, spelled, spelled_address
 from reconciler.preflight.identity import propose
 from reconciler.preflight.survey import FoundJob, FoundStore, jobs_in, sample
@@ -85,7 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     mirror = parser.add_argument_group("the mirror (default: what MirrorMaker's topics tell)")
     mirror.add_argument("--alias", metavar="NAME", help="MirrorMaker's name of the source")
-    mirror.add_argument("--policy", choices=(DEFAULT, IDENTITY), help="default: a.events · identity: events")
+    policies = (TopicPolicy.DEFAULT.value, TopicPolicy.IDENTITY.value)
+    mirror.add_argument("--policy", choices=policies, help="default: a.events · identity: events")
     mirror.add_argument("--separator", metavar="TEXT", help="between alias and topic (default: .)")
     mirror.add_argument(
         "--source-bootstrap-servers", metavar="HOST:PORT,…", help="written down for track; not connected to"
@@ -185,13 +187,13 @@ def _client(options: argparse.Namespace, asker: Asker) -> _Client:
 def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) -> Mirror:
     """What fills this cluster: as the options say, else as its topics tell, and a person agrees."""
     separator = options.separator or "."
-    if options.policy == IDENTITY:
-        return named(options.alias, IDENTITY, separator, topics)
+    if options.policy == TopicPolicy.IDENTITY:
+        return named(options.alias, TopicPolicy.IDENTITY, separator, topics)
     found = [each for each in mirrors(topics) if options.alias in (None, each.alias)]
     if options.policy is not None:
         found = [each for each in found if each.policy == options.policy]
     if options.separator is not None:
-        found = [each for each in found if each.policy == IDENTITY or each.separator == separator]
+        found = [each for each in found if each.policy is TopicPolicy.IDENTITY or each.separator == separator]
     if found:
         best = found[0]
         if len(found) > 1:
@@ -202,7 +204,7 @@ def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) ->
         log.info('mirrored here: source "%s", %s, by %s', best.alias, there, ", ".join(best.seen))
         return best
     if options.alias is not None:
-        return _filled_mirror(named(options.alias, DEFAULT, separator, topics))
+        return _filled_mirror(named(options.alias, TopicPolicy.DEFAULT, separator, topics))
     if is_source(topics):
         raise ConfigError(
             "This cluster has the offset syncs of a mirror and no mirrored topic: it looks like the source.",
@@ -211,8 +213,8 @@ def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) ->
     log.info("no topic of MirrorMaker's own was found here")
     alias = asker.text("MirrorMaker's name of the source (--alias), or - where topics keep their names", None)
     if alias == "-":
-        return named(None, IDENTITY, separator, topics)
-    return _filled_mirror(named(alias, DEFAULT, separator, topics))
+        return named(None, TopicPolicy.IDENTITY, separator, topics)
+    return _filled_mirror(named(alias, TopicPolicy.DEFAULT, separator, topics))
 
 
 def _filled_mirror(mirror: Mirror) -> Mirror:
