@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Unreachable
 from reconciler.core.probes import (
     Answer,
@@ -25,7 +26,7 @@ from reconciler.core.probes import (
     Search,
     TimeLookup,
 )
-from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.ports import LogReader, ReadRequest
 from reconciler.retry import insist
 
 RESTARTS = 5

@@ -6,16 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.probes import Chunk
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition's full name on one cluster."""
-
-    topic: str
-    partition: int
+__all__ = [
+    "Capabilities",
+    "Change",
+    "ClusterInfo",
+    "LogReader",
+    "OffsetStore",
+    "ReadRequest",
+    "Row",
+    "TopicInfo",
+    "TopicPartition",
+    "WriteResult",
+]
 
 
 # ---------------------------------------------------------------- logs

@@ -39,7 +39,7 @@ def keep_anchors(
         anchor = Anchor(cluster_id=cluster_id, topic_id=row.topic_id)
         if record is not None:
             anchor = configured.identity.anchor_of(record, cluster_id=cluster_id, topic_id=row.topic_id)
-        new[TopicPartition(row.topic, row.partition)] = StoredOffset(row.resume_offset, anchor, now_ms)
+        new[row.key] = StoredOffset(row.resume_offset, anchor, now_ms)
     if config.anchor_store is None or not new:
         return 0
     try:

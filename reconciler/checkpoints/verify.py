@@ -22,7 +22,7 @@ from reconciler.failover.plan_checks import AGAIN, check_destination, check_offs
 from reconciler.failover.positions import ends_of
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.formats.spark_checkpoint import END, NEXT
-from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest
 
 
 def verify(
@@ -71,7 +71,7 @@ def _check_records(rows: Sequence[PartitionPlan], reader: LogReader, *, compares
     """The record right before each resume offset must still be there, and still be what the plan saw."""
     asked = [(row, row.record_offset) for row in rows if row.record_offset is not None]
     found: dict[PartitionPlan, Record] = {}
-    requests = [ReadRequest(TopicPartition(row.topic, row.partition), offset, 1) for row, offset in asked]
+    requests = [ReadRequest(row.key, offset, 1) for row, offset in asked]
     for (row, offset), chunk in zip(asked, reader.read(requests) if requests else (), strict=True):
         record = chunk.records[0] if chunk.records else None
         if record is None or record.offset != offset:

@@ -30,6 +30,14 @@ def fingerprint(key: bytes | None, value: bytes | None) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition's full name on one cluster."""
+
+    topic: str
+    partition: int
+
+
 class Record(Protocol):
     """One record as a log reader returns it.
 

@@ -94,8 +94,8 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     for row in job_plan.partitions:
         selected = select(
             rows,
-            TopicPartition(row.source_topic, row.partition),
-            TopicPartition(row.topic, row.partition),
+            row.source_key,
+            row.key,
             cluster.cluster_id,
         )
         if _is_applied(row, selected, plan.cluster_id):
@@ -108,7 +108,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     intended = tuple(
         Intended(
             row,
-            TopicPartition(row.topic, row.partition),
+            row.key,
             selected.replaced,
             StoredOffset(_resume(row), anchors[row], outside.now_ms()),
             selected.row,
@@ -139,7 +139,7 @@ def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition,
 
 
 def _is_handed_over(planned: Sequence[PartitionPlan], rows: Mapping[TopicPartition, Row], cluster_id: str) -> bool:
-    found = [rows.get(TopicPartition(row.topic, row.partition)) for row in planned]
+    found = [rows.get(row.key) for row in planned]
     return all(row is not None and is_own(row, cluster_id) for row in found)
 
 
@@ -178,11 +178,7 @@ def _anchors_for(
         return {}
     check_offsets([row for row, _ in writing], outside.reader)
     checked = [(row, selected) for row, selected in writing if row.record_offset is not None]
-    requests = [
-        ReadRequest(TopicPartition(row.topic, row.partition), row.record_offset, 1)
-        for row, _ in checked
-        if row.record_offset is not None
-    ]
+    requests = [ReadRequest(row.key, row.record_offset, 1) for row, _ in checked if row.record_offset is not None]
     chunks = outside.reader.read(requests)
     anchors = {
         row: Anchor(cluster_id=cluster.cluster_id, topic_id=row.topic_id)

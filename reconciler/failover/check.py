@@ -163,7 +163,7 @@ def _refuse_made_anew(before: ClusterInfo, after: ClusterInfo) -> None:
 
 
 def _to_write(plan: Plan, places: Sequence[Place], writes_new: bool) -> frozenset[Key]:
-    rows = {(job.name, TopicPartition(row.topic, row.partition)): row for job in plan.jobs for row in job.partitions}
+    rows = {(job.name, row.key): row for job in plan.jobs for row in job.partitions}
     selected = {at.key: at.selected for at in places}
     return frozenset(key for key, row in rows.items() if is_written(row, selected[key], writes_new=writes_new))
 
@@ -321,14 +321,22 @@ def _missing(at: Place) -> Found:
 
 
 def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[Verdict]) -> PartitionPlan:
-    finding, by_hand, cost = found.finding, False, (found.probes, found.rounds)
+    finding, by_hand, probes, rounds = found.finding, False, found.probes, found.rounds
     if at.selected.row is not None and at.selected.row.note:
         finding = replace(finding, detail=f"{finding.detail}; {at.selected.row.note}")
     if by_person is not None:
         detail = f"set by hand to {by_person.finding.resume_offset}; found: {finding.detail}"
         finding, by_hand = replace(by_person.finding, verdict=finding.verdict, detail=detail), True
-        cost = (cost[0] + by_person.probes, cost[1] + by_person.rounds)
+        probes, rounds = probes + by_person.probes, rounds + by_person.rounds
     elif finding.verdict in accepted and (finding.resume_offset is not None or finding.verdict is Verdict.MISSING):
         finding, by_hand = replace(finding, detail=f"accepted by hand: {finding.detail}"), True
-    names = (at.source.topic, at.destination.topic, at.topic_id, at.destination.partition)
-    return PartitionPlan.of(names, at.selected.stored, finding, cost, set_by_hand=by_hand)
+    return PartitionPlan.of(
+        finding,
+        source_topic=at.source.topic,
+        key=at.destination,
+        topic_id=at.topic_id,
+        stored=at.selected.stored,
+        probes=probes,
+        rounds=rounds,
+        set_by_hand=by_hand,
+    )

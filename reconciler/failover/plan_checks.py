@@ -115,12 +115,12 @@ def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
 
 def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
     """Raise Changed if a log does not hold its row's offset, or a record where the plan says that there is none."""
-    partitions = list(dict.fromkeys(_place(row) for row in rows))
+    partitions = list(dict.fromkeys(row.key for row in rows))
     if not partitions:
         return
     starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
     for row in rows:
-        start, end = starts[_place(row)], ends[_place(row)]
+        start, end = starts[row.key], ends[row.key]
         if row.resume_offset is None or not start <= row.resume_offset <= end:
             raise Changed(
                 f"{row.topic}-{row.partition}: the log is now [{start}, {end}] and does not hold the planned offset "
@@ -140,12 +140,12 @@ def _check_nothing_between(
     """
     asked: list[tuple[PartitionPlan, int]] = []
     for row in rows:
-        front = starts[_place(row)] if row.record_offset is None else row.record_offset + 1
+        front = starts[row.key] if row.record_offset is None else row.record_offset + 1
         if row.verdict is not Verdict.MATCH and row.resume_offset is not None and front < row.resume_offset:
             asked.append((row, front))
     if not asked:
         return
-    chunks = reader.read([ReadRequest(_place(row), front, 1) for row, front in asked])
+    chunks = reader.read([ReadRequest(row.key, front, 1) for row, front in asked])
     for (row, _), chunk in zip(asked, chunks, strict=True):
         first = chunk.records[0].offset if chunk.records else None
         if first is not None and row.resume_offset is not None and first < row.resume_offset:
@@ -154,7 +154,3 @@ def _check_nothing_between(
                 f"planned offset {row.resume_offset}.",
                 hint=AGAIN,
             )
-
-
-def _place(row: PartitionPlan) -> TopicPartition:
-    return TopicPartition(row.topic, row.partition)

@@ -66,11 +66,7 @@ def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outsi
 
 def _check_rows(plan: Plan, path: Path, saved: Mapping[snapshot.Key, snapshot.Replaced]) -> None:
     """Raise Changed for a snapshot with rows that the plan cannot have written."""
-    planned = {
-        (job.name, TopicPartition(row.topic, row.partition)): (job.group, row.resume_offset)
-        for job in plan.jobs
-        for row in job.partitions
-    }
+    planned = {(job.name, row.key): (job.group, row.resume_offset) for job in plan.jobs for row in job.partitions}
     for (name, tp), row in saved.items():
         if planned.get((name, tp)) != (row.group, row.after.offset):
             raise Changed(

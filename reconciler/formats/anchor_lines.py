@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.anchor_fields import LONG
@@ -34,6 +34,10 @@ class AnchorLine:
     topic: str
     partition: int
     stored: StoredOffset
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 def dump_line(line: AnchorLine) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
 from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.core.policies import Behind
 from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, Verdict
@@ -92,28 +92,45 @@ class PartitionPlan:
     @classmethod
     def of(
         cls,
-        names: tuple[str, str, str | None, int],
-        stored: StoredOffset | None,
         finding: Finding,
-        cost: tuple[int, int],
         *,
+        source_topic: str,
+        key: TopicPartition,
+        topic_id: str | None,
+        stored: StoredOffset | None,
+        probes: int,
+        rounds: int,
         set_by_hand: bool = False,
     ) -> PartitionPlan:
-        """``names`` is (source topic, topic, topic id, partition); ``cost`` is (probes, rounds)."""
+        """The row of the destination's partition ``key``, from what was found for it and what that cost."""
         return cls(
-            *names,
-            stored.offset if stored else None,
-            PlanAnchor.of(stored.anchor) if stored else None,
-            finding.verdict,
-            finding.resume_offset,
-            finding.replay_at_most,
-            finding.replay_exact,
-            finding.matched_by,
-            finding.record_offset,
-            *cost,
-            finding.detail,
+            source_topic=source_topic,
+            topic=key.topic,
+            topic_id=topic_id,
+            partition=key.partition,
+            stored_offset=stored.offset if stored else None,
+            anchor=PlanAnchor.of(stored.anchor) if stored else None,
+            verdict=finding.verdict,
+            resume_offset=finding.resume_offset,
+            replay_at_most=finding.replay_at_most,
+            replay_exact=finding.replay_exact,
+            matched_by=finding.matched_by,
+            record_offset=finding.record_offset,
+            probes=probes,
+            rounds=rounds,
+            detail=finding.detail,
             set_by_hand=set_by_hand,
         )
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition on the destination."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def source_key(self) -> TopicPartition:
+        """The partition on the source."""
+        return TopicPartition(self.source_topic, self.partition)
 
     def sees(self, stored: StoredOffset | None) -> bool:
         """True if a row that a store holds now is the one this row was planned from."""

@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.anchor_fields import LONG
 from reconciler.formats.json_fields import FieldError
@@ -57,6 +57,10 @@ class Range:
     stored: StoredOffset | None
     text: str
     origin: str | None = None
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +158,11 @@ def load(data: bytes) -> Manifest:
     header = _header(lines[0])
     written_at_ms = json_fields.integer(header, "written_at_ms")
     ranges = tuple(_ranges(lines[1:], written_at_ms))
-    seen: set[tuple[str, int]] = set()
+    seen: set[TopicPartition] = set()
     for each in ranges:
-        if (each.topic, each.partition) in seen:
+        if each.key in seen:
             raise FieldError(None, f"repeats {each.topic}:{each.partition}")
-        seen.add((each.topic, each.partition))
+        seen.add(each.key)
     group = _name(header, "group")
     return Manifest(group, ranges, _flag(header, "snapshot"), digest, written_at_ms)
 

@@ -131,7 +131,7 @@ class _Wait:
     def _ends(self, checked: Checked) -> Ends | None:
         """The ends of what is behind; None if the cluster does not tell, so that the check says why."""
         try:
-            return dict(self.outside.reader.log_ends([_place(row) for row in behind(checked)]))
+            return dict(self.outside.reader.log_ends([row.key for row in behind(checked)]))
         except Unreachable as error:
             if error.retryable:
                 raise
@@ -153,7 +153,3 @@ class _Wait:
             return None, None
         farthest = max(by, key=by.__getitem__, default=None)
         return (None, None) if farthest is None else (by[farthest], farthest)
-
-
-def _place(row: PartitionPlan) -> TopicPartition:
-    return TopicPartition(row.topic, row.partition)

@@ -18,9 +18,9 @@ def lags_ms(rows: Sequence[PartitionPlan], identity: Identity, reader: LogReader
     One read for all. A partition is left out where nothing tells: it is empty, has no times, or is not among the first
     ``MOST_ASKED``. Raises Unreachable and Refused as the reader does.
     """
-    anchored = {_place(row): row.anchor.timestamp_ms for row in rows if row.anchor and row.anchor.timestamp_ms}
+    anchored = {row.key: row.anchor.timestamp_ms for row in rows if row.anchor and row.anchor.timestamp_ms}
     latest = sorted(anchored, key=lambda place: -anchored[place])[:MOST_ASKED]
-    last = {_place(row): row.record_offset for row in rows}
+    last = {row.key: row.record_offset for row in rows}
     requests = [ReadRequest(place, offset, 1) for place in latest if (offset := last[place]) is not None]
     chunks = reader.read(requests) if requests else []
     found: dict[TopicPartition, int] = {}
@@ -29,10 +29,6 @@ def lags_ms(rows: Sequence[PartitionPlan], identity: Identity, reader: LogReader
         if time_ms is not None:
             found[request.partition] = max(0, anchored[request.partition] - time_ms)
     return found
-
-
-def _place(row: PartitionPlan) -> TopicPartition:
-    return TopicPartition(row.topic, row.partition)
 
 
 def _time_of(identity: Identity, record: Record) -> int | None:

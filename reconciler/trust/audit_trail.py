@@ -54,10 +54,7 @@ def of_changes(changes: Sequence[JobChanges]) -> list[Written]:
 
 def of_plan(plan: Plan, job: Job) -> list[Written]:
     """The offsets of a job that a checkpoint's copy begins at."""
-    return [
-        Written(job, TopicPartition(row.topic, row.partition), None, row.resume_offset)
-        for row in plan.job(job.name).partitions
-    ]
+    return [Written(job, row.key, None, row.resume_offset) for row in plan.job(job.name).partitions]
 
 
 def of_returns(jobs: Sequence[JobReturns]) -> list[Written]:

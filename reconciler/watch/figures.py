@@ -109,7 +109,7 @@ def _topic(
     lags_ms: Mapping[TopicPartition, int],
 ) -> TopicFigures:
     verdicts = [row.verdict for row in rows]
-    here = [row for row in rows if TopicPartition(row.topic, row.partition) in own]
+    here = [row for row in rows if row.key in own]
     stopped = [row for row in rows if why_stopped(row, policy) is not None]
     return TopicFigures(
         {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts},
@@ -124,7 +124,7 @@ def _topic(
 
 
 def _farthest_s(behind: Sequence[PartitionPlan], lags_ms: Mapping[TopicPartition, int]) -> float:
-    places = {TopicPartition(row.topic, row.partition) for row in behind}
+    places = {row.key for row in behind}
     known = [lags_ms[place] / 1000 for place in places if place in lags_ms]
     return max(known, default=math.inf if places else 0.0)
 

@@ -145,8 +145,16 @@ def test_offset_zero_of_a_log_without_records_is_unread_and_so_is_a_sentinel() -
 
 def planned(verdict: Verdict, resume: int | None, stored: Row | None, *, by_hand: bool = False) -> PartitionPlan:
     finding = Finding(verdict, resume, None if resume is None else 0)
-    names = ("events", "a.events", None, 0)
-    return PartitionPlan.of(names, stored.stored if stored else None, finding, (1, 1), set_by_hand=by_hand)
+    return PartitionPlan.of(
+        finding,
+        source_topic="events",
+        key=TopicPartition("a.events", 0),
+        topic_id=None,
+        stored=stored.stored if stored else None,
+        probes=1,
+        rounds=1,
+        set_by_hand=by_hand,
+    )
 
 
 def test_what_is_right_in_its_place_is_not_written() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.errors import Changed, ExitCode, NeedsPerson
 from reconciler.core.policies import Behind
 from reconciler.core.verdicts import STOPS, Finding, Verdict
@@ -32,7 +32,15 @@ def part(
     **words: Any,
 ) -> PartitionPlan:
     finding = Finding(verdict, resume, at_most if resume is not None else None, detail="found")
-    row = PartitionPlan.of(("events", topic, "id-b", partition), StoredOffset(42, ANCHOR), finding, (3, 2))
+    row = PartitionPlan.of(
+        finding,
+        source_topic="events",
+        key=TopicPartition(topic, partition),
+        topic_id="id-b",
+        stored=StoredOffset(42, ANCHOR),
+        probes=3,
+        rounds=2,
+    )
     return replace(row, **words)
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ExitCode
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, digest, parse_plan
@@ -20,10 +21,18 @@ Content = dict[str, Any]
 
 def content() -> Content:
     """A plan of two partitions, as JSON values."""
-    names = ("events", "a.events", "id-b")
     moved = Finding(Verdict.MOVED, 17, 2, 2, "id", 16, "found")
     rows = [
-        {**PartitionPlan.of((*names, number), None, moved, (3, 2)).to_json(), "stored_offset": 42, "anchor": anchor()}
+        PartitionPlan.of(
+            moved,
+            source_topic="events",
+            key=TopicPartition("a.events", number),
+            topic_id="id-b",
+            stored=None,
+            probes=3,
+            rounds=2,
+        ).to_json()
+        | {"stored_offset": 42, "anchor": anchor()}
         for number in (0, 1)
     ]
     job = JobPlan("clicks", "group", "sqlite:///offsets.db", ())

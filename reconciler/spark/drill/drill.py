@@ -176,7 +176,7 @@ def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[Top
     """Where the job would begin: where its copied checkpoint says, else where the plan does."""
     starts: dict[TopicPartition, int] = {}
     for row in rows:
-        at = _at(row)
+        at = row.key
         said = [
             offset
             for source in (copy.sources if copy is not None else ())
@@ -195,7 +195,7 @@ def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[Top
 def _ranges(
     reader: LogReader, rows: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], records: int
 ) -> dict[TopicPartition, Range]:
-    places = [_at(row) for row in rows if _at(row) in starts]
+    places = [row.key for row in rows if row.key in starts]
     begins, ends = reader.log_starts(places), reader.log_ends(places)
     for at in places:
         if not begins[at] <= starts[at] <= ends[at]:
@@ -214,8 +214,8 @@ def _behind_anchors(
     asked: dict[TopicPartition, Range] = {}
     for row in rows:
         begin = row.resume_offset if row.record_offset is None else row.record_offset
-        if _at(row) in ranges and begin is not None:
-            asked[_at(row)] = Range(begin, max(ranges[_at(row)].end, begin + 1))
+        if row.key in ranges and begin is not None:
+            asked[row.key] = Range(begin, max(ranges[row.key].end, begin + 1))
     return read_ranges(reader, asked)
 
 
@@ -227,7 +227,7 @@ def _tried(
     seen: Batch,
     behind: Mapping[TopicPartition, Sequence[Record]],
 ) -> Tried:
-    at, stopped = _at(row), why_stopped(row, policy)
+    at, stopped = row.key, why_stopped(row, policy)
     if at not in ranges:
         return Tried(row, stopped, None, (), "nothing to read")
     read = tuple(seen[at])
@@ -271,10 +271,6 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
     if row.matched_by == "fingerprint":
         return fingerprint(record.key, record.value) == anchor.fingerprint
     return True
-
-
-def _at(row: PartitionPlan) -> TopicPartition:
-    return TopicPartition(row.topic, row.partition)
 
 
 def _named(row: PartitionPlan, said: str) -> str:

@@ -65,7 +65,7 @@ class _State:
 
     def take(self, number: int, manifest: Manifest) -> None:
         for each in manifest.ranges:
-            key = TopicPartition(each.topic, each.partition)
+            key = each.key
             version = each.origin or range_manifests.version_of(number, manifest.digest)
             self.places.setdefault(key, _Place(each, version, self.torn))
         if manifest.snapshot:

@@ -26,7 +26,13 @@ from reconciler.stores.registry import open_store
 
 def row(partition: int, resume: int | None = 5, verdict: Verdict = Verdict.MOVED, **changed: Any) -> PartitionPlan:
     found = PartitionPlan.of(
-        ("events", "a.events", "id", partition), None, Finding(verdict, resume, replay_at_most=3), (1, 1)
+        Finding(verdict, resume, replay_at_most=3),
+        source_topic="events",
+        key=TopicPartition("a.events", partition),
+        topic_id="id",
+        stored=None,
+        probes=1,
+        rounds=1,
     )
     return replace(found, **changed)
 

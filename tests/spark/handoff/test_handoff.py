@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
@@ -20,7 +21,15 @@ from reconciler.spark.handoff import options as handoff
 
 def row(topic: str, partition: int, offset: int | None, verdict: Verdict = Verdict.MOVED, **changes: Any):
     finding = Finding(verdict, offset, replay_at_most=None if offset is None else 0)
-    made = PartitionPlan.of((topic.removeprefix("a."), topic, "id", partition), None, finding, (1, 1))
+    made = PartitionPlan.of(
+        finding,
+        source_topic=topic.removeprefix("a."),
+        key=TopicPartition(topic, partition),
+        topic_id="id",
+        stored=None,
+        probes=1,
+        rounds=1,
+    )
     return replace(made, **changes)
 
 

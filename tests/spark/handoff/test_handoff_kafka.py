@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.spark.handoff import options as handoff
@@ -26,7 +27,13 @@ def plan(kafka: Kafka, topic_name: str) -> dict[str, Any]:
     kafka.send(topic_name, [Sent(partition, value=b"%d" % n) for partition in STARTS for n in range(10)])
     rows = tuple(
         PartitionPlan.of(
-            (topic_name, topic_name, "id", partition), None, Finding(Verdict.MOVED, offset, replay_at_most=0), (1, 1)
+            Finding(Verdict.MOVED, offset, replay_at_most=0),
+            source_topic=topic_name,
+            key=TopicPartition(topic_name, partition),
+            topic_id="id",
+            stored=None,
+            probes=1,
+            rounds=1,
         )
         for partition, offset in STARTS.items()
     )

@@ -182,7 +182,7 @@ def _since(text: str | None) -> int | None:
 def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int]:
     """How far the job has come by its own store, which the destination's numbering is asked of."""
     rows = [row for plan in plans for row in plan.job(job.name).partitions if row.resume_offset is not None]
-    found = {TopicPartition(row.topic, row.partition): row.resume_offset or 0 for row in rows}
+    found = {row.key: row.resume_offset or 0 for row in rows}
     own_name = {row.topic for row in rows if row.topic != row.source_topic}
     with context.outside(config) as world:
         store = world.open_store(job.store)

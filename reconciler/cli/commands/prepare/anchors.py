@@ -19,7 +19,7 @@ from reconciler.failover.gather import job_topics
 from reconciler.failover.selection import by_key
 from reconciler.failover.snapshot import write_whole
 from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
-from reconciler.ports import Change, OffsetStore, TopicPartition
+from reconciler.ports import Change, OffsetStore
 from reconciler.trust import command_trail
 from reconciler.trust.audit_trail import Written
 
@@ -168,7 +168,7 @@ def _changes(
     rows = by_key(store.read(job.group, job_topics(config, job)))
     changes = []
     for line in lines:
-        key = TopicPartition(line.topic, line.partition)
+        key = line.key
         there = rows.get(key)
         if there and (there.stored.offset, there.stored.anchor) == (line.stored.offset, line.stored.anchor):
             continue
