@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.probes import Chunk
@@ -90,6 +90,7 @@ class Capabilities:
     writable: bool = True
     keeps_anchors: bool = True
     keeps_history: bool = False
+    """The store is a ``KeepsHistory``."""
     atomic_batches: bool = False
     """All changes of one ``write`` happen, or none."""
     translated_by_mirror: bool = False
@@ -103,6 +104,8 @@ class Row:
     ``anchor_lag``: offsets between the anchor's record and the stored offset that may hold processed records, where the
     store knows it: 0 for a pair that belongs together though a gap parts their numbers. None: the numbers tell.
     ``note``: what else the store knows of it that a person should see (why it has no anchor), as the end of a sentence.
+    ``text``: the stored value byte for byte, where the store keeps text (None: it does not). Another program's text may
+    hold more than ``stored``.
     """
 
     key: TopicPartition
@@ -110,6 +113,7 @@ class Row:
     version: str
     anchor_lag: int | None = None
     note: str = ""
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +122,38 @@ class Change:
 
     ``new`` None deletes the row (a rollback of a row that ``apply`` created). ``found_from`` is the stored offset that
     a correction was found from, for layouts that carry something over from it.
+
+    ``restores``: make the row what it was when it was read (see ``restoring``), with its ``text`` where it had one.
     """
 
     key: TopicPartition
     expected: str | None
     new: StoredOffset | None
     found_from: StoredOffset | None = field(default=None, kw_only=True)
+    restores: bool = field(default=False, kw_only=True)
+    text: str | None = field(default=None, kw_only=True)
+
+    @classmethod
+    def restoring(
+        cls, key: TopicPartition, expected: str | None, before: StoredOffset | None, text: str | None = None
+    ) -> Change:
+        """Put back the row that was read as ``before`` and ``text``.
+
+        A row without a time of writing stays without one: a new time would say that the job had processed everything
+        up to then.
+        """
+        return cls(key, expected, before, restores=True, text=text)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One past change of one row; ``before`` or ``after`` is None where there was no row. ``at_ms``: epoch ms."""
+
+    key: TopicPartition
+    before: StoredOffset | None
+    after: StoredOffset | None
+    reason: str
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +190,18 @@ class OffsetStore(Protocol):
         """Raise ``Refused`` if a write would be refused now (a group with live members). Writes nothing."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class KeepsHistory(Protocol):
+    """A store that remembers past changes (``Capabilities.keeps_history``)."""
+
+    def history(self, group: str) -> list[HistoryEntry]:
+        """The changes to the group's rows, oldest first; a store may forget the oldest ones."""
+
+
+@runtime_checkable
+class ListsGroups(Protocol):
+    """A store that can name the groups it holds rows of."""
+
+    def groups(self) -> list[str]: ...

@@ -17,7 +17,6 @@ from reconciler.failover.plan_checks import check_cluster, check_configuration, 
 from reconciler.failover.selection import by_key
 from reconciler.formats.plan import Plan
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores.common import PutBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Return:
 
     @property
     def change(self) -> Change:
-        return PutBack(self.key, self.now.version if self.now else None, self.before, self.text)
+        return Change.restoring(self.key, self.now.version if self.now else None, self.before, self.text)
 
 
 @dataclass(frozen=True, slots=True)

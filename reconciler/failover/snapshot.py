@@ -20,7 +20,6 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
 from reconciler.ports import Row, TopicPartition
-from reconciler.stores.common import TextRow
 
 FORMAT = "reconciler.snapshot/1"
 
@@ -43,7 +42,7 @@ class Replaced:
     @classmethod
     def of(cls, group: str, now: Row | None, after: StoredOffset) -> Replaced:
         """What replacing the row that is there ``now`` means."""
-        return cls(group, now.stored if now else None, after, now.text if isinstance(now, TextRow) else None)
+        return cls(group, now.stored if now else None, after, now.text if now else None)
 
 
 def same(one: StoredOffset | None, other: StoredOffset | None) -> bool:

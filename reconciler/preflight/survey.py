@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import Record
 from reconciler.mirror.topics import Mirror
-from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition
+from reconciler.ports import Capabilities, ListsGroups, LogReader, OffsetStore, ReadRequest, Row, TopicPartition
 
 MOST_PARTITIONS = 20
 """Partitions of a topic whose records are looked at."""
@@ -60,8 +60,7 @@ def jobs_in(
     """
     store = open_store()
     try:
-        listed = getattr(store, "groups", None)
-        groups = list(wanted) or (listed() if listed is not None else list(others())[:MOST_GROUPS])
+        groups = list(wanted) or (store.groups() if isinstance(store, ListsGroups) else list(others())[:MOST_GROUPS])
         names = sorted({*mirror.topics, *(mirror.source_of(topic) for topic in mirror.topics)})
         found = []
         for group in groups:

@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.ports import Change, Row, TopicPartition
+from reconciler.ports import Change, TopicPartition
 
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One change of one row: what was there, what came, why, and when (epoch ms). None: no row."""
-
-    key: TopicPartition
-    before: StoredOffset | None
-    after: StoredOffset | None
-    reason: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextRow(Row):
-    """A row with the text that its store keeps beside the offset: another program's may say more than ``stored``."""
-
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PutBack(Change):
-    """Make a row what it was when it was read: with its ``text``, and without a time of writing if it had none.
-
-    A row that is dated anew would say that the job had processed everything up to that time.
-    """
-
-    text: str | None = None
 
 
 def timeout_s(text: str) -> float | None:
@@ -83,7 +55,7 @@ def check_changes(group: str, changes: Sequence[Change]) -> None:
 def stamped(change: Change, now_ms: int) -> StoredOffset | None:
     """What to write, with its time of writing: its own if it brings one (an import) or is put back, else now."""
     new = change.new
-    if new is None or new.written_at_ms is not None or isinstance(change, PutBack):
+    if new is None or new.written_at_ms is not None or change.restores:
         return new
     return replace(new, written_at_ms=now_ms)
 

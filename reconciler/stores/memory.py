@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.common import HistoryEntry
 
 _versions = itertools.count(1)
 """One counter for all stores: no version ever comes back."""

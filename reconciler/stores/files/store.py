@@ -71,9 +71,9 @@ class _State:
         if manifest.snapshot:
             self.snapshot = number
 
-    def rows(self) -> list[common.TextRow]:
+    def rows(self) -> list[Row]:
         return [
-            common.TextRow(key, place.range.stored, _version(key, place), note=_note(place), text=place.range.text)
+            Row(key, place.range.stored, _version(key, place), note=_note(place), text=place.range.text)
             for key, place in sorted(self.places.items())
             if place.range.stored is not None
         ]
@@ -294,7 +294,7 @@ def _note(place: _Place) -> str:
 def _range(change: Change, now_ms: int) -> Range:
     topic, partition = change.key.topic, change.key.partition
     stored = common.stamped(change, now_ms)
-    text = change.text if isinstance(change, common.PutBack) else None
+    text = change.text
     if text is not None and stored is not None:
         with suppress(FieldError):
             theirs = range_manifests.parse_range(text, stored.written_at_ms)

@@ -14,9 +14,8 @@ from itertools import pairwise
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused
 from reconciler.formats.json_fields import FieldError
-from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.common import HistoryEntry
 from reconciler.stores.hbase.layouts import anchored as layout
 from reconciler.stores.hbase.layouts.cells import Cell
 from reconciler.stores.hbase.table import Cells, HBaseTable

@@ -262,12 +262,12 @@ class BesideStore:
             return None
         stored, lag, note, text = meaning.stored, meaning.lag, "", _as_text(seen.cells)
         if not self._keeps_anchors:
-            return common.TextRow(key, replace(stored, anchor=None), version, text=text)
+            return Row(key, replace(stored, anchor=None), version, text=text)
         if stored.anchor is None:
             note = self._layout.without_anchor
         elif stored.anchor.cluster_id is None:
             stored = replace(stored, anchor=self._layout.hinted(key, stored.anchor))
-        return common.TextRow(key, stored, version, lag, note, text)
+        return Row(key, stored, version, lag, note, text)
 
     # ------------------------------------------------------------ writing
 
@@ -357,7 +357,7 @@ class BesideStore:
 
 def _put_back(change: Change) -> Mapping[bytes, bytes] | None:
     """The cells that a rollback brings, None for any other change."""
-    if not isinstance(change, common.PutBack) or change.new is None or change.text is None:
+    if not change.restores or change.new is None or change.text is None:
         return None
     return {name.encode("latin-1"): bytes.fromhex(value) for name, value in json.loads(change.text).items()}
 

@@ -30,9 +30,8 @@ from itertools import islice, pairwise
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError
-from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.common import HistoryEntry
 from reconciler.stores.hbase.batches import Batch, Batches, Seen
 from reconciler.stores.hbase.layouts import cloudera, cloudera_beside
 from reconciler.stores.hbase.layouts.cloudera_beside import CLAIM, Claim
@@ -132,7 +131,7 @@ class ClouderaStore:
             if not self._keeps_anchors:
                 stored, lag = replace(stored, anchor=None), None
             note = "no anchor was kept with its row" if self._keeps_anchors and stored.anchor is None else ""
-            rows.append(common.TextRow(key, stored, versions[key], lag, note, text))
+            rows.append(Row(key, stored, versions[key], lag, note, text))
         return rows
 
     def _settle(self, topic: str, group: str, seen: Seen) -> None:
@@ -217,7 +216,7 @@ class _Step:
         for change in changes:
             texts.pop(change.key.partition, None)
             if change.new is not None:
-                back = change.text if isinstance(change, common.PutBack) else None
+                back = change.text
                 texts[change.key.partition] = (
                     cloudera.text(change.new.offset) if back is None else back.encode("latin-1")
                 )
@@ -281,7 +280,7 @@ def _content(batch: Batch | None) -> tuple[int, dict[int, bytes]] | None:
 
 def _is_going_back(changes: Sequence[Change]) -> bool:
     """True for a rollback: it puts back what was there, or takes away what was not."""
-    return any(change.new is None or isinstance(change, common.PutBack) for change in changes)
+    return any(change.new is None or change.restores for change in changes)
 
 
 def _changed(topic: str, before: Batch | None, after: Batch) -> list[HistoryEntry]:

@@ -192,11 +192,11 @@ def _row(key: TopicPartition, committed: Committed) -> Row:
     if found.reason is not None:
         _log.debug("no anchor for %s:%d: %s", key.topic, key.partition, found.reason)
     stored = StoredOffset(committed.offset, found.anchor, found.written_at_ms)
-    return common.TextRow(key, stored, committed.version, text=committed.metadata)
+    return Row(key, stored, committed.version, text=committed.metadata)
 
 
 def _committed(change: Change, stored: StoredOffset) -> Committed:
-    text = change.text if isinstance(change, common.PutBack) else None
+    text = change.text
     return Committed(stored.offset, anchor_text.encode(stored) if text is None else text)
 
 

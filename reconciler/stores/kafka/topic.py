@@ -72,7 +72,7 @@ class _Found:
     ids: Mapping[str, str]
     records: dict[RowName, list[_Record]] = field(default_factory=dict)
 
-    def row(self, name: RowName) -> common.TextRow | None:
+    def row(self, name: RowName) -> Row | None:
         """The row that counts, if there is one. Raises Refused for a damaged record."""
         values = [(record, record.value(name)) for record in self.records.get(name, ())]
         if not values:
@@ -81,7 +81,7 @@ class _Found:
         if value.stored is None:
             return None
         key = TopicPartition(name.topic, name.partition)
-        return common.TextRow(key, value.stored, self.version(name), text=record.raw.decode())
+        return Row(key, value.stored, self.version(name), text=record.raw.decode())
 
     def version(self, name: RowName) -> str:
         """Changes with every record, also when a topic is made anew."""
@@ -263,7 +263,7 @@ class KafkaTopicStore:
     def _value(self, change: Change, now_ms: int, there: Sequence[_Record]) -> bytes | None:
         stored = common.stamped(change, now_ms)
         if stored is not None:
-            text = change.text if isinstance(change, common.PutBack) else None
+            text = change.text
             return (text or topic_rows.encode_value(stored)).encode()
         if any(record.topic != self._name for record in there):
             return topic_rows.encode_deleted(now_ms).encode()

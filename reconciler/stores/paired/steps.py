@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores.common import PutBack
 from reconciler.stores.paired.rules import Kept
 
 ASIDE = ".being-written"
@@ -60,7 +59,7 @@ class Step:
     @classmethod
     def of(cls, change: Change, own: Row | None, kept: Kept, now_ms: int) -> Step:
         new = change.new
-        if new is not None and new.written_at_ms is None and not isinstance(change, PutBack):
+        if new is not None and new.written_at_ms is None and not change.restores:
             new = replace(new, written_at_ms=now_ms)
         goal = Goal.of(new)
         if new is None:
@@ -91,7 +90,7 @@ def _exact(own: Row | None, kept: Kept) -> StoredOffset | None:
 
 def dated(key: TopicPartition, expected: str | None, stored: StoredOffset) -> Change:
     """A change that leaves the row's time of writing as it is, also where it has none."""
-    return (PutBack if stored.written_at_ms is None else Change)(key, expected, stored)
+    return Change(key, expected, stored, restores=stored.written_at_ms is None)
 
 
 def version_of(row: Row | None) -> str | None:

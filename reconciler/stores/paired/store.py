@@ -34,11 +34,20 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import (
+    Capabilities,
+    Change,
+    HistoryEntry,
+    KeepsHistory,
+    OffsetStore,
+    Row,
+    TopicPartition,
+    WriteResult,
+)
 from reconciler.stores import common
 from reconciler.stores.paired.rules import Kept, Pairing, by_cluster, by_offset
 from reconciler.stores.paired.steps import (
@@ -196,10 +205,9 @@ class PairedStore:
         written, keys = {step.key for step in steps}, [change.key for change in changes]
         return WriteResult(tuple(key for key in keys if key in written), tuple(key for key in keys if key in lost))
 
-    def history(self, group: str) -> list[Any]:
-        """The bare store's history, where it keeps one."""
-        told: list[Any] = self._bare.history(group)  # type: ignore[attr-defined]
-        return told
+    def history(self, group: str) -> list[HistoryEntry]:
+        """The bare store's history; empty where it keeps none."""
+        return self._bare.history(group) if isinstance(self._bare, KeepsHistory) else []
 
     def create(self) -> None:
         self._bare.create()

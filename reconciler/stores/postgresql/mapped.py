@@ -108,7 +108,7 @@ class MappedStore:
 
     def _rows(
         self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
-    ) -> dict[TopicPartition, common.TextRow]:
+    ) -> dict[TopicPartition, Row]:
         self._look(db)
         statement = self._sql(
             "SELECT {topic}::text, {partition}::text, {offset}::text, xmin::text FROM {table}"
@@ -116,7 +116,7 @@ class MappedStore:
             " ORDER BY {topic}, {partition}" + (" FOR UPDATE" if lock else "")
         )
         names = None if topics is None else sorted(topics)
-        found: dict[TopicPartition, common.TextRow] = {}
+        found: dict[TopicPartition, Row] = {}
         for topic, partition, offset, xmin in db.all(statement, (names, names, *self._of(group))):
             row = self._row(topic, partition, offset, xmin)
             if row.key in found:
@@ -128,7 +128,7 @@ class MappedStore:
             found[row.key] = row
         return found
 
-    def _row(self, topic: str | None, partition: str | None, offset: str | None, xmin: str) -> common.TextRow:
+    def _row(self, topic: str | None, partition: str | None, offset: str | None, xmin: str) -> Row:
         if topic is None or partition is None or offset is None:
             raise self._damaged(f"a row without a value: {topic}:{partition}, offset {offset}")
         number = decimal_text.partition_of(partition)
@@ -139,15 +139,13 @@ class MappedStore:
         except NotDecimal as err:
             raise self._damaged(f"{offset!r} for {topic}:{partition}, which {err}") from err
         # xmin is the transaction that wrote the row as it is: it tells 5 from a later 5.
-        return common.TextRow(TopicPartition(topic, number), stored, f"{xmin}.{number}.{offset}", text=offset)
+        return Row(TopicPartition(topic, number), stored, f"{xmin}.{number}.{offset}", text=offset)
 
-    def _put(
-        self, db: Session, group: str, changes: Sequence[Change], found: dict[TopicPartition, common.TextRow]
-    ) -> None:
+    def _put(self, db: Session, group: str, changes: Sequence[Change], found: dict[TopicPartition, Row]) -> None:
         of = self._of(group)
         where = "WHERE {topic}::text = %s AND {partition}::text = %s AND {offset}::text = %s AND {of_group}"
 
-        def at(change: Change) -> tuple[str, ...]:
+        def at(change: Change) -> tuple[str | None, ...]:
             return change.key.topic, str(change.key.partition), found[change.key].text, *of
 
         there = [change for change in changes if change.key in found]
@@ -178,7 +176,7 @@ class MappedStore:
     @staticmethod
     def _text(change: Change) -> str:
         assert change.new is not None
-        text = change.text if isinstance(change, common.PutBack) else None
+        text = change.text
         try:
             if text is not None and decimal_text.offset_of(text) == change.new.offset:
                 return text

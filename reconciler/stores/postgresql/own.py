@@ -17,9 +17,8 @@ from psycopg import sql
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused
-from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.common import HistoryEntry
 from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
 from reconciler.stores.postgresql.errors import Again
 from reconciler.stores.sqlite.schema import HISTORY_KEPT, NOTHING, from_columns, to_columns

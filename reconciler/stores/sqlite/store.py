@@ -15,9 +15,8 @@ from urllib.parse import quote
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.common import HistoryEntry
 from reconciler.stores.sqlite import errors
 from reconciler.stores.sqlite import schema as schema
 

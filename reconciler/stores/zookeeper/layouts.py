@@ -138,7 +138,7 @@ def edit_of(layout: Layout, change: Change) -> Edit:
     """What a change makes of its offset. A text that says another number is not put back."""
     if change.new is None:
         return None
-    text = change.text if isinstance(change, common.PutBack) else None
+    text = change.text
     if text is None:
         return change.new.offset
     try:

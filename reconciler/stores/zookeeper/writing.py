@@ -43,7 +43,7 @@ class Found:
     def row(self, key: TopicPartition, *, shared: bool) -> Row:
         pair = self.pair(shared=shared)
         version = self.version(shared=shared)
-        return common.TextRow(key, pair.stored, version, anchor_lag=pair.lag, note=pair.note, text=self.entry.text)
+        return Row(key, pair.stored, version, anchor_lag=pair.lag, note=pair.note, text=self.entry.text)
 
     def pair(self, *, shared: bool) -> Pair:
         return anchor_node.pair(self.entry.offset, self.node, self.beside, shared=shared)

@@ -20,7 +20,6 @@ from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreach
 from reconciler.folder import LocalFolder, SharedFolder
 from reconciler.formats import range_manifests
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores import common
 from reconciler.stores.files import store as files
 from reconciler.stores.files.store import FilesStore
 from reconciler.stores.registry import open_store
@@ -136,7 +135,7 @@ def test_what_a_job_wrote_is_put_back_to_the_byte_and_with_its_date(store, home)
     row = only(store)
     assert row.stored == StoredOffset(7)
     put(store, "clicks", {EVENTS: StoredOffset(2, ANCHOR)})
-    back = common.PutBack(EVENTS, only(store).version, row.stored, row.text)
+    back = Change.restoring(EVENTS, only(store).version, row.stored, row.text)
     assert store.write("clicks", [back], reason="rollback", now_ms=NOW).written
     assert only(store).stored == StoredOffset(7), "not dated anew"
     assert theirs in home.manifest(7)
@@ -145,7 +144,7 @@ def test_what_a_job_wrote_is_put_back_to_the_byte_and_with_its_date(store, home)
 def test_a_text_that_is_no_range_of_this_row_is_not_put_back(store, home):
     put(store, "clicks", {EVENTS: StoredOffset(2)})
     for text in ("nonsense", batch(0, 9), batch(0, 7, 1), '{"topic":"events",\n"partition":0,"until":7}'):
-        back = common.PutBack(EVENTS, only(store).version, StoredOffset(7), text)
+        back = Change.restoring(EVENTS, only(store).version, StoredOffset(7), text)
         assert store.write("clicks", [back], reason="rollback", now_ms=NOW).written
         assert only(store).stored == StoredOffset(7)
 

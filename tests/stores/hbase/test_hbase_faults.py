@@ -12,7 +12,6 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores.common import PutBack, TextRow
 from tests.stores.hbase.fixtures import KEY, Tables, change, only
 from tests.stores.store_cases import NOW
 
@@ -76,8 +75,8 @@ def writing(store: Any, new: StoredOffset | None, row: Row | None) -> Any:
 
 
 def put_back(store: Any, now: Row, before: Row) -> Any:
-    text = before.text if isinstance(before, TextRow) else None
-    return store.write("g", [PutBack(KEY, now.version, before.stored, text)], reason="rollback", now_ms=NOW + 5)
+    back = Change.restoring(KEY, now.version, before.stored, before.text)
+    return store.write("g", [back], reason="rollback", now_ms=NOW + 5)
 
 
 def rows(store: Any) -> dict[TopicPartition, StoredOffset]:
@@ -137,9 +136,7 @@ def test_killed_at_any_step_of_a_rollback_a_second_one_finishes(open_again, how)
         steps = Steps(store)
         steps.at(steps.count + step, how)
         try:
-            store.write(
-                "g", [PutBack(KEY, now.version, before.stored, getattr(before, "text", None))], reason="r", now_ms=NOW
-            )
+            store.write("g", [Change.restoring(KEY, now.version, before.stored, before.text)], reason="r", now_ms=NOW)
             assert step > 1
             return
         except Killed:

@@ -11,7 +11,6 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.common import PutBack
 from reconciler.stores.hbase.layouts import cdap, cloudera
 from tests.stores.hbase.fixtures import Tables, change, only
 from tests.stores.store_cases import NOW, put
@@ -177,7 +176,7 @@ def test_a_row_of_cdap_is_read_corrected_and_put_back_to_the_byte(tables: Tables
     assert plain.row(row) == after
     corrected = only(store)
     assert (corrected.stored.offset, corrected.stored.anchor) == (100, OURS)
-    back = PutBack(KEY, corrected.version, found.stored, found.text)
+    back = Change.restoring(KEY, corrected.version, found.stored, found.text)
     assert store.write("g", [back], reason="rollback", now_ms=NOW + 9).written == (KEY,)
     assert plain.row(row) == before
     assert only(store).stored == found.stored  # its date too: it does not say that the job had got further
@@ -330,7 +329,7 @@ def test_a_correction_is_a_new_row_of_all_partitions_and_history_stays(tables: T
         NOW,
         1497628830000,
     ]  # the third one was only carried over
-    back = [PutBack(new.key, new.version, old.stored, old.text) for new, old in zip(kept, rows, strict=True)]
+    back = [Change.restoring(new.key, new.version, old.stored, old.text) for new, old in zip(kept, rows, strict=True)]
     assert len(store.write("g", back, reason="rollback", now_ms=NOW + 5).written) == 3
     assert b"events:g:%d" % NOW not in dict(plain.scan())
     assert [row.stored for row in store.read("g")] == [row.stored for row in rows]

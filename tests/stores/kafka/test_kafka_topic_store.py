@@ -18,7 +18,6 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores import common
 from reconciler.stores.kafka import topic as kafka_topic
 from reconciler.stores.kafka import topic_log, topic_rows, topic_writer
 from reconciler.stores.kafka.topic_rows import RowName
@@ -134,7 +133,7 @@ def test_rows_that_another_program_wrote_are_read_and_put_back_to_the_byte(store
     row = only(store)
     assert row.stored == StoredOffset(7)
     put(store, "clicks", {EVENTS: StoredOffset(9, ANCHOR)})
-    back = common.PutBack(EVENTS, only(store).version, row.stored, row.text)
+    back = Change.restoring(EVENTS, only(store).version, row.stored, row.text)
     assert store.write("clicks", [back], reason="rollback", now_ms=NOW).written == (EVENTS,)
     assert only(store).stored == StoredOffset(7)
     assert place.records()[-1] == (place.key(), theirs)

@@ -10,7 +10,6 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import Capabilities, Change, Row
-from reconciler.stores.common import PutBack
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.rules import Kept, by_cluster, by_offset, pair
 from reconciler.stores.paired.steps import aside_of
@@ -144,8 +143,8 @@ def test_a_row_put_back_brings_its_text_and_is_not_dated(both: Pair) -> None:
     store.write(GROUP, [Change(KEY, None, made_for(30, "b"))], reason="apply", now_ms=NOW)
     (row,) = store.read(GROUP)
     before = replace(made_for(50), written_at_ms=None)
-    store.write(GROUP, [PutBack(KEY, row.version, before, "to the byte")], reason="rollback", now_ms=NOW)
-    assert isinstance(seen[-1], PutBack)
+    store.write(GROUP, [Change.restoring(KEY, row.version, before, "to the byte")], reason="rollback", now_ms=NOW)
+    assert seen[-1].restores
     assert (seen[-1].text, seen[-1].new) == ("to the byte", before)
     assert [kept.stored for kept in both.anchors.read(GROUP)] == [before]
 

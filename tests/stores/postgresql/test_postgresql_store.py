@@ -11,7 +11,6 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores.common import PutBack
 from reconciler.stores.postgresql import opening
 from reconciler.stores.postgresql import own as postgresql_own
 from tests.stores.postgresql.fixtures import GROUPED, MAPPED
@@ -132,7 +131,7 @@ def test_any_type_that_shows_digits_will_do_and_a_rollback_puts_back_the_very_te
     assert before.stored == StoredOffset(int(text))
     change(store, before, StoredOffset(43))
     assert psql.execute("SELECT off::text FROM txn_offsets").fetchone() == ("43",)
-    back = PutBack(KEY, only(store).version, before.stored, before.text)
+    back = Change.restoring(KEY, only(store).version, before.stored, before.text)
     assert store.write("g", [back], reason="rollback", now_ms=NOW).written == (KEY,)
     assert psql.execute("SELECT off::text FROM txn_offsets").fetchone() == (text,)
 

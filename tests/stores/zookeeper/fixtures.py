@@ -12,7 +12,6 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.ports import Change, Row
-from reconciler.stores.common import PutBack
 from reconciler.stores.registry import open_store
 from reconciler.stores.zookeeper.store import ZookeeperStore
 from tests.stores.servers import cannot
@@ -107,5 +106,4 @@ def only(store: ZookeeperStore, group: str = "g") -> Row:
 def change(store: ZookeeperStore, new: StoredOffset | None, **more: Any) -> Any:
     """Write over the only row."""
     row = only(store)
-    kind = PutBack if more else Change
-    return store.write("g", [kind(row.key, row.version, new, **more)], reason="test", now_ms=NOW)
+    return store.write("g", [Change(row.key, row.version, new, restores=bool(more), **more)], reason="test", now_ms=NOW)

@@ -10,7 +10,6 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.common import PutBack
 from reconciler.stores.registry import open_store
 from reconciler.stores.zookeeper import anchor_node, writing
 from reconciler.stores.zookeeper.store import ZookeeperStore
@@ -316,7 +315,7 @@ def test_a_topics_znode_is_read_edited_and_put_back_to_the_byte(single, kazoo, c
     untouched = single.read("g")[2]
     assert untouched.stored == before[2].stored  # and not dated anew with the others
     now = {row.key: row.version for row in single.read("g")}
-    back = [PutBack(row.key, now[row.key], row.stored, row.text) for row in before[:2]]
+    back = [Change.restoring(row.key, now[row.key], row.stored, row.text) for row in before[:2]]
     single.write("g", back, reason="rollback", now_ms=NOW)
     assert kazoo.get(f"{chroot}/events")[0].decode() == text
     assert [row.stored for row in single.read("g")] == [row.stored for row in before]
