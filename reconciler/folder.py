@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.fileio import sync_names
 
 T = TypeVar("T")
 
@@ -152,7 +153,7 @@ class LocalFolder:
             _name(unfinished, path, data)
         finally:
             os.unlink(unfinished)
-        _sync(parent)
+        sync_names(parent)
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -398,13 +399,3 @@ def _name(unfinished: str, path: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-
-
-def _sync(folder: str) -> None:
-    """After a power cut, a name may be gone until its folder has reached the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some file systems cannot do it
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.fileio import sync
 from reconciler.folder import open_folder
 
 T = TypeVar("T")
@@ -200,7 +201,7 @@ def _publish(target: Tree, beside: str, root: str) -> None:
         if target.is_local:
             _sync(beside)
             os.rename(beside, root)  # takes the place of an empty folder, and of nothing else
-            _sync_folder(os.path.dirname(root))
+            sync(os.path.dirname(root))
             return
         if fs.exists(root):
             fs.rm(root, recursive=True)  # an empty folder, into which the copy would be moved
@@ -312,20 +313,8 @@ def _sync(folder: str) -> None:
     """Have a local copy's files on the disk before it gets its name."""
     for path, _, names in os.walk(folder):
         for name in names:
-            descriptor = os.open(os.path.join(path, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        _sync_folder(path)
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(os.path.join(path, name))
+        sync(path)
 
 
 def _plainly(error: BaseException) -> str:

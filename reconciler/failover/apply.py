@@ -21,6 +21,7 @@ from reconciler.failover.check import Outside
 from reconciler.failover.gather import job_topics
 from reconciler.failover.plan_checks import AGAIN, check_configuration, check_destination, check_offsets, check_time
 from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
+from reconciler.fileio import locked
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.ports import Change, ClusterInfo, OffsetStore, ReadRequest, Row, TopicPartition, WriteResult
 
@@ -219,7 +220,7 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
         for change in writing:
             stores[change.job.name].check_writable(change.job.group)
         if writing:
-            with snapshot.alone(plan_path):
+            with locked(plan_path):
                 _write_jobs(writing, stores, plan, plan_path, outside)
     finally:
         for store in stores.values():
@@ -256,7 +257,7 @@ def _snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> Non
     path, sha256 = snapshot.path_for(plan_path), plan.sha256
     kept = snapshot.load(path, sha256)
     rows = {
-        (change.job.name, item.key): snapshot.Replaced.of(change.job.group, item.now, item.new)
+        (change.job.name, item.key): snapshot.replacing(change.job.group, item.now, item.new)
         for change in writing
         for item in change.intended
     }

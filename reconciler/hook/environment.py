@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError
-from reconciler.failover import snapshot
+from reconciler.fileio import write_whole
 
 _PLAIN = re.compile(r"[\w@%+:,./-]+", re.ASCII)
 _ESCAPED = re.compile(r'["\\$`]')
@@ -43,4 +43,4 @@ def forget(file: Path | None) -> None:
 def hand_over(file: Path | None, names: Mapping[str, str]) -> None:
     """Write the file in one piece, readable by its owner only."""
     if file is not None:
-        snapshot.write_whole(file, lines(names))
+        write_whole(file, lines(names))

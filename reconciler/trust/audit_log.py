@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.failover.snapshot import sync_name
+from reconciler.fileio import sync_names
 from reconciler.formats.plan import canonical
 from reconciler.formats.plan_fields import PlanError, load
 
@@ -92,7 +92,7 @@ class Log:
             head, line = _line(fields, time_text, head)
             _write(file, text + line, self.path)
             if head.line == 1:
-                sync_name(self.path.parent)
+                sync_names(self.path.parent)
         return head
 
     @contextmanager

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.config.trust import TrustSettings
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.failover import snapshot
+from reconciler.fileio import locked, write_whole
 from reconciler.formats.plan_fields import Fields, PlanError, load
 
 if TYPE_CHECKING:
@@ -131,12 +131,12 @@ def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> 
 def add(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature) -> Signer:
     """Keep a signature that was made here or elsewhere. Raises Changed if it, or one that is there, does not fit."""
     path = path_for(plan_path)
-    with snapshot.alone(plan_path):
+    with locked(plan_path):
         there = load_signatures(path, plan_sha256)
         _verify(path, content, there)
         kept = {each.key_id: each for each in (*there, signature)}
         _verify(path, content, list(kept.values()))
-        snapshot.write_whole(path, _text(plan_sha256, list(kept.values())))
+        write_whole(path, _text(plan_sha256, list(kept.values())))
     return Signer(signature.key_id, None)
 
 

@@ -15,7 +15,7 @@ from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.failover.snapshot import write_whole
+from reconciler.fileio import write_whole
 from reconciler.ports import TopicPartition
 from reconciler.spark.session import own_session
 

@@ -21,9 +21,10 @@ from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.cli.terminal.waiting import Shown, stoppable
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
-from reconciler.failover import snapshot
 from reconciler.failover.apply import prepare, write
 from reconciler.failover.check import ByHand, Checked, Outside
+from reconciler.fileio import write_whole
+from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan, StartPolicy
 from reconciler.hook import checkpoint as hook_checkpoint
 from reconciler.hook import environment as hook_environment
@@ -145,7 +146,7 @@ def _made_ready(
             )
         if checked.to_write:
             _show(checked.plan, config.policy.start, options)
-        snapshot.write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
+        write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
         if not checked.to_write:
             log.info("every offset is right: %s will be read again", replay_total(checked.plan))
         else:
@@ -219,7 +220,7 @@ def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
     name = f"{safe}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}-{os.getpid()}"
     files = _Files(folder / f"{name}.plan.json", folder / f"{name}.starting-offsets.json")
-    snapshot.write_whole(files.plan, plan.to_text())
+    write_whole(files.plan, plan.to_text())
     # The whole pattern, since another job's name may begin with this one's.
     plans = sorted(folder.glob(f"{safe}-{'[0-9]' * 8}T{'[0-9]' * 6}-{'[0-9]' * 3}-*.plan.json"))
     for old in plans[:-KEPT_PLANS]:

@@ -12,7 +12,8 @@ from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.failover import snapshot
+from reconciler.fileio import write_whole
+from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
 from reconciler.trust import signing
 
@@ -79,7 +80,7 @@ def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
     """Signatures of what was there before are of another plan: they go first."""
     text = plan.to_text()
     signing.path_for(path).unlink(missing_ok=True)
-    snapshot.write_whole(path, text)
+    write_whole(path, text)
     if key is not None:
         signing.sign(path, text.encode(), plan.sha256, key)
 

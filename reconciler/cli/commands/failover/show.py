@@ -11,7 +11,7 @@ from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import told, wants_colour, width
 from reconciler.core.errors import ExitCode
-from reconciler.failover.snapshot import write_whole
+from reconciler.fileio import write_whole
 from reconciler.formats.plan import StartPolicy
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"

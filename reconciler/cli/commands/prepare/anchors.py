@@ -17,7 +17,7 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.apply import confirm, put
 from reconciler.failover.gather import job_topics
 from reconciler.failover.selection import by_key
-from reconciler.failover.snapshot import write_whole
+from reconciler.fileio import write_whole
 from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
 from reconciler.ports import Change, OffsetStore
 from reconciler.trust import command_trail

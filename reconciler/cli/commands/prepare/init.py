@@ -17,7 +17,7 @@ from reconciler.config.file import load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.policies import TopicPolicy
-from reconciler.failover.snapshot import write_whole
+from reconciler.fileio import write_whole
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror, is_source, mirrors, named
