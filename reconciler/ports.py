@@ -96,6 +96,28 @@ class Capabilities:
     translated_by_mirror: bool = False
     """Rows with another cluster's anchor came through MirrorMaker, which has translated their offset."""
 
+    @property
+    def needs_tracking(self) -> bool:
+        """True if the anchors of its rows are kept in another store, filled by ``track``."""
+        return self.translated_by_mirror or not self.keeps_anchors
+
+    @property
+    def keeps_other_anchors(self) -> bool:
+        """True if it can keep the anchors of other stores' rows ([anchors] store)."""
+        return self.writable and not self.needs_tracking
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a store's address alone says of it (``stores.registry.traits``): no client is loaded, nothing is opened."""
+
+    on_destination: bool = False
+    """Its rows live in the destination cluster: they share that cluster's outages and rate limit."""
+    client_per_group: bool = False
+    """It keeps a client, with threads and connections, for each group it has read."""
+    corrected_in_copy: bool = False
+    """It is a Structured Streaming checkpoint: a correction is a copy of it, never a write to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -19,10 +19,7 @@ from reconciler.failover.check import ByHand, Checked, Outside, check
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.formats.spark_checkpoint import END, NEXT, START
 from reconciler.stores.checkpoint import read_checkpoint
-
-SCHEME = "checkpoint:"
-ENDS = "?position=end"
-"""Behind the address of a checkpoint: its rows are where the batch that a restart repeats ends."""
+from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
 
 def check_positions(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
@@ -42,7 +39,7 @@ def check_positions(config: Config, jobs: Sequence[Job], outside: Outside, by_ha
 def find_ends(config: Config, job: JobPlan, outside: Outside) -> JobPlan:
     """A planned job with the ends that its plan lacks, looked up now. Raises what ``check`` does."""
     (configured,) = config.chosen(job.name)
-    if not configured.store.startswith(SCHEME) or any(row.position != NEXT for row in job.partitions):
+    if not traits(configured.store).corrected_in_copy or any(row.position != NEXT for row in job.partitions):
         return job
     return both(job, _check_ends(config, [configured], outside)[job.name])
 
@@ -53,20 +50,20 @@ def _check_ends(config: Config, jobs: Sequence[Job], outside: Outside) -> dict[s
 
 
 def _repeats(job: Job) -> bool:
-    if not job.store.startswith(SCHEME) or job.store.endswith(ENDS):
+    if not traits(job.store).corrected_in_copy or is_end_of_batch(job.store):
         return False
-    return read_checkpoint(job.store.removeprefix(SCHEME)).repeats_a_batch
+    return read_checkpoint(checkpoint_path(job.store)).repeats_a_batch
 
 
 def ends_of(config: Config, job: Job) -> Job:
     """The configured job for the ends of another one's checkpoint; that job itself, with this address, if none is."""
-    store = job.store + ENDS
+    store = end_of_batch(job.store)
     return next((each for each in config.jobs if each.store == store), replace(job, store=store))
 
 
 def with_ends(plan: Plan, job: JobPlan) -> JobPlan:
     """A job's rows, with those that the plan has of the ends of its checkpoint as another job."""
-    ends = [each for each in plan.jobs if each.store == job.store + ENDS]
+    ends = [each for each in plan.jobs if each.store == end_of_batch(job.store)]
     if not ends or any(row.position != NEXT for row in job.partitions):
         return job
     return both(job, ends[0])

@@ -17,6 +17,7 @@ from reconciler.failover.plan_checks import check_cluster, check_configuration, 
 from reconciler.failover.selection import by_key
 from reconciler.formats.plan import Plan
 from reconciler.ports import Change, Row, TopicPartition
+from reconciler.stores.registry import traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _check_rows(plan: Plan, path: Path, saved: Mapping[snapshot.Key, snapshot.Re
 
 def _check_cluster(plan: Plan, config: Config, outside: Outside) -> None:
     """Raise Changed if rows that live at the destination would be looked for at another cluster."""
-    if any(config.chosen(job.name)[0].store.startswith("kafka-") for job in plan.jobs):
+    if any(traits(config.chosen(job.name)[0].store).on_destination for job in plan.jobs):
         check_cluster(plan, outside.patient(config.search).describe(()))
 
 

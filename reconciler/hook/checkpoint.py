@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.failover.check import Checked, Outside
+from reconciler.stores.registry import checkpoint_at, checkpoint_path, traits
 
-SCHEME = "checkpoint:"
 VARIABLE = "RECONCILER_CHECKPOINT"
 
 log = logging.getLogger("reconciler.hook")
@@ -33,7 +33,7 @@ class Original:
 
     def now(self, config: Config, job: Job) -> tuple[Config, Job]:
         """The configuration and the job as they are once there is a copy."""
-        current = replace(job, store=SCHEME + self.path_now)
+        current = replace(job, store=checkpoint_at(self.path_now))
         return replace(config, jobs=tuple(current if each.name == job.name else each for each in config.jobs)), current
 
     def corrected(self, config: Config, job: Job, checked: Checked, outside: Outside) -> Original:
@@ -43,7 +43,8 @@ class Original:
         if self.copied:
             raise NeedsPerson(
                 f"The copy {self.copy} needs correcting itself: it was handed over to another cluster before.",
-                hint=f'Let the job\'s store name it, store = "{SCHEME}{self.copy}", and give another --clone-to.',
+                hint=f'Let the job\'s store name it, store = "{checkpoint_at(self.path_now)}", and give another'
+                " --clone-to.",
             )
         if self.copy is None:
             raise NeedsPerson(
@@ -63,14 +64,14 @@ def of(job: Job, clone_to: str | None) -> Original | None:
 
     Raises ConfigError where ``clone_to`` is given for such a job, or holds something that is no copy of the checkpoint.
     """
-    if not job.store.startswith(SCHEME):
+    if not traits(job.store).corrected_in_copy:
         if clone_to is not None:
             raise ConfigError(
                 f'--clone-to is for jobs whose offsets are in a checkpoint, and those of "{job.name}" are elsewhere.',
                 hint="Leave it out.",
             )
         return None
-    path = job.store.removeprefix(SCHEME)
+    path = checkpoint_path(job.store)
     if clone_to is None:
         return Original(path, None)
     from reconciler.checkpoints.files import Tree

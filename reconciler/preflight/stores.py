@@ -10,7 +10,6 @@ from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row
 from reconciler.preflight.tried import Tried, World, counted, fail, failed, ok, warn
-from reconciler.preflight.words import is_tracked
 
 
 def anchor_store(
@@ -20,15 +19,14 @@ def anchor_store(
     if config.anchor_store is None:
         return True
     subject = "[anchors] store"
-    users = [job for job in jobs if job.name in able and is_tracked(able[job.name])]
+    users = [job for job in jobs if job.name in able and able[job.name].needs_tracking]
     try:
         store = world.open_store(config.anchor_store, kafka_client=config.destination.client)
     except ReconcilerError as error:
         yield failed(subject, error)
         return False
     try:
-        can = store.capabilities
-        if not (can.writable and can.keeps_anchors) or can.translated_by_mirror:
+        if not store.capabilities.keeps_other_anchors:
             yield fail(
                 subject,
                 f"The store {store.address} cannot keep the anchors of other stores.",
@@ -108,7 +106,7 @@ def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> 
     said = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
     if config.policy.no_anchor is NoAnchor.ROW_TIME:
         return warn(f"job {job.name}", said, "By [policy] no_anchor they go by the time of their rows.")
-    if not is_tracked(able):
+    if not able.needs_tracking:
         return warn(f"job {job.name}", said, "Let the job record them (recording() or observing()), or import them.")
     lacks = "" if config.anchor_store else "Set [anchors] store and [source] bootstrap_servers, then let "
     return warn(f"job {job.name}", said, f"{lacks or 'Let '}reconciler track run while the source is alive.")

@@ -11,8 +11,8 @@ from reconciler.config.table import UNITS
 from reconciler.config.trust import TrustSettings
 from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.ports import Capabilities
+from reconciler.stores.registry import traits
 
-CHECKPOINT = "checkpoint:"
 MOST_TOPICS = 12
 
 
@@ -96,7 +96,7 @@ def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
 
 
 def _store_can(config: Config, job: Job, able: Capabilities) -> str:
-    if job.store.startswith(CHECKPOINT):
+    if traits(job.store).corrected_in_copy:
         correction = "That is a checkpoint, and only read: a correction is made in a copy of it"
     elif not able.writable:
         correction = "That store is only read"
@@ -208,7 +208,7 @@ def _hook(config: Config, jobs: Sequence[Job]) -> str:
 
 
 def _track(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capabilities]) -> str:
-    tracked = [job.name for job in jobs if job.name in abilities and is_tracked(abilities[job.name])]
+    tracked = [job.name for job in jobs if job.name in abilities and abilities[job.name].needs_tracking]
     names = ", ".join(tracked[:MOST_TOPICS]) + (" and more" if len(tracked) > MOST_TOPICS else "")
     if not tracked:
         return "track would find nothing to do: every job keeps its anchors itself."
@@ -220,11 +220,6 @@ def _track(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capabili
     if lacks:
         return f"track could keep anchors for {names}, and lacks {' and '.join(lacks)}."
     return f"track would keep anchors for {names}, reading the source, in {without_secrets(config.anchor_store or '')}."
-
-
-def is_tracked(able: Capabilities) -> bool:
-    """Whether ``track`` looks after jobs of a store like that."""
-    return able.translated_by_mirror or not able.keeps_anchors
 
 
 def _watch(config: Config) -> str:

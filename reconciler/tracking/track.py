@@ -109,7 +109,7 @@ class Tracker:
         self._side = side
         self._open: dict[str, OffsetStore] = {}
         stores = {job.name: side.open_store(job.store) for job in jobs}
-        self._jobs = tuple(job for job in jobs if _is_tracked(stores[job.name]))
+        self._jobs = tuple(job for job in jobs if stores[job.name].capabilities.needs_tracking)
         self.left_out = tuple(job.name for job in jobs if job not in self._jobs)
         self._addresses = {name: store.address for name, store in stores.items()}
         for store in stores.values():
@@ -256,11 +256,6 @@ def _of_the_source() -> Iterator[None]:
         told = type(error)(error.message, hint=error.hint.replace(DESTINATION, "[source"))
         told.retryable = error.retryable
         raise told from error
-
-
-def _is_tracked(store: OffsetStore) -> bool:
-    able = store.capabilities
-    return not able.keeps_anchors or able.translated_by_mirror
 
 
 def _refuse_shared(jobs: Iterable[Job]) -> None:

@@ -24,6 +24,7 @@ from reconciler.failover.gather import job_topics
 from reconciler.formats.plan import JobPlan
 from reconciler.mirror.lag import lags_ms
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.stores.registry import traits
 from reconciler.watch.figures import Found, found_in
 
 LONGEST_REST_S = 15.0
@@ -32,12 +33,10 @@ STORE_FAILURES = 2
 """Jobs in a row whose store must not answer before the other jobs of that store are not waited for: one of them may be
 the only one that is ill."""
 CLUSTER = "The watched cluster"
-ON_THE_CLUSTER = ("kafka-group:", "kafka-topic:")
 STORE_REQUESTS = 16
 """To the watched cluster, for one job's rows in a store that lives there: connections, topics, coordinator, offsets."""
-A_CLIENT_A_GROUP, MOST_CLIENTS = "kafka-group:", 10
-"""A store that keeps a client, with its threads and connections, for each group it has read: so many at a time."""
-CHECKPOINT = "checkpoint:"
+MOST_CLIENTS = 10
+"""At a time, of a store that keeps a client for each group."""
 
 
 class Checker(Protocol):
@@ -126,7 +125,7 @@ class Looker:
             error = self._ask_cluster()
         if error is not None:
             return {job.name: Look(error, self._clock() - began, CLUSTER) for job in jobs}
-        alone = [job for job in jobs if job.store.startswith(CHECKPOINT)]
+        alone = [job for job in jobs if traits(job.store).corrected_in_copy]
         together = [job for job in jobs if job not in alone]
         copies = self._read_stores(together, looks)
         ready = [job for job in together if job.name not in looks]
@@ -229,7 +228,7 @@ class Looker:
                     self._take(self._requests_for(job))
                     copy.rows.setdefault(job.group, []).extend(store.read(job.group, job_topics(self._config, job)))
                     fuse.worked()
-                    if job.store.startswith(A_CLIENT_A_GROUP) and len(copy.rows) % MOST_CLIENTS == 0:
+                    if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
                         _close(opened.pop(job.store))
                 except Exception as caught:  # noqa: BLE001 - one job's store is one job's matter
                     error = caught
@@ -252,7 +251,7 @@ class Looker:
     def _requests_for(self, job: Job) -> int:
         """To the watched cluster, for the job's rows and for anchors that may be kept aside of them."""
         return STORE_REQUESTS * sum(
-            address.startswith(ON_THE_CLUSTER) for address in (job.store, self._config.anchor_store or "")
+            traits(address).on_destination for address in (job.store, self._config.anchor_store or "")
         )
 
 

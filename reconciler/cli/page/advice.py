@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reconciler.cli.commands.failover.check import CHECKPOINT
 from reconciler.cli.terminal.text import visible
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.stores.registry import checkpoint_path, traits
 
 MOST_SETS = 8
 """Partitions that one command names; more are named in their rows only."""
@@ -81,13 +81,13 @@ def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[Step]:
 
 def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[Step]:
     steps = []
-    if any(not job.store.startswith(CHECKPOINT) for job in jobs):
+    if any(not traits(job.store).corrected_in_copy for job in jobs):
         apply = ("reconciler", "apply", files.plan, "-c", files.config)
         steps.append(Step("See what would be written; nothing is yet:", command(*apply, "--dry-run")))
         steps.append(Step("Write it, compared and read back; it asks first:", command(*apply)))
     for job in jobs:
-        if job.store.startswith(CHECKPOINT):
-            path = job.store.removeprefix(CHECKPOINT).partition("?")[0]
+        if traits(job.store).corrected_in_copy:
+            path = checkpoint_path(job.store).partition("?")[0]
             clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan, "--job", job.name)
             said = f"Copy the checkpoint of job {job.name}; the copy goes on at the plan's offsets:"
             steps.append(Step(said, command(*clone, "-c", files.config)))

@@ -25,11 +25,12 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import Range
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Outside
-from reconciler.failover.positions import ENDS, SCHEME, check_positions
+from reconciler.failover.positions import check_positions
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.spark_checkpoint import END
 from reconciler.ports import Capabilities, Change, LogReader, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.spark.drill.reading import Batch, BatchReader, Seen, by_client, read_ranges
+from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
 
 FORMAT = "reconciler.drill/1"
 RECORDS = 100
@@ -95,7 +96,7 @@ def drill(
     Raises what ``check`` and ``clone`` raise: Changed where a query goes on too fast for a copy to be made,
     Unreachable, Refused, ConfigError. A job that needs a person is no error: its partitions say so; no copy is made.
     """
-    if job.store.endswith(ENDS):
+    if is_end_of_batch(job.store):
         raise ConfigError(
             f'Job "{job.name}" is the end of another job\'s batch, and cannot be started.',
             hint="Drill the job whose store is the checkpoint itself.",
@@ -159,11 +160,11 @@ def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[P
         plan = check_positions(config, [job], outside).plan
         policy = config.policy.start
         stops = any(why_stopped(row, policy) for row in plan.job().partitions)
-        if stops or not job.store.startswith(SCHEME):
+        if stops or not traits(job.store).corrected_in_copy:
             return plan, None
         path = place / f"checkpoint-{attempt}"
         try:
-            clone(job.store.removeprefix(SCHEME), str(path), plan, job=job.name, config=config, outside=outside)
+            clone(checkpoint_path(job.store), str(path), plan, job=job.name, config=config, outside=outside)
         except Changed:
             if attempt == ATTEMPTS - 1:
                 raise

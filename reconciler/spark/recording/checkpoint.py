@@ -16,7 +16,6 @@ for its batch's id, and:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -29,13 +28,13 @@ from reconciler.formats.spark_checkpoint import Checkpoint, Position
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.recording.store import Describe, SourceCluster, StoreKeeper, another_job
+from reconciler.stores import registry
 from reconciler.stores.paired.rules import Kept
 from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of
 from reconciler.stores.paired.store import read_kept, refuse_unable
 
 ATTEMPTS = 3
 """How often rows are decided on that others change at the same time (a tracker, a command that finishes a write)."""
-SCHEME = "checkpoint:"
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -265,9 +264,9 @@ class CheckpointRecorder:
 
 def checkpoint_path(store: object) -> str | None:
     """The path in a ``checkpoint:`` address; None for another store."""
-    if not isinstance(store, str) or not re.match(SCHEME, store, re.IGNORECASE):
+    if not isinstance(store, str) or not registry.traits(store).corrected_in_copy:
         return None
-    return store[len(SCHEME) :]
+    return registry.checkpoint_path(store)
 
 
 def require_anchors(anchors: str | None, store: str) -> str:

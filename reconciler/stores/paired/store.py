@@ -87,8 +87,7 @@ def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, 
 
 def refuse_unable(anchors: OffsetStore) -> None:
     """Raise ConfigError for a store that cannot keep other stores' anchors. Contacts nothing."""
-    able = anchors.capabilities
-    if not (able.writable and able.keeps_anchors) or able.translated_by_mirror:
+    if not anchors.capabilities.keeps_other_anchors:
         raise ConfigError(
             f"The store {anchors.address} cannot keep the anchors of other stores.",
             hint="Choose another [anchors] store, for example sqlite:////srv/anchors.db.",

@@ -14,8 +14,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode
 from reconciler.failover.check import ByHand, Checked, Outside, check
 from reconciler.formats.plan import JobPlan, Plan, StartPolicy, why_stopped
-
-CHECKPOINT = "checkpoint:"
+from reconciler.stores.registry import traits
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(
@@ -74,7 +73,7 @@ def check_all(config: Config, name: str | None, outside: Outside, by_hand: ByHan
 
 def check_jobs(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
     """Check these jobs; a checkpoint that stopped within a batch has two positions a partition."""
-    if not any(job.store.startswith(CHECKPOINT) for job in jobs):
+    if not any(traits(job.store).corrected_in_copy for job in jobs):
         return check(config, jobs, outside, by_hand)
     from reconciler.failover.positions import check_positions
 
@@ -83,7 +82,7 @@ def check_jobs(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: B
 
 def copied(plan: Plan) -> JobPlan | None:
     """The first job whose correction is a copy of its checkpoint, None if each is a write to its store."""
-    return next((job for job in plan.jobs if job.store.startswith(CHECKPOINT)), None)
+    return next((job for job in plan.jobs if traits(job.store).corrected_in_copy), None)
 
 
 def stops(plan: Plan, policy: StartPolicy) -> int:

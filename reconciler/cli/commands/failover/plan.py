@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import context, engines, keys
-from reconciler.cli.commands.failover.check import CHECKPOINT, check_all, copied, stops
+from reconciler.cli.commands.failover.check import check_all, copied, stops
 from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
 from reconciler.cli.terminal.table import wants_colour, width
@@ -15,6 +15,7 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.fileio import write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
+from reconciler.stores.registry import checkpoint_path
 from reconciler.trust import signing
 
 if TYPE_CHECKING:
@@ -89,5 +90,5 @@ def _next_step(plan: Plan, options: argparse.Namespace) -> str:
     job = copied(plan)
     if job is None:
         return f"reconciler apply {options.output} -c {options.config}"
-    path = job.store.removeprefix(CHECKPOINT).partition("?")[0]
+    path = checkpoint_path(job.store).partition("?")[0]
     return f"reconciler checkpoint clone {path} NEW_PATH --plan {options.output} --job {job.name} -c {options.config}"

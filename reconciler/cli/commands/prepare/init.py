@@ -26,7 +26,6 @@ from reconciler.preflight.identity import propose
 from reconciler.preflight.survey import FoundJob, FoundStore, jobs_in, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
 from reconciler.preflight.tried import counted
-from reconciler.preflight.words import is_tracked
 from reconciler.stores.registry import open_store
 
 EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite:///offsets.db"
@@ -158,7 +157,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             source_servers=options.source_bootstrap_servers,
             mirror=mirror,
             jobs=jobs,
-            bare_jobs=[job.group for job in found if job.without_anchor and is_tracked(stored.able)],
+            bare_jobs=[job.group for job in found if job.without_anchor and stored.able.needs_tracking],
             other_topics=[name for name in map(mirror.source_of, mirror.topics) if name not in mine],
             needed=list(needed),
         )
