@@ -94,9 +94,9 @@ def test_exit_codes_have_their_words_in_one_place() -> None:
         ("anchors exprot", "Did you mean export?"),
         ("check -c x --accept remaped", "Did you mean remapped?"),
         ("check -c x --ofrmat json", "Did you mean --format?"),
-        ("check", "Name the configuration with -c FILE, or in the environment as RECONCILER_CONFIG."),
-        ("check reconciler.toml", "A configuration is named with -c: -c reconciler.toml"),
-        ("--debug plan -o p.json mine.toml", "A configuration is named with -c: -c mine.toml"),
+        ("check", "Give the configuration with -c FILE, or set RECONCILER_CONFIG in the environment."),
+        ("check reconciler.toml", "Give the configuration with -c: -c reconciler.toml"),
+        ("--debug plan -o p.json mine.toml", "Give the configuration with -c: -c mine.toml"),
     ],
 )
 def test_a_slip_of_the_keyboard_is_met_with_what_was_probably_meant(run: Run, line: str, hint: str) -> None:
@@ -114,4 +114,4 @@ def test_the_environment_names_the_configuration_where_the_command_line_does_not
     assert (code, "of-the-environment.toml" in err) == (2, True)
     code, _, err = run("check", "-c", "/nowhere/given.toml")
     assert (code, "given.toml" in err) == (2, True)
-    assert run("check", "mine.toml")[2].splitlines()[-1] == "A configuration is named with -c: -c mine.toml"
+    assert run("check", "mine.toml")[2].splitlines()[-1] == "Give the configuration with -c: -c mine.toml"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.terminal.waiting import Shown, duration
+from reconciler.cli.terminal.waiting import WaitDisplay, duration
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.hook.environment import forget, hand_over, lines
 from reconciler.hook.waiting import Waiting
@@ -32,7 +32,7 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_in_a_log_a_wait_is_a_line_now_and_then(said: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture) -> None:
-    shown = Shown(terminal=False)
+    shown = WaitDisplay(terminal=False)
     for now in turns(3_600):
         shown(now)
     assert said.messages[0] == (
@@ -51,7 +51,7 @@ def test_in_a_log_a_wait_is_a_line_now_and_then(said: pytest.LogCaptureFixture, 
 def test_on_a_terminal_a_wait_is_one_line_that_is_rewritten(
     said: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture
 ) -> None:
-    shown = Shown(terminal=True)
+    shown = WaitDisplay(terminal=True)
     for now in turns(20):
         shown(now)
     shown(replace(START, behind=0, waited_s=20.0))
@@ -60,14 +60,14 @@ def test_on_a_terminal_a_wait_is_one_line_that_is_rewritten(
     assert printed.count("\r\033[K") == 11
     assert printed.endswith("\r\033[K")
     assert "12 s waited, 3 h 59 min left" in printed.split("\r\033[K")[7]
-    assert said.messages == ["the mirror has delivered what was missing, after 20 s"]
+    assert said.messages == ["the mirror has delivered the missing records, after 20 s"]
 
 
 def test_the_line_is_never_longer_than_the_terminal_is_wide(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    shown = Shown(terminal=True)
+    shown = WaitDisplay(terminal=True)
     shown(replace(START, farthest=TopicPartition("a.\x1b[2J" + 90 * "long", 3)))
     line = capsys.readouterr().err.removeprefix("\r\033[K")
     assert len(line) == 79
@@ -77,7 +77,7 @@ def test_the_line_is_never_longer_than_the_terminal_is_wide(
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_outage_is_said_once_and_so_is_its_end(said: pytest.LogCaptureFixture, terminal: bool) -> None:
-    shown = Shown(terminal=terminal)
+    shown = WaitDisplay(terminal=terminal)
     away = Unreachable("The destination cannot be reached.", hint="Look at it.")
     for now in turns(4):
         shown(now)
@@ -85,13 +85,13 @@ def test_an_outage_is_said_once_and_so_is_its_end(said: pytest.LogCaptureFixture
         shown(replace(now, waited_s=now.waited_s + 4, trouble=away))
     for now in turns(4):
         shown(replace(now, waited_s=now.waited_s + 24))
-    assert said.messages.count("The destination cannot be reached. Waiting for it, too.") == 1
-    assert said.messages.count("what could not be reached answers again") == 1
+    assert said.messages.count("The destination cannot be reached. Still waiting, for this too.") == 1
+    assert said.messages.count("the connection is back") == 1
 
 
 def test_a_wait_in_vain_says_so(said: pytest.LogCaptureFixture) -> None:
-    Shown(terminal=False)(replace(START, behind=1, waited_s=14_400.0, left_s=0.0))
-    assert said.messages == ["the time is over: 1 of 12 partitions is behind; lag 4 min 10 s (a.events-3)"]
+    WaitDisplay(terminal=False)(replace(START, behind=1, waited_s=14_400.0, left_s=0.0))
+    assert said.messages == ["timed out waiting: 1 of 12 partitions is behind; lag 4 min 10 s (a.events-3)"]
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_a_store_without_such_a_group_makes_no_job(world: World) -> None:
 def test_nobody_to_be_asked_and_no_word_to_go_on_with(world: World) -> None:
     ended = world.run("init", "--bootstrap-servers", world.cluster.bootstrap, "--output", world.folder / "none.toml")
     assert ended.code == 2
-    assert "Nobody is there to be asked" in ended.err
+    assert "Questions need a terminal" in ended.err
     assert not (world.folder / "none.toml").exists()
 
 

@@ -377,7 +377,7 @@ def test_choices_are_taken_by_number_or_by_name_and_asked_for_again(
 
 
 def test_no_answer_ends_it(asked: Callable[[str], Asker]) -> None:
-    with pytest.raises(ConfigError, match="No answer came: nothing was written"):
+    with pytest.raises(ConfigError, match="No answer: nothing was written"):
         asked("").text("Where", "here")
     with pytest.raises(ConfigError, match="Where: not known"):
         Asker(yes=True).text("Where")

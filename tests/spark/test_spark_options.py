@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.context import pairs
+from reconciler.cli.arguments import pairs
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
 

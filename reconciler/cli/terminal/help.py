@@ -1,7 +1,7 @@
-"""How help looks: the overview of all commands, and what a command's ``--help`` says beside its options.
+"""The look of help: the overview of all commands, and the sections below a command's options.
 
-A command's module says it in ``HELP``; exit codes have their words in ``core.errors.ExitCode``, and a command only
-those that differ.
+A command's module describes itself in ``HELP``. Exit codes have their words in ``core.errors.ExitCode``; a command
+gives its own words only where they differ.
 """
 
 from __future__ import annotations
@@ -12,28 +12,29 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.cli.terminal.usage import CONFIG_VARIABLE as CONFIG_VARIABLE
+from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.core.errors import ExitCode
 
-CONFIG_NAMED = "the configuration, where the command line has no -c"
+CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c"}
 WIDEST = 100
 """Columns. Longer lines are hard to read, however wide the terminal is."""
 
-WHEN: Mapping[str, Sequence[str]] = {
-    "before a failover": ("init", "config", "track", "anchors", "watch", "drill"),
-    "a failover": ("check", "plan", "show", "sign", "verify", "apply", "hook", "checkpoint", "rollback"),
-    "after it": ("audit", "audit-log", "compact"),
-    "to learn it": ("demo", "completion"),
-}
-"""The commands by the time when they are needed. What is in none of these is listed at the end."""
+
+@dataclass(frozen=True, slots=True)
+class CommandGroup:
+    """Commands that are needed at the same time: their heading in the overview, their folder, and their summaries."""
+
+    title: str
+    folder: str
+    commands: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """What a command's help says: whole sentences, examples (what for, and the command), and so on.
+    """A command's help: whole sentences, examples (purpose and command), and sections below the options.
 
-    ``exits``: the exit codes it can end with; "" stands for the contract's own words. ``environment`` and ``files``:
-    what each is for. ``see_also``: commands and pages.
+    ``exits``: the exit codes that it can end with; "" stands for the contract's own words. ``environment`` and
+    ``files``: the use of each variable and file. ``see_also``: commands and pages.
     """
 
     description: str
@@ -45,21 +46,21 @@ class Help:
 
 
 def columns() -> int:
-    """Columns that help may fill: the terminal's, less two, as argparse has it."""
+    """Columns that help may fill: the terminal's, less two, as argparse does."""
     return max(40, min(shutil.get_terminal_size((WIDEST, 24)).columns - 2, WIDEST))
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Options as argparse shows them; descriptions and epilogs as they are, since they are wrapped already."""
+    """Options in argparse's layout; descriptions and epilogs as they are, since they are wrapped already."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30, width=columns())
 
 
-def describe(parser: argparse.ArgumentParser, told: Help) -> None:
+def describe(parser: argparse.ArgumentParser, help_text: Help) -> None:
     """Put a command's help into its parser."""
-    parser.description = _paragraphs(told.description)
-    parser.epilog = "\n\n".join(_sections(told))
+    parser.description = _paragraphs(help_text.description)
+    parser.epilog = "\n\n".join(_sections(help_text))
     for inner in actions(parser):
         inner.formatter_class = Formatter
         inner.epilog = inner.epilog or f"Examples and exit codes: {parser.prog} --help"
@@ -71,47 +72,47 @@ def actions(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     return [inner for each in found for inner in each.choices.values()]
 
 
-def _sections(told: Help) -> Iterable[str]:
+def _sections(help_text: Help) -> Iterable[str]:
     examples = []
-    for what_for, command in told.examples:
-        examples += [*([_wrapped(f"# {what_for}", "  ", "  # ")] if what_for else []), f"  {command}"]
+    for purpose, command in help_text.examples:
+        examples += [*([_wrapped(f"# {purpose}", "  ", "  # ")] if purpose else []), f"  {command}"]
     yield "examples:\n" + "\n".join(examples)
-    if told.exits:
-        yield exit_codes(told.exits)
-    for title, entries in (("environment", told.environment), ("files", told.files)):
+    if help_text.exits:
+        yield exit_codes(help_text.exits)
+    for title, entries in (("environment", help_text.environment), ("files", help_text.files)):
         if entries:
             yield f"{title}:\n{_listed(entries)}"
-    if told.see_also:
-        yield "see also:\n" + _wrapped(", ".join(told.see_also), "  ", "  ")
+    if help_text.see_also:
+        yield "see also:\n" + _wrapped(", ".join(help_text.see_also), "  ", "  ")
 
 
 def exit_codes(codes: Mapping[ExitCode, str]) -> str:
-    """A section of exit codes, each with its words, or the contract's where they are empty."""
+    """A section of exit codes with their words; an empty text stands for the contract's words."""
     return f"exit codes:\n{_listed({str(int(code)): codes[code] or code.meaning for code in sorted(codes)})}"
 
 
-def overview(usage: str, commands: Mapping[str, str], options: str) -> str:
+def overview(usage: str, groups: Iterable[CommandGroup], options: str) -> str:
     """All commands by the time when they are needed."""
-    listed = {name for names in WHEN.values() for name in names}
-    groups = {**WHEN, "also": [name for name in commands if name not in listed]}
-    size = max(map(len, commands))
+    groups = tuple(groups)
+    size = max(len(name) for group in groups for name in group.commands)
     parts = [
         usage,
         _paragraphs(
-            "After a Kafka failover: the right offset for every partition, proven against the destination's own "
-            "records before the job starts."
+            """
+            After a Kafka failover: the right offset for every partition, proven against the destination's own records
+            before the job starts.
+
+            An anchor is the identity of the last record that a job processed: its offset, time, id and fingerprint. A
+            verdict is the finding for one partition, from match (the stored offset is right) to unresolved (nothing
+            could be proven). All terms: reconciler check --explain
+            """
         ),
-    ]
-    for title, names in groups.items():
-        entries = {name: commands[name] for name in names if name in commands}
-        if entries:
-            parts.append(f"{title}:\n{_listed(entries, size)}")
-    parts += [
+        *(f"{group.title}:\n{_listed(group.commands, size)}" for group in groups),
         options,
         exit_codes(dict.fromkeys(ExitCode, "")),
         _paragraphs(
             "To begin: reconciler init writes a configuration, reconciler config check explains it and tries every "
-            "connection, reconciler check says what a failover would find. Help with a command: reconciler help "
+            "connection, reconciler check reports what a failover would find. Help with a command: reconciler help "
             "COMMAND."
         ),
     ]
@@ -141,5 +142,4 @@ def _wrapped(text: str, first: str, others: str) -> str:
         subsequent_indent=others,
         break_long_words=False,
         break_on_hyphens=False,
-        drop_whitespace=True,
     )

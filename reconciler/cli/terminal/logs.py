@@ -1,7 +1,7 @@
-"""Messages on stderr, as text or as one JSON object a line: without secrets, and without what steers a terminal.
+"""Messages on stderr, as text or as one JSON object a line: without secrets and without terminal control characters.
 
 Names come from elsewhere: groups, topics, rows and brokers' answers. One with a line break in it could forge a line of
-the log, one with an escape sequence could rewrite the screen of whoever reads it. Control characters are written out.
+the log, one with an escape sequence could rewrite the reader's screen. So control characters are printed as escapes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from reconciler.cli.terminal.text import visible
 from reconciler.config.redaction import KNOWN
 
 CLIENT_LOGGERS = ("reconciler.kafka.reader", "reconciler.stores", "reconciler.demo.traffic")
-"""Where the Kafka client's own lines go; they repeat on every retry what the final error says once."""
+"""Loggers of the Kafka client's own lines, which repeat on every retry what the final error says once."""
 
 
 def harmless(text: str, *, lines: bool = False) -> str:
-    """``text`` with what steers a terminal as escapes; with ``lines``, line feeds stay."""
+    """``text`` with control characters as escapes, except tabs and, with ``lines``, line feeds."""
     return visible(text, kept="\n\t" if lines else "\t")
 
 
@@ -40,7 +40,7 @@ class _JsonLines(logging.Formatter):
         }
         for text in _traceback(self, record):
             line["traceback"] = text
-        text = json.dumps(line, ensure_ascii=False)  # which escapes only the first set of control characters
+        text = json.dumps(line, ensure_ascii=False)  # escapes only the first set of control characters
         return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
 
 
@@ -59,7 +59,7 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[
 
 
 def set_up_logging(log_format: str, *, debug: bool) -> None:
-    """Send the product's messages to stderr; with ``debug`` also what the clients say."""
+    """Send the product's messages to stderr; with ``debug`` the clients' messages too."""
     KNOWN.clear()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if log_format == "json" else _Text())
@@ -69,11 +69,11 @@ def set_up_logging(log_format: str, *, debug: bool) -> None:
     logging.getLogger("reconciler").setLevel(logging.DEBUG if debug else logging.INFO)
     for name in CLIENT_LOGGERS:
         logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.CRITICAL)
-    sys.excepthook = _show
-    threading.excepthook = lambda raised: _show(raised.exc_type, raised.exc_value, raised.exc_traceback)
+    sys.excepthook = _print_exception
+    threading.excepthook = lambda raised: _print_exception(raised.exc_type, raised.exc_value, raised.exc_traceback)
 
 
-def _show(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
-    """What Python prints of an exception that nobody caught, as harmless as a line of the log."""
-    text = "".join(traceback.format_exception(kind, error, where))
+def _print_exception(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    """Print an uncaught exception with the same precautions as a line of the log."""
+    text = "".join(traceback.format_exception(kind, error, trace))
     sys.stderr.write(harmless(KNOWN.redacted(text), lines=True))

@@ -1,4 +1,4 @@
-"""Questions on a terminal, each with an answer that is taken when nothing is typed."""
+"""Questions on a terminal: confirmations, and questions with a default for an empty answer."""
 
 from __future__ import annotations
 
@@ -9,34 +9,47 @@ from reconciler.cli.terminal.text import visible
 from reconciler.core.errors import ConfigError
 
 
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on the terminal unless ``yes``. Raises ConfigError if stdin is no terminal or the answer is no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "This needs a confirmation, and stdin is no terminal.", hint="Add --yes. Nothing was written."
+        )
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("Not confirmed: nothing was written.")
+
+
 class Asker:
-    """Asks on stderr and reads stdin; with ``yes`` every question is answered by its default."""
+    """Asks on stderr and reads stdin; with ``yes`` every question gets its default answer."""
 
     def __init__(self, *, yes: bool) -> None:
         self._yes = yes
 
     @classmethod
     def on_this_terminal(cls, *, yes: bool) -> Asker:
-        """Raises ConfigError where nobody can be asked and nobody said yes."""
+        """Raises ConfigError if stdin is no terminal and ``yes`` is not set."""
         if not yes and not sys.stdin.isatty():
             raise ConfigError(
-                "Nobody is there to be asked: stdin is no terminal.",
-                hint="Add --yes to take what is found as it is, and say the rest with options.",
+                "Questions need a terminal, and stdin is none.",
+                hint="Add --yes to accept the findings, and give the rest as options.",
             )
         return cls(yes=yes)
 
     def text(self, question: str, default: str | None = None, fits: Callable[[str], str | None] | None = None) -> str:
-        """A text; ``fits`` says what is wrong with one, if anything. Raises ConfigError where there is no answer."""
+        """An answer; ``fits`` returns what is wrong with one, or None. Raises ConfigError without an answer."""
         if self._yes:
             if default is None:
-                raise ConfigError(f"{question}: not known.", hint="Say it with an option, see --help.")
+                raise ConfigError(f"{question}: not known.", hint="Give it as an option, see --help.")
             return default
         while True:
             hint = f" [{visible(default)}]" if default else ""
             print(f"{visible(question)}{hint}: ", end="", file=sys.stderr, flush=True)
             line = sys.stdin.readline()
             if not line:
-                raise ConfigError("No answer came: nothing was written.")
+                raise ConfigError("No answer: nothing was written.")
             answer = line.strip() or default
             wrong = "an answer is needed" if not answer else fits(answer) if fits else None
             if answer and wrong is None:
@@ -44,11 +57,11 @@ class Asker:
             print(f"  {wrong}", file=sys.stderr)
 
     def confirm(self, question: str) -> bool:
-        """Yes, unless no is typed."""
+        """True unless the answer is no."""
         return self.text(f"{question} (y/n)", "y", _yes_or_no) in ("y", "yes")
 
     def several(self, question: str, choices: Sequence[str]) -> list[str]:
-        """Some of the choices, by number or name; all, if nothing is typed."""
+        """Some of the choices, by number or name; all of them for an empty answer."""
         for number, choice in enumerate(choices, start=1):
             if not self._yes:
                 print(f"  {number}  {visible(choice)}", file=sys.stderr)

@@ -1,9 +1,9 @@
-"""The one table renderer: columns that fit the terminal, colour only where it is wanted.
+"""The one table renderer: columns that fit the terminal, colour only on terminals that want it.
 
-What does not fit gives way in this order: the last column, if it is text, is cut at its end; the first column, a name,
-at its beginning, since partitions differ at the end; then columns from the right go to a line of their own below each
-row. A line below the table says that something was cut, and the width that would show it. Where the output is no
-terminal, nothing is cut and nothing is folded: a log keeps whole lines.
+A table that is too wide shrinks in this order: the last column, if it is text, is cut at its end; the first column, a
+name, is cut at its beginning, since partitions differ at the end; then columns from the right move to a line of their
+own below each row. A line below the table reports a cut, and the width that avoids it. Output that is no terminal is
+neither cut nor folded: a log keeps whole lines.
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from reconciler.cli.terminal.text import columns_of, cut, fold, padded, visible
+
+if TYPE_CHECKING:
+    from reconciler.formats.plan import PartitionPlan
+    from reconciler.ports import TopicPartition
 
 _COLOURS = {"good": "32", "warn": "33", "bad": "31", "dim": "2"}
 _GAP = 2
 UNLIMITED = 1_000_000
-"""Columns where nobody looks at a terminal."""
+"""Columns of output that is no terminal."""
 UNKNOWN = 80
-"""Columns of a terminal that does not say its size."""
+"""Columns of a terminal of unknown size."""
 LEAST_NAME, LEAST_TEXT = 24, 18
-"""What the first and the last column are cut down to before columns go below the row."""
+"""Least columns of the first and the last column before others move below the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell's text and its tone: good, warn, bad, dim or none. What cannot be shown as it is, is an escape."""
+    """A cell's text, escaped, and its tone: good, warn, bad, dim or none."""
 
     text: str
     tone: str | None = None
@@ -44,7 +48,7 @@ def wants_colour(stream: TextIO | None = None) -> bool:
 
 
 def width(stream: TextIO | None = None) -> int:
-    """Columns to fill: COLUMNS, else the terminal's; without limit where there is none."""
+    """Columns to fill: COLUMNS, else the terminal's width, else no limit."""
     asked = os.environ.get("COLUMNS", "")
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
@@ -57,16 +61,31 @@ def width(stream: TextIO | None = None) -> int:
         return UNKNOWN
 
 
-def told(sentence: str, *, indent: str = "  ", stream: TextIO | None = None) -> str:
-    """A sentence as the terminal is to show it: folded to its width, and nothing in it obeyed. Line feeds stay."""
+def wrap(sentence: str, *, indent: str = "  ", stream: TextIO | None = None) -> str:
+    """A sentence escaped and folded to the terminal's width. Line feeds stay."""
     lines = visible(sentence, kept="\n").split("\n")
     return "\n".join(fold(line, width(stream), indent=indent) for line in lines)
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: frozenset[int]) -> None:
+    """Print a table that fits stdout."""
+    print(render(heads, rows, right=right, columns=width(), colour=wants_colour()))
+
+
+def count_cell(value: int | None, tone: str | None = None) -> Cell:
+    """A number with thousands separators, a dash for None."""
+    return Cell("-" if value is None else f"{value:,}", tone)
+
+
+def partition_cell(key: TopicPartition | PartitionPlan, tone: str | None = None) -> Cell:
+    """A partition's name."""
+    return Cell(f"{key.topic}-{key.partition}", tone)
 
 
 def render(
     heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: frozenset[int], columns: int, colour: bool
 ) -> str:
-    """Lines of a table at most ``columns`` wide; ``right`` are the columns that stand at the right, such as numbers."""
+    """Lines of a table at most ``columns`` wide; the columns in ``right``, such as numbers, are aligned right."""
     natural = [max(columns_of(head), *(columns_of(row[i].text) for row in rows), 0) for i, head in enumerate(heads)]
     widths = _fitting(natural, right, columns)
     lines = [_line([Cell(head) for head in heads[: len(widths)]], widths, right, colour=False)]
@@ -84,27 +103,27 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _fitting(natural: Sequence[int], right: frozenset[int], columns: int) -> list[int]:
-    """Widths of the columns that stand in one line; those left out go below."""
+    """Widths of the columns that fit in one line; the others go below the row."""
     last = len(natural) - 1
     for kept in range(len(natural), 0, -1):
         widths = list(natural[:kept])
         if kept == len(natural) and last > 0 and last not in right:
-            _give_way(widths, last, LEAST_TEXT, columns)
-        _give_way(widths, 0, LEAST_NAME, columns)
+            _shrink(widths, last, LEAST_TEXT, columns)
+        _shrink(widths, 0, LEAST_NAME, columns)
         if _total(widths) <= columns or kept <= min(2, len(natural)):
             break
-    _give_way(widths, 0, 8, columns)
+    _shrink(widths, 0, 8, columns)
     return widths
 
 
-def _give_way(widths: list[int], index: int, least: int, columns: int) -> None:
+def _shrink(widths: list[int], index: int, least: int, columns: int) -> None:
     over = _total(widths) - columns
     if over > 0:
         widths[index] = max(min(least, widths[index]), widths[index] - over)
 
 
 def _line(row: Sequence[Cell], widths: Sequence[int], right: frozenset[int], *, colour: bool) -> str:
-    """One line, without spaces at its end."""
+    """One line, without trailing spaces."""
     last = max((index for index, cell in enumerate(row) if cell.text), default=0)
     parts = []
     for index, (cell, size) in enumerate(zip(row[: last + 1], widths, strict=False)):
@@ -118,7 +137,7 @@ def _line(row: Sequence[Cell], widths: Sequence[int], right: frozenset[int], *, 
 def _below(
     heads: Sequence[str], row: Sequence[Cell], start: int, right: frozenset[int], columns: int, *, colour: bool
 ) -> list[str]:
-    """The columns that did not fit, under their row: a text alone, else what there is, each with its name."""
+    """The columns that did not fit, below their row: a single text column as it is, others with their names."""
     left_over = list(zip(heads, row, strict=True))[start:]
     if len(left_over) == 1 and start not in right:
         text = left_over[0][1].text

@@ -1,8 +1,8 @@
-"""Text as it is shown: control characters made visible, measured in columns, cut, and folded at spaces.
+"""Text for a terminal or a page: control characters escaped, measured in columns, cut, and folded at spaces.
 
-Names and sentences come from stores, files and other programs. A terminal obeys what looks like a command to it, and
-an invisible or direction-changing character makes one name look like another: all of these are shown as escapes, like
-``\\x1b`` and ``\\u202e``.
+Names and sentences come from stores, files and other programs. A control sequence in one would be executed by the
+terminal, and an invisible or direction-changing character makes one name look like another: all of these are printed
+as escapes, like ``\\x1b`` and ``\\u202e``.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 
-_SHOWN_AS_ESCAPES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode's categories of controls, invisible and undefined characters, and separators of lines."""
+_ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories: controls, invisible and undefined characters, line and paragraph separators."""
 
 ELLIPSIS = "…"
 
 
 def visible(text: str, *, kept: str = "") -> str:
-    """``text`` with every character that is a command or cannot be seen as an escape, but for those in ``kept``."""
+    """``text`` with every control or invisible character as an escape, except those in ``kept``."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
         character
-        if character in kept or unicodedata.category(character) not in _SHOWN_AS_ESCAPES
+        if character in kept or unicodedata.category(character) not in _ESCAPED_CATEGORIES
         else escape(character)
         for character in text
     )
 
 
 def escape(character: str) -> str:
-    """One character as Python and most shells write it."""
+    """One character as an escape of Python and most shells."""
     code = ord(character)
     if code < 0x100:
         return f"\\x{code:02x}"
@@ -37,7 +37,7 @@ def escape(character: str) -> str:
 
 
 def columns_of(text: str) -> int:
-    """How many columns a terminal needs for it: two for a wide character, none for one that combines."""
+    """The columns that ``text`` takes on a terminal: two for a wide character, none for a combining one."""
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
@@ -50,12 +50,12 @@ def _width(character: str) -> int:
 
 
 def cut(text: str, columns: int, *, keep_end: bool = False) -> str:
-    """At most so many columns of it; an ellipsis stands for what is missing."""
+    """``text`` shortened to ``columns``, with an ellipsis for the part left out (the beginning, if ``keep_end``)."""
     if columns_of(text) <= columns:
         return text
     if keep_end:
         kept = "".join(reversed(list(_fitting(reversed(text), columns - 1))))
-        while kept and _width(kept[0]) == 0:  # it belongs to a character that is missing
+        while kept and _width(kept[0]) == 0:  # combines with a character that was left out
             kept = kept[1:]
         return ELLIPSIS + kept
     return "".join(_fitting(iter(text), columns - 1)) + ELLIPSIS
@@ -70,13 +70,13 @@ def _fitting(characters: Iterator[str], columns: int) -> Iterator[str]:
 
 
 def padded(text: str, columns: int, *, right: bool = False) -> str:
-    """Filled with spaces up to so many columns; ``right`` puts the text at the right."""
+    """``text`` padded with spaces to ``columns``; ``right`` aligns it to the right."""
     spaces = " " * max(0, columns - columns_of(text))
     return spaces + text if right else text + spaces
 
 
 def fold(text: str, columns: int, *, indent: str = "") -> str:
-    """A sentence in lines of so many columns, each but the first indented. A word that is longer stays whole."""
+    """A sentence folded to ``columns``, lines after the first indented. A longer word stays whole, for copying."""
     start = len(text) - len(text.lstrip(" "))
     first, *words = text[start:].split(" ")
     lines, line = [], text[:start] + first

@@ -1,4 +1,4 @@
-"""A command line that means nothing: what was probably meant."""
+"""Errors of usage: argparse's complaint with a hint at the command or option that was probably meant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 CONFIG_VARIABLE = "RECONCILER_CONFIG"
-"""Names the configuration where no ``-c`` does."""
+"""The environment variable with the configuration's path, for command lines without ``-c``."""
 
 _SYNONYMS = {
     "validate": "config check",
@@ -30,7 +30,7 @@ _SYNONYMS = {
 
 
 class UsageError(Exception):
-    """argparse's complaint; ``usage`` is that of the parser which complained."""
+    """argparse's complaint, with the usage line of the parser that raised it."""
 
     def __init__(self, usage: str, prog: str, message: str) -> None:
         super().__init__(message)
@@ -40,14 +40,16 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaints are raised, for a hint to be added where they are told."""
+    """An ArgumentParser that raises its complaints, so that a hint can be added."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(self.format_usage(), self.prog, message)
 
 
-def told(error: UsageError, arguments: Sequence[str], commands: Mapping[str, str], options: Collection[str]) -> str:
-    """Usage, complaint and hint; ``options`` are those of the command that was asked for."""
+def usage_message(
+    error: UsageError, arguments: Sequence[str], commands: Mapping[str, str], options: Collection[str]
+) -> str:
+    """Usage, complaint and hint; ``options`` are those of the command on the command line."""
     hint = _hint(error.message, arguments, commands, options)
     return f"{error.usage}{error.prog}: {error.message}" + (f"\n{hint}" if hint else "")
 
@@ -56,18 +58,18 @@ def _hint(message: str, arguments: Sequence[str], commands: Mapping[str, str], o
     config = next((each for each in arguments if each.endswith(".toml")), None)
     named = {"-c", "--config"} & {each.partition("=")[0] for each in arguments}
     if config is not None and not named and ("required" in message or "unrecognized" in message):
-        return f"A configuration is named with -c: -c {config}"
+        return f"Give the configuration with -c: -c {config}"
     if "-c/--config" in message:
-        return f"Name the configuration with -c FILE, or in the environment as {CONFIG_VARIABLE}."
+        return f"Give the configuration with -c FILE, or set {CONFIG_VARIABLE} in the environment."
     if found := re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message):
-        return _near(found[1], [each.strip(" '") for each in found[2].split(",")], commands)
+        return _closest(found[1], [each.strip(" '") for each in found[2].split(",")], commands)
     if found := re.search(r"unrecognized arguments: (?:.* )?(--[\w-]+)", message):
         near = difflib.get_close_matches(found[1], sorted(options), 1)
         return f"Did you mean {near[0]}?" if near else None
     return None
 
 
-def _near(word: str, choices: Sequence[str], commands: Mapping[str, str]) -> str | None:
+def _closest(word: str, choices: Sequence[str], commands: Mapping[str, str]) -> str | None:
     is_command = set(choices) >= set(commands)
     meant = _SYNONYMS.get(word) if is_command else None
     near = [meant] if meant else difflib.get_close_matches(word, choices, 3, 0.7)

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli import context
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli import arguments, context
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder
 from reconciler.core.errors import ConfigError, ExitCode
@@ -46,15 +46,15 @@ HELP = Help(
         ExitCode.CHANGED: "a log is not the one that the plan is about, or lost records meanwhile",
         ExitCode.UNREACHABLE: "the destination is not reachable, or Spark could not finish",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/audit.md", "docs/reference/formats.md"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plans", metavar="PLAN", nargs="+", type=Path, help="the plan that was applied (or plans)")
-    context.add_config(parser)
-    context.add_job(parser)
+    arguments.add_config(parser)
+    arguments.add_job(parser)
     output = parser.add_argument_group("the job's output")
     output.add_argument("--output", metavar="FORMAT:PATH", help="parquet:PATH, delta:PATH, table:NAME, jdbc:, …")
     _repeatable(output, "--option", "an option of that Spark source")
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     plans = [context.read_plan(path) for path in options.plans]
     job = _job(config, plans, options.job)
     since_ms, until = _since(options.since), _until(config, job, plans) if options.until == "stored" else None
-    asked = {name: context.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
+    asked = {name: arguments.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     if options.examples < 0:
         raise ConfigError(f"--examples {options.examples} is below 0.")
     columns = _columns(options)
@@ -201,7 +201,7 @@ def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartiti
 def _columns(options: argparse.Namespace) -> Columns | None:
     from reconciler.spark.audit import Columns
 
-    given = context.pairs("column", options.column)
+    given = arguments.pairs("column", options.column)
     if options.output is not None:
         return Columns.named(given)
     if given or options.option:
@@ -222,7 +222,7 @@ def _output(spark: Any, options: argparse.Namespace, columns: Columns | None) ->
     try:
         if kind == "table":
             return Output(spark.table(path), columns)
-        reader = spark.read.format(kind).options(**context.pairs("option", options.option))
+        reader = spark.read.format(kind).options(**arguments.pairs("option", options.option))
         return Output(reader.load(path) if path else reader.load(), columns)
     except AnalysisException as error:
         said = str(error).splitlines()[0]

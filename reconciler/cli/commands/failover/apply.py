@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from reconciler.cli import context
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
-from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.cli import arguments, context
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.prompts import confirm
+from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.config.file import Config
 from reconciler.config.trust import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
@@ -39,7 +40,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     files={"PLAN.applied.json": "the snapshot: what rollback puts back"},
     see_also=("reconciler rollback", "docs/how-to/failover.md"),
 )
@@ -47,8 +48,8 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
-    context.add_config(parser)
-    context.add_yes(parser)
+    arguments.add_config(parser)
+    arguments.add_yes(parser)
     parser.add_argument("--dry-run", action="store_true", help="look again and show what would be written, then stop")
 
 
@@ -91,7 +92,7 @@ def _apply(
         print(changes_text(changes))
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
-            context.confirm(f"Write {count:,} offsets?", yes=options.yes)
+            confirm(f"Write {count:,} offsets?", yes=options.yes)
             attempt.intends_changes(changes)
             write(changes, plan, options.plan, outside)
             attempt.wrote()
@@ -119,7 +120,7 @@ def changes_text(changes: Sequence[JobChanges]) -> str:
     for change in changes:
         for row, why in change.refused:
             name = f"{row.topic}-{row.partition}"
-            lines.append(told(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
+            lines.append(wrap(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
         rows = [
             (
                 Cell(f"{item.key.topic}-{item.key.partition}"),

@@ -6,10 +6,10 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from reconciler.cli import context, engines
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli import arguments, context
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
-from reconciler.cli.terminal.table import told, wants_colour, width
+from reconciler.cli.terminal.table import wants_colour, width, wrap
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode
 from reconciler.failover.check import ByHand, Checked, Outside, check
@@ -37,16 +37,16 @@ HELP = Help(
         ExitCode.CHANGED: "a topic was made anew while it was checked",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     see_also=("reconciler plan", "docs/reference/verdicts.md", "docs/how-to/decide-by-hand.md"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    context.add_config(parser)
-    context.add_job(parser)
-    context.add_by_hand(parser)
-    engines.add_engine(parser)
+    arguments.add_config(parser)
+    arguments.add_job(parser)
+    arguments.add_decisions(parser)
+    arguments.add_engine(parser)
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json prints the plan (default: text)"
     )
@@ -54,15 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
-    by_hand = context.by_hand(options)
-    with engines.outside(config, options) as outside:
+    by_hand = arguments.decisions(options)
+    with context.outside_with_engine(config, options) as outside:
         checked = check_all(config, options.job, outside, by_hand)
     code = verdict_code(checked, config.policy.start)
     if options.format == "json":
         print(json.dumps(checked.plan.to_json(), indent=1, ensure_ascii=False))
     else:
         print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
-        print(told(f"\n{summary(checked, code)}"))
+        print(wrap(f"\n{summary(checked, code)}"))
     return code
 
 

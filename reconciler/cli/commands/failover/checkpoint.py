@@ -10,10 +10,10 @@ from pathlib import Path
 
 from reconciler.checkpoints.clone import MANIFEST, Clone, clone
 from reconciler.checkpoints.show import Description, describe
-from reconciler.cli import context
+from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
 from reconciler.cli.terminal.help import Help
-from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     copy.add_argument("path", metavar="PATH", help="the stopped query's checkpointLocation; it is only read")
     copy.add_argument("new_path", metavar="NEW_PATH", help="where the copy goes; nothing may be there")
     copy.add_argument("--plan", metavar="PLAN", type=Path, required=True, help="a file made by reconciler plan")
-    context.add_job(copy)
+    arguments.add_job(copy)
     copy.add_argument(
         "-c",
         "--config",
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         made = _clone_trusted(context.read_config(options), options)
     else:
         made = clone(options.path, options.new_path, context.read_plan(options.plan), job=options.job)
-    print(told(_made_text(made)))
+    print(wrap(_made_text(made)))
     _warn(made)
     return ExitCode.OK
 
@@ -100,14 +100,14 @@ def _show(found: Description, how: str) -> None:
         print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
         return
     for line in _lines(found):
-        print(told(line, indent=" " * 11))
+        print(wrap(line, indent=" " * 11))
     rows = list(_rows(found))
     if rows:
         heads = ("SOURCE", "PARTITION", "START", "END") if found.repeats else ("SOURCE", "PARTITION", "NEXT")
         print(render(heads, rows, right=frozenset({2, 3}), columns=width(), colour=wants_colour()))
     for source in found.sources:
         if source.start is None and source.end is None:
-            print(told(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}"))
+            print(wrap(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}"))
 
 
 def _lines(found: Description) -> Iterator[str]:

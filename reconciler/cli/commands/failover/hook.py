@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.cli import context
+from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.check import stops
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
 from reconciler.cli.terminal.table import wants_colour, width
-from reconciler.cli.terminal.waiting import Shown, stoppable
+from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.failover.apply import prepare, write
@@ -64,7 +64,7 @@ HELP = Help(
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: the command was not run; start it again",
     },
     environment={
-        CONFIG_VARIABLE: CONFIG_NAMED,
+        **CONFIG_ENVIRONMENT,
         "RECONCILER_PLANS": "where plans are kept, unless --plans says so",
         "XDG_STATE_HOME": "its folder reconciler/plans is the place otherwise (default: ~/.local/state)",
     },
@@ -78,9 +78,9 @@ log = logging.getLogger("reconciler.hook")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    context.add_config(parser)
-    context.add_job(parser)
-    context.add_by_hand(parser)
+    arguments.add_config(parser)
+    arguments.add_job(parser)
+    arguments.add_decisions(parser)
     parser.add_argument(
         "--wait",
         metavar="SECONDS",
@@ -130,7 +130,7 @@ def _made_ready(
     """The command's executable and what it is to find, once the job may start."""
     program = _program(options.command)
     key = trust.ready(config.trust)
-    by_hand = context.by_hand(options)
+    by_hand = arguments.decisions(options)
     folder = _folder(options.plans)
     checkpoint = hook_checkpoint.of(job, options.clone_to)
     if checkpoint is not None:
@@ -207,12 +207,12 @@ def _folder(chosen: Path | None) -> Path:
 
 def _check_or_wait(config: Config, job: Job, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
     """Check, and check again while the mirror is behind and there is time left. Nothing is written before it ends."""
-    shown = Shown(terminal=options.log_format == "text" and sys.stderr.isatty())
-    with stoppable(shown):
+    display = WaitDisplay(terminal=options.log_format == "text" and sys.stderr.isatty())
+    with stoppable(display):
         try:
-            return check_or_wait(config, job, outside, by_hand, options.wait, pause=time.sleep, tell=shown)
+            return check_or_wait(config, job, outside, by_hand, options.wait, pause=time.sleep, tell=display)
         finally:
-            shown.clear()
+            display.clear()
 
 
 def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.cli import context, engines, keys
+from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.check import check_all, copied, stops
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
@@ -39,7 +39,7 @@ HELP = Help(
         ExitCode.CHANGED: "a topic was made anew while it was checked",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     files={"PLAN": "the plan, readable by its owner only; one that was applied is not written over"},
     see_also=("reconciler show", "reconciler apply", "docs/how-to/failover.md"),
 )
@@ -47,24 +47,24 @@ MOST_ROWS = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    context.add_config(parser)
-    context.add_job(parser)
-    context.add_by_hand(parser)
-    engines.add_engine(parser)
+    arguments.add_config(parser)
+    arguments.add_job(parser)
+    arguments.add_decisions(parser)
+    arguments.add_engine(parser)
     parser.add_argument("--sign", metavar="KEY", type=Path, help="sign it with this private key (Ed25519, PEM)")
     parser.add_argument("-o", "--output", metavar="PLAN", required=True, type=Path, help="the plan's file")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
-    by_hand = context.by_hand(options)
+    by_hand = arguments.decisions(options)
     if snapshot.path_for(options.output).exists():
         raise ConfigError(
             f"{options.output} was applied, and its snapshot is the only way back.",
             hint="Write the new plan under another name.",
         )
-    key = keys.private_key(options.sign) if options.sign else None
-    with engines.outside(config, options) as outside:
+    key = context.private_key(options.sign) if options.sign else None
+    with context.outside_with_engine(config, options) as outside:
         checked = check_all(config, options.job, outside, by_hand)
     _write(checked.plan, options.output, key)
     policy = config.policy.start

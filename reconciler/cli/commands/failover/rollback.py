@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reconciler.cli import context
+from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
@@ -35,7 +36,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run rollback again",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     files={"PLAN.applied.json": "the snapshot that apply made"},
     see_also=("reconciler apply",),
 )
@@ -43,8 +44,8 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", type=Path, help="the plan that was applied")
-    context.add_config(parser)
-    context.add_yes(parser)
+    arguments.add_config(parser)
+    arguments.add_yes(parser)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -74,7 +75,7 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
             return
         heads = ("PARTITION", "NOW", "BACK TO", "JOB")
         print(render(heads, rows, right=frozenset({1, 2}), columns=width(), colour=wants_colour()))
-        context.confirm(f"Put back {len(rows):,} offsets?", yes=options.yes)
+        confirm(f"Put back {len(rows):,} offsets?", yes=options.yes)
         attempt.intends(of_returns(jobs))
         write_rollback(jobs, outside)
         attempt.wrote()

@@ -6,13 +6,12 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from reconciler.cli import context
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.report import plan_text
-from reconciler.cli.terminal.table import told, wants_colour, width
+from reconciler.cli.terminal.table import wants_colour, width, wrap
 from reconciler.core.errors import ExitCode
 from reconciler.fileio import write_whole
-from reconciler.formats.plan import StartPolicy
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 HELP = Help(
@@ -38,7 +37,7 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
-    context.add_job(parser)
+    arguments.add_job(parser)
     parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="judge by this configuration's [policy]")
     parser.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one self-contained page")
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     plan = context.read_plan(options.plan)
-    policy = context.read_config(options).policy.start if options.config else StartPolicy()
+    policy = context.start_policy(options)
     if options.starting_offsets:
         from reconciler.spark.handoff.options import starting_offsets_json
 
@@ -62,6 +61,6 @@ def run(options: argparse.Namespace) -> ExitCode:
         print(f"Written to {options.html}")
         return ExitCode.OK
     head = f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}"
-    print(told(head))
+    print(wrap(head))
     print(plan_text(shown, policy, columns=width(), colour=wants_colour()))
     return ExitCode.OK

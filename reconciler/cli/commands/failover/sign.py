@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reconciler.cli import context, keys
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.clock import clock_ms, stamp
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.formats.plan import StartPolicy
 from reconciler.trust import signing
 
 EXAMPLE = "reconciler sign failover.plan.json --key ada.pem"
@@ -30,7 +30,7 @@ HELP = Help(
         ExitCode.USAGE: "a key that cannot be used, or not confirmed",
         ExitCode.CHANGED: "the plan was altered, or a signature that is there does not fit",
     },
-    environment={keys.PASSPHRASE: "the key's passphrase, if it has one; else it is asked for"},
+    environment={context.PASSPHRASE: "the key's passphrase, if it has one; else it is asked for"},
     files={"PLAN.sig": "the signatures (reconciler.signatures/1)"},
     see_also=("reconciler verify", "docs/how-to/trusted-plans.md"),
 )
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="FILE", type=Path, help="the private key (Ed25519, PEM)")
     parser.add_argument("--signature", metavar="FILE", type=Path, help="64 bytes that were made elsewhere")
     parser.add_argument("--public-key", metavar="FILE", type=Path, help="the key that made them")
-    context.add_yes(parser)
+    arguments.add_yes(parser)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -51,17 +51,17 @@ def run(options: argparse.Namespace) -> ExitCode:
     ):
         raise ConfigError("Give either --key, or --signature and --public-key.", hint="See reconciler sign --help.")
     plan, content = context.read_plan_file(options.plan)
-    policy = context.read_config(options).policy.start if options.config else StartPolicy()
+    policy = context.start_policy(options)
     print(plan_text(plan, policy, columns=width(), colour=wants_colour()))
     if stamp(clock_ms()) >= plan.expires_at:
         print(f"It expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
     if options.key is None:
         made = signing.made_elsewhere(options.signature, options.public_key)
-        context.confirm("Keep this signature of the plan?", yes=options.yes)
+        confirm("Keep this signature of the plan?", yes=options.yes)
         signer = signing.add(options.plan, content, plan.sha256, made)
     else:
-        key = keys.private_key(options.key)
-        context.confirm("Sign this plan?", yes=options.yes)
+        key = context.private_key(options.key)
+        confirm("Sign this plan?", yes=options.yes)
         signer = signing.sign(options.plan, content, plan.sha256, key)
     print(f"\nSigned with key {signer.key_id}: {signing.path_for(options.plan)}")
     return ExitCode.OK

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from reconciler.cli import context
+from reconciler.cli import arguments, context
 from reconciler.cli.commands.prepare import anchors_derive as derived
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode
@@ -45,7 +45,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     see_also=("docs/reference/formats.md", "docs/how-to/record-anchors.md"),
 )
 
@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("derive", "from what a job has written, where that has the records' topic, partition and offset"),
     ):
         way = ways.add_parser(name, help=summary, description=summary)
-        context.add_config(way)
-        context.add_job(way)
+        arguments.add_config(way)
+        arguments.add_job(way)
         if name == "derive":
             derived.add_arguments(way)
         if name in ("import", "derive"):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from reconciler.cli import context
+from reconciler.cli import arguments
 from reconciler.config.file import Job
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats.anchor_lines import AnchorLine
@@ -50,10 +50,10 @@ def derived(jobs: Sequence[Job], options: argparse.Namespace) -> list[AnchorLine
         raise ConfigError("An output is one job's.", hint="Name the job with --job.")
     if options.into_store and options.path is not None:
         raise ConfigError("The lines go to the store or to a file.", hint="Leave out --into-store or PATH.")
-    (job,), columns = jobs, Columns.named(context.pairs("column", options.column))
+    (job,), columns = jobs, Columns.named(arguments.pairs("column", options.column))
     if columns.batch is None and not options.whole:
         _require_whole(options)
-    with own_session("reconciler anchors derive", context.pairs("conf", options.conf)) as spark, _told():
+    with own_session("reconciler anchors derive", arguments.pairs("conf", options.conf)) as spark, _told():
         output = _read(spark, options)
         lines = derive(
             output,
@@ -110,7 +110,7 @@ def _require_whole(options: argparse.Namespace) -> None:
 def _read(spark: Any, options: argparse.Namespace) -> Any:
     if options.format == "table":
         return spark.table(options.output)
-    reader = spark.read.format(options.format).options(**context.pairs("option", options.option))
+    reader = spark.read.format(options.format).options(**arguments.pairs("option", options.option))
     return reader.load(options.output) if options.output is not None else reader.load()
 
 

@@ -7,11 +7,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reconciler.cli import context
-from reconciler.cli.terminal.help import CONFIG_NAMED, Help
+from reconciler.cli import arguments
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.cli.terminal.text import fold, visible
-from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.config.file import Config
 from reconciler.config.problems import load_or_complain
 from reconciler.config.redaction import KNOWN
@@ -45,7 +44,7 @@ HELP = Help(
         ExitCode.USAGE: "the configuration is to be corrected",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; the configuration may be right",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     see_also=("reconciler init", "reconciler check", "docs/how-to/start.md", "docs/reference/configuration.md"),
 )
 _COLOURS = {Level.OK: "32", Level.WARN: "33", Level.FAIL: "31"}
@@ -57,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="check", required=True)
     summary = "explain a configuration in words, and try every connection"
     check = actions.add_parser("check", help=summary, description=f"{summary[0].upper()}{summary[1:]}. Reads only.")
-    context.add_config(check)
-    context.add_job(check)
+    arguments.add_config(check)
+    arguments.add_job(check)
     check.add_argument("--offline", action="store_true", help="connect to nothing; look at files and words only")
     check.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
 

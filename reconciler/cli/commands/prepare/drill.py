@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
-from reconciler.cli import context
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli import arguments, context
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import replay_text, replay_total, stop_text
-from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode
@@ -43,7 +43,7 @@ HELP = Help(
         ExitCode.CHANGED: "the first batch is not what the plan promised, or something changed meanwhile",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/drill.md", "reconciler check"),
 )
 HEADS = ("PARTITION", "VERDICT", "RESUME", "REPLAY", "READ", "FIRST", "ITS TIME", "FOUND")
@@ -55,8 +55,8 @@ log = logging.getLogger("reconciler.drill")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    context.add_config(parser)
-    context.add_job(parser)
+    arguments.add_config(parser)
+    arguments.add_job(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
     parser.add_argument(
         "--records", metavar="N", type=int, default=RECORDS, help=f"read N offsets a partition (default: {RECORDS})"
@@ -126,7 +126,7 @@ def _first_batch(
     config: Config, options: argparse.Namespace, place: Path, until_the_end: ExitStack
 ) -> tuple[BatchReader | None, str]:
     """What reads the first batch, and its name. Spark starts only once there is something to read."""
-    given = context.pairs("option", options.option)
+    given = arguments.pairs("option", options.option)
     if options.no_spark:
         return None, CLIENT
     if importlib.util.find_spec("pyspark") is None:
@@ -181,18 +181,18 @@ def to_json(done: Drill, reader: str) -> dict[str, object]:
 
 def _text(done: Drill, reader: str, config: Config) -> str:
     job = done.job
-    lines = [told(f"\ndrill of job {job.name} · group {job.group} · {job.store}"), f"first batch: {reader}"]
+    lines = [wrap(f"\ndrill of job {job.name} · group {job.group} · {job.store}"), f"first batch: {reader}"]
     rows = [_cells(each) for each in done.partitions]
     if rows:
         lines.append(render(HEADS, rows, right=RIGHT, columns=width(), colour=wants_colour()))
     for each in done.partitions:
         if each.stopped:
             said = stop_text(f"{each.row.topic}-{each.row.partition}", each.row.detail, each.stopped)
-            lines.append(told(f"  {said}", indent="    "))
-    lines += [told(f"  {fault}.", indent="    ") for fault in done.faults]
+            lines.append(wrap(f"  {said}", indent="    "))
+    lines += [wrap(f"  {fault}.", indent="    ") for fault in done.faults]
     if done.copy is not None:
-        lines.append(told(_copy_text(done)))
-    lines.append(told(f"\n{_summary(done, config)}"))
+        lines.append(wrap(_copy_text(done)))
+    lines.append(wrap(f"\n{_summary(done, config)}"))
     return "\n".join(lines)
 
 

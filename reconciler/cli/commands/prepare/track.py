@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Event
 
-from reconciler.cli import context
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
-from reconciler.cli.terminal.table import Cell, render, told, wants_colour, width
+from reconciler.cli import arguments, context
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
@@ -40,7 +40,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
         ExitCode.UNKNOWN_OUTCOME: "with --once: whether anchors were saved is not known",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/track-anchors.md", "reconciler watch"),
 )
 EVERY_S = 10.0
@@ -52,8 +52,8 @@ log = logging.getLogger("reconciler.track")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    context.add_config(parser)
-    context.add_job(parser)
+    arguments.add_config(parser)
+    arguments.add_job(parser)
     parser.add_argument("--once", action="store_true", help="look once and print a table (default: until stopped)")
     parser.add_argument(
         "--every",
@@ -113,7 +113,7 @@ def _once(tracker: Tracker) -> ExitCode:
     found = tracker.round()
     print(_table(found))
     for line in _details(found):
-        print(told(line, indent="    "))
+        print(wrap(line, indent="    "))
     for error in found.troubles.values():
         raise error
     return ExitCode.NEEDS_PERSON if any(job.without for job in found.jobs) else ExitCode.OK

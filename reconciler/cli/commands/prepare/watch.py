@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from reconciler.cli import context
+from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.check import check_jobs
-from reconciler.cli.terminal.help import CONFIG_NAMED, CONFIG_VARIABLE, Help
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
@@ -43,7 +43,7 @@ HELP = Help(
         ExitCode.USAGE: "usage or configuration, or it cannot listen there",
         ExitCode.UNREACHABLE: "with --once: a cluster or store could not be reached, or refused",
     },
-    environment={CONFIG_VARIABLE: CONFIG_NAMED},
+    environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/watch.md", "docs/reference/metrics.md", "docs/how-to/alerts.md"),
 )
 LONGEST_S = 86_400
@@ -53,8 +53,8 @@ log = logging.getLogger("reconciler.watch")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    context.add_config(parser)
-    context.add_job(parser)
+    arguments.add_config(parser)
+    arguments.add_job(parser)
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",

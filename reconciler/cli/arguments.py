@@ -1,0 +1,125 @@
+"""Options that several commands share, and their values."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reconciler.cli.terminal.usage import CONFIG_VARIABLE
+from reconciler.config.secrets import filled, remember
+from reconciler.core.errors import ConfigError
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import ByHand
+
+_MAY_HOLD_LOGINS = ("option", "kafka_option", "source_option")
+"""Options for Spark's sources."""
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """-c, which is required unless the environment names a configuration."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        required=not named,
+        default=Path(named) if named else None,
+        type=Path,
+        help=f"the configuration, a TOML file (default: ${CONFIG_VARIABLE})",
+    )
+
+
+def add_optional_config(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """-c for commands that work without a configuration, too."""
+    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help=purpose)
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", metavar="NAME", help="only this job of the configuration")
+
+
+def add_plan(parser: argparse.ArgumentParser, purpose: str = "a file made by reconciler plan") -> None:
+    parser.add_argument("plan", metavar="PLAN", type=Path, help=purpose)
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def add_format(parser: Any, help: str = "default: text") -> None:
+    parser.add_argument("--format", choices=("text", "json"), default="text", help=help)
+
+
+def add_repeatable(parser: Any, name: str, purpose: str, metavar: str = "NAME=VALUE", **more: Any) -> None:
+    parser.add_argument(name, metavar=metavar, action="append", default=[], help=f"{purpose} (repeatable)", **more)
+
+
+def add_decisions(parser: argparse.ArgumentParser) -> None:
+    """--set and --accept: a person's decisions, recorded in the plan."""
+    group = parser.add_argument_group("your decisions, recorded in the plan")
+    add_repeatable(
+        group,
+        "--set",
+        "start this partition at this offset of the destination, whatever the verdict",
+        "TOPIC:PARTITION=OFFSET",
+        dest="offsets",
+    )
+    group.add_argument(
+        "--accept",
+        dest="accepted",
+        metavar="VERDICT",
+        action="append",
+        default=[],
+        choices=[verdict.value for verdict in Verdict if verdict is not Verdict.UNRESOLVED],
+        help="let partitions with this verdict start where they can (repeatable; unresolved ones need --set)",
+    )
+
+
+def decisions(options: argparse.Namespace) -> ByHand:
+    """The parsed --set and --accept. Raises ConfigError for values that cannot be parsed."""
+    offsets: dict[tuple[str, int], int] = {}
+    for text in options.offsets:
+        place, _, offset = text.rpartition("=")
+        topic, _, partition = place.rpartition(":")
+        if not topic or not partition.isdecimal() or not offset.isdecimal():
+            raise ConfigError(f"--set {text} is not TOPIC:PARTITION=OFFSET.", hint="For example: --set a.events:3=1200")
+        if offsets.setdefault((topic, int(partition)), int(offset)) != int(offset):
+            raise ConfigError(f"--set gives two offsets for {topic}:{partition}.", hint="Leave one of them out.")
+    return ByHand(offsets, frozenset(Verdict(value) for value in options.accepted))
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("large estates")
+    group.add_argument(
+        "--engine",
+        choices=("local", "spark"),
+        default="local",
+        help="where the destination is searched: in this process (default), or by the executors of a Spark cluster",
+    )
+    add_repeatable(group, "--conf", "with --engine spark: a setting of the Spark session, like spark.master=yarn")
+    group.add_argument(
+        "--per-task", metavar="N", type=int, help="with --engine spark: at most N partitions per task (default: 2000)"
+    )
+
+
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` texts as a dictionary. Raises ConfigError for one that is not.
+
+    Every user of a machine can read its command lines. So where a value may be a login, it can name a variable or a
+    file as the configuration does, and an error does not repeat it.
+    """
+    found = {}
+    for text in texts:
+        name, mark, value = text.partition("=")
+        if not mark or not name:
+            shown = "…" if option in _MAY_HOLD_LOGINS else text
+            raise ConfigError(f"--{option.replace('_', '-')} {shown} is not NAME=VALUE.")
+        found[name] = value
+    if option not in _MAY_HOLD_LOGINS:
+        return found
+    whole: dict[str, str] = filled(found, os.environ, {})
+    remember(found, whole)
+    return whole
