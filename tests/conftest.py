@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.lab.real_clusters import Clusters
 
 pytest_plugins = (
+    "tests.sizes",
     "tests.config.configurations",
     "tests.in_memory",
     "tests.kafka.security.fixtures",
@@ -41,6 +42,8 @@ pytest_plugins = (
 # Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start, too.
 # As ``reconciler.lab.broker.QUICK_JVM``, which is not imported for fast tests.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+for _size in ("COLUMNS", "LINES"):  # a worker of pytest-xdist has those of a terminal that is not there
+    os.environ.pop(_size, None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -113,6 +113,7 @@ def test_the_demo_proves_a_failover_and_leaves_nothing(tmp_path: Path) -> None:
     assert nothing_left(tmp_path)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(
     ("sign", "number", "whole_group"),

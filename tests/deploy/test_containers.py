@@ -23,7 +23,7 @@ from tests.lab.containers import IMAGE, ContainerCluster, container_mirror, kafk
 from tests.lab.private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
 from tests.lab.real_clusters import Clusters, in_containers
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 GROUP, PARTITIONS, PRODUCED = "clicks", 2, 600
 
 

@@ -169,6 +169,7 @@ def test_one_that_waited_while_the_rows_changed_does_not_take_the_winners_way_ba
     in_a_file.undo(path)
 
 
+@pytest.mark.thorough
 def test_one_plan_applied_on_many_machines_is_applied_once(in_a_file: Contested, driver: Driver) -> None:
     """No lock and no snapshot in common: the compare-and-set alone decides."""
     plan = in_a_file.plan("here")
@@ -210,6 +211,7 @@ def in_a_group(world: World) -> Contested:
     return Contested(world, "kafka-group:")
 
 
+@pytest.mark.thorough
 def test_one_plan_committed_by_many_machines_at_once_is_committed(in_a_group: Contested, driver: Driver) -> None:
     """They write the very same but for the time of writing, so each of them has what it wanted."""
     plan = in_a_group.plan("here")
@@ -225,6 +227,7 @@ def test_one_plan_committed_by_many_machines_at_once_is_committed(in_a_group: Co
         in_a_group.undo(done[0])
 
 
+@pytest.mark.thorough
 def test_of_two_plans_committed_at_once_no_row_is_half_of_each(in_a_group: Contested, driver: Driver) -> None:
     """Kafka has no compare-and-set: the later commit wins. Who finds that out says so; an offset keeps its anchor."""
     plans = [in_a_group.plan("found"), in_a_group.plan("by hand", 1, 2, 3)]
@@ -281,6 +284,7 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(contested:
         contested.undo(plan)
 
 
+@pytest.mark.thorough
 def test_one_plan_rolled_back_twice_at_once_is_rolled_back(in_a_file: Contested, driver: Driver) -> None:
     plan = in_a_file.plan("here")
     rollback = ("rollback", plan, "-c", in_a_file.config, "--yes")

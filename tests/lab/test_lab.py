@@ -115,6 +115,7 @@ def test_the_mirror_carries_records_whole_to_other_offsets(
     assert [m.key() for m in others] == [str(n).encode() for n in range(100, 120)]
 
 
+@pytest.mark.thorough
 def test_a_port_taken_meanwhile_does_not_matter(
     tmp_path: Path, kafka_jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ def proven(tasks: Sequence[Task]) -> SmallTally:
     return add_up(judge_many, dealt(tasks, 40), SmallTally(), os.cpu_count() or 1)
 
 
-@pytest.mark.parametrize(("records", "resends"), [(2, 2), (3, 1)])
+@pytest.mark.parametrize(("records", "resends"), [(2, 2), pytest.param(3, 1, marks=pytest.mark.thorough)])
 def test_every_history_of_a_few_records(records: int, resends: int) -> None:
     """Any times, records missing, re-sends cut anywhere, retention anywhere, local writers, twins, every anchor."""
     tally = proven(small.tasks(records, resends))

@@ -15,7 +15,7 @@ from tests import ROOT
 from tests.spark.environments import python_with
 from tests.spark.sent import BASE_MS, Kafka, Sent
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 OURS = ("confluent-kafka>=2.12,<3", "happybase>=1.2,<2", "tenacity>=9,<10", "prometheus-client", "fsspec")
 CONNECTORS = {"4.0.4": None, "4.3.0": "4.2.0"}

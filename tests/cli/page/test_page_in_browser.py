@@ -47,6 +47,7 @@ def said(view: Page) -> str:
 
 
 @plans
+@pytest.mark.thorough
 def test_without_a_script_the_whole_table_is_there(opened: Opened, made: Plan) -> None:
     view = opened(made, java_script_enabled=False)
     partitions = sum(len(job.partitions) for job in made.jobs)
@@ -57,6 +58,7 @@ def test_without_a_script_the_whole_table_is_there(opened: Opened, made: Plan) -
     assert view.locator("#rows thead th").first.inner_text() == "Partition"
 
 
+@pytest.mark.thorough
 def test_without_a_script_details_open_and_show_their_commands(opened: Opened) -> None:
     view = opened(every_ending(), java_script_enabled=False)
     row = view.get_by_role("row", name="a.events-3")
@@ -87,6 +89,7 @@ def test_text_filters_names_offsets_and_sentences(opened: Opened) -> None:
     assert said(view) == "13 rows"
 
 
+@pytest.mark.thorough
 def test_filters_hold_together_and_can_be_taken_back(opened: Opened) -> None:
     view = opened(every_ending())
     view.get_by_label("only what needs a person").check()
@@ -112,6 +115,7 @@ def numbers(texts: list[str]) -> list[int | None]:
     return [None if text == "–" else int(re.sub(r"\D", "", text)) for text in texts]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("head", "place"), [("Stored", 4), ("Resume", 5), ("Read again", 6)])
 def test_numbers_sort_as_numbers_and_what_has_none_stays_last(opened: Opened, head: str, place: int) -> None:
     view = opened(every_ending())
@@ -124,6 +128,7 @@ def test_numbers_sort_as_numbers_and_what_has_none_stays_last(opened: Opened, he
         assert found == sorted(known, reverse=reverse) + [None] * (len(found) - len(known))
 
 
+@pytest.mark.thorough
 def test_names_sort_by_their_numbers_and_one_column_at_a_time_is_sorted(opened: Opened) -> None:
     view = opened(many(60, 3))
     heads = view.locator("#rows thead th[aria-sort]")
@@ -138,6 +143,7 @@ def test_names_sort_by_their_numbers_and_one_column_at_a_time_is_sorted(opened: 
     assert rows(view).count() == 60
 
 
+@pytest.mark.thorough
 def test_the_worst_verdicts_are_first_until_asked_otherwise(opened: Opened) -> None:
     view = opened(every_ending())
     head = head_of(view, "Verdict")
@@ -151,6 +157,7 @@ def test_the_worst_verdicts_are_first_until_asked_otherwise(opened: Opened) -> N
 # ---------------------------------------------------------------- keyboard
 
 
+@pytest.mark.thorough
 def test_all_of_it_is_reached_by_keyboard_and_focus_is_seen(opened: Opened) -> None:
     view = opened(every_ending())
     view.keyboard.press("Tab")
@@ -173,6 +180,7 @@ def test_all_of_it_is_reached_by_keyboard_and_focus_is_seen(opened: Opened) -> N
     assert view.get_by_role("row", name="a.events-0").locator(".more").is_visible()
 
 
+@pytest.mark.thorough
 def test_everything_that_can_be_focused_has_a_name(opened: Opened) -> None:
     view = opened(every_ending())
     nameless = view.evaluate(
@@ -208,6 +216,7 @@ def test_hostile_texts_run_nothing_whatever_is_clicked(opened: Opened) -> None:
     assert r"safe\u202ecod.topic-1" in names(view)
 
 
+@pytest.mark.thorough
 def test_the_pages_policy_stops_a_script_that_got_in_all_the_same(opened: Opened) -> None:
     hole = f"<script>{PLANTED}</script><img src=x onerror={PLANTED}><p style='color:red' id=styled>x</p>"
     view = opened(html_of(all_moved()).replace("<main>", f"<main>{hole}"))
@@ -251,6 +260,7 @@ SEEN = """() => {
 }"""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("made", [all_moved(), every_ending()], ids=["moved", "every ending"])
 def test_every_text_can_be_read_in_light_and_dark(opened: Opened, scheme: str, made: Plan) -> None:
@@ -265,6 +275,7 @@ def test_every_text_can_be_read_in_light_and_dark(opened: Opened, scheme: str, m
 
 
 @plans
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [320, 360, 740, 1000, 1360])
 def test_no_width_makes_it_scroll_sideways(opened: Opened, made: Plan, width: int) -> None:
     view = opened(made, width=width, height=800)
@@ -279,6 +290,7 @@ def test_no_width_makes_it_scroll_sideways(opened: Opened, made: Plan, width: in
     assert outside == []
 
 
+@pytest.mark.thorough
 def test_on_paper_there_are_all_rows_and_no_buttons(opened: Opened) -> None:
     view = opened(many(400, 2))
     view.emulate_media(media="print")
@@ -294,6 +306,7 @@ def drawn(row: Locator) -> bool:
 # ---------------------------------------------------------------- large, and old
 
 
+@pytest.mark.thorough
 def test_of_5000_partitions_only_those_in_sight_are_drawn_and_all_are_found(opened: Opened) -> None:
     view = opened(many())
     assert said(view) == "5,000 rows"
@@ -310,6 +323,7 @@ def test_of_5000_partitions_only_those_in_sight_are_drawn_and_all_are_found(open
     assert drawn(rows(view).last)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("now", "expected", "kind"),
     [

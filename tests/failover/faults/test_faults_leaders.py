@@ -112,6 +112,7 @@ def test_leaders_that_move_between_any_two_calls_change_nothing(trio: Trio) -> N
     assert moment > 4
 
 
+@pytest.mark.thorough
 def test_leaders_that_move_in_the_middle_of_a_read_change_nothing(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reconciler.kafka.reader.FEW_PARTITIONS", 0)  # fetches are small where there are more of them
     trio.spread(1)
@@ -132,7 +133,7 @@ def test_leaders_that_move_in_the_middle_of_a_read_change_nothing(trio: Trio, mo
 # ---------------------------------------------------------------- leaders that die or freeze
 
 
-@pytest.mark.parametrize("call", ["log_starts", "read"])
+@pytest.mark.parametrize("call", [pytest.param("log_starts", marks=pytest.mark.thorough), "read"])
 def test_where_a_leader_dies_for_good_in_the_middle_of_a_call_a_follower_answers(trio: Trio, call: str) -> None:
     broker = trio.cluster.broker(2)
     assert 2 in leaders(trio.cluster, "a.events").values()
@@ -144,7 +145,7 @@ def test_where_a_leader_dies_for_good_in_the_middle_of_a_call_a_follower_answers
     assert 2 not in leaders(trio.cluster, "a.events").values()
 
 
-@pytest.mark.parametrize("call", ["log_starts", "read"])
+@pytest.mark.parametrize("call", [pytest.param("log_starts", marks=pytest.mark.thorough), "read"])
 def test_where_a_leader_freezes_a_follower_answers(trio: Trio, call: str) -> None:
     assert 2 in leaders(trio.cluster, "a.events").values()
     with closing(trio.reader()) as reader:

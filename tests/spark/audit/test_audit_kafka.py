@@ -92,8 +92,8 @@ def figures(result: AuditResult, *names: str) -> dict[tuple[str, int | None], di
     ("by", "columns"),
     [
         ("id", {"id": "event", **WHERE, "order": "seq"}),
-        ("content", {"key": "key", "value": "value", **WHERE, "order": "seq"}),
-        ("content", {"offset": "offset", **WHERE, "order": "seq"}),
+        pytest.param("content", {"key": "key", "value": "value", **WHERE, "order": "seq"}, marks=pytest.mark.thorough),
+        pytest.param("content", {"offset": "offset", **WHERE, "order": "seq"}, marks=pytest.mark.thorough),
     ],
     ids=["id", "content", "offset"],
 )
@@ -114,7 +114,7 @@ def test_against_a_living_source_every_figure_is_that_of_a_plain_count(
     ("by", "columns"),
     [
         ("id", {"id": "event", **WHERE, "order": "seq"}),
-        ("content", {"fingerprint": "fp", **WHERE}),
+        pytest.param("content", {"fingerprint": "fp", **WHERE}, marks=pytest.mark.thorough),
     ],
     ids=["id", "fingerprint"],
 )
@@ -136,6 +136,7 @@ def test_against_a_dead_source_every_figure_is_that_of_a_plain_count_and_what_ha
     assert any("the mirror has sent twice" in said for said in result.unknown)
 
 
+@pytest.mark.thorough
 def test_offsets_alone_say_what_was_lost_of_the_destination_and_what_is_there_twice(world: World) -> None:
     columns = {"offset": "offset", **WHERE}
     found = figures(result := world.audit(alive=False, output=world.output(**columns)), "lost", "doubled")
@@ -146,6 +147,7 @@ def test_offsets_alone_say_what_was_lost_of_the_destination_and_what_is_there_tw
     assert any("offsets do not tell" in said for said in result.unknown)
 
 
+@pytest.mark.thorough
 def test_without_an_output_the_logs_say_what_the_resume_offsets_skip_read_again_and_never_had(world: World) -> None:
     result = world.audit()
     names = ("lost_in_front_of_resume", "lost_not_at_destination", "doubled", "doubled_as_announced", "reordered")
@@ -158,6 +160,7 @@ def test_without_an_output_the_logs_say_what_the_resume_offsets_skip_read_again_
     assert skipped == [(25, 25), (26, 26), (27, 27), (30, None), (38, None)]
 
 
+@pytest.mark.thorough
 def test_the_destination_alone_says_nothing_of_loss_and_is_not_called_clean(world: World) -> None:
     result = world.audit(world.good_plan, alive=False)
     assert (result.verdict, result.exit_code) == ("unknown", ExitCode.NEEDS_PERSON)
@@ -215,6 +218,7 @@ def test_the_command_on_parquet_without_partitions_gives_figures_page_and_all_fi
     assert "no column 'nothing'" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_what_the_job_has_not_read_yet_is_not_lost_and_topics_that_do_not_correspond_are_compared_as_a_whole(
     world: World,
 ) -> None:

@@ -26,6 +26,7 @@ from reconciler.stores.kafka import topic_rows, topic_writer
 from reconciler.stores.kafka.topic_rows import RowName
 from reconciler.stores.registry import open_store
 from tests.lab.go_between import BEFORE, UNANSWERED, GoBetween, Kafka
+from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, survives_a_kill
 from tests.world import BASE, Ended, World, a_world
 
@@ -234,11 +235,14 @@ def mortal_world(
 
 @pytest.mark.parametrize(
     ("at", "code"),
-    [
-        (("produce 1", BEFORE), 6),
-        (("end transaction 1", BEFORE), 7),
-        (("end transaction 1", UNANSWERED), 7),
-    ],
+    sampled(
+        [
+            (("produce 1", BEFORE), 6),
+            (("end transaction 1", BEFORE), 7),
+            (("end transaction 1", UNANSWERED), 7),
+        ],
+        keep=1,
+    ),
 )
 def test_a_cluster_killed_in_the_middle_of_an_apply(
     mortal: tuple[KafkaCluster, GoBetween], mortal_world: World, at: tuple[str, str], code: int

@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.core.errors import ConfigError, Unreachable
 from tests.lab.go_between import BEFORE, MOMENTS, UNANSWERED, GoBetween, ZooKeeper
+from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from tests.stores.bare_store import bare_scheme
 from tests.stores.servers import cannot
@@ -178,7 +179,7 @@ def between(mortal) -> Iterator[GoBetween]:
         yield between
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", sampled(MOMENTS, keep=1))
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_server_killed_in_the_middle_of_an_apply(
     world: World, clusters, mortal, between, plainly, chroot, layout: str, moment: str
@@ -193,7 +194,9 @@ def test_a_server_killed_in_the_middle_of_an_apply(
     assert ended.code == 7
 
 
-@pytest.mark.parametrize(("at", "written"), [((1, UNANSWERED), 1), ((2, BEFORE), 1), ((2, UNANSWERED), 2)])
+@pytest.mark.parametrize(
+    ("at", "written"), sampled([((1, UNANSWERED), 1), ((2, BEFORE), 1), ((2, UNANSWERED), 2)], keep=1)
+)
 def test_a_server_killed_between_the_transactions_of_an_apply_that_takes_several(
     world: World, clusters, mortal, between, plainly, chroot, monkeypatch, at: tuple[int, str], written: int
 ) -> None:

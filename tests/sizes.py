@@ -1,0 +1,117 @@
+"""The three sizes of a test run, and the order in which workers take the tests.
+
+``pytest`` touches every claim once, on real servers. ``pytest -m "not system"`` runs the fast tests only.
+``pytest -m "" --thorough`` runs every case: each kill step of each store, every seed, other PySparks, the browser.
+
+A case that only repeats a claim for another step, seed or version has the marker ``thorough``. ``sampled`` gives that
+marker to all but a few cases of a list.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+SEED = int(os.environ.get("RECONCILER_TEST_SEED", "1"))
+"""Chooses the cases that ``sampled`` keeps. All workers of a run must read the same number."""
+
+SHARED = {
+    "hbase": ("tests/stores/hbase/", "[hbase_"),
+    "hdfs": ("tests/stores/files/", "tests/checkpoints/test_clone_hdfs.py", "[files_hdfs"),
+    "postgresql": ("tests/stores/postgresql/", "[postgresql_"),
+    "zookeeper": ("tests/stores/zookeeper/", "[zookeeper_"),
+}
+"""Servers that one worker starts once: the name of its unit, and what stands in the ids of the tests that use them."""
+
+SLOWEST = (
+    "hbase",
+    "tests/checkpoints/test_clone_stateful.py",
+    "tests/spark/ranges/test_ranges_killed.py",
+    "tests/demo/test_demo.py",
+    "tests/spark/test_other_pysparks.py",
+    "tests/spark/audit/test_audit_kafka.py",
+    "tests/deploy/test_containers.py",
+    "tests/failover/faults/test_faults_writing.py",
+    "tests/watch/test_alerts.py",
+    "tests/spark/recording/test_connect.py",
+    "tests/tracking/test_track_failover.py",
+    "zookeeper",
+    "postgresql",
+    "hdfs",
+    "tests/stores/kafka/test_store_kafka_topic.py",
+    "tests/documents/test_tutorial.py",
+    "tests/failover/faults/test_faults_leaders.py",
+    "tests/failover/faults/test_faults_reading.py",
+    "tests/failover/test_applied_at_once.py",
+    "tests/watch/test_watch.py",
+    "tests/stores/kafka/test_kafka_topic_store.py",
+    "tests/spark/",
+    "tests/checkpoints/",
+    "tests/simulation/",
+    "tests/kafka/",
+    "tests/failover/",
+)
+"""Units that take long, the longest first: a worker that began one of them last would end long after the others."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thorough", action="store_true", help="run every case, also those marked thorough")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--thorough"):
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    items.sort(key=lambda item: _rank(unit_of(item.nodeid)))
+
+
+def unit_of(nodeid: str) -> str:
+    """The unit that one worker runs as a whole: a file, or all tests that share a server which is slow to start."""
+    for name, marks in SHARED.items():
+        if any(mark in nodeid for mark in marks):
+            return name
+    return nodeid.partition("::")[0]
+
+
+def _rank(unit: str) -> int:
+    return next((number for number, name in enumerate(SLOWEST) if unit.startswith(name)), len(SLOWEST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        """Hands out whole units, in the order of the collection."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return Units(config, log)
+
+
+def sampled(
+    cases: Iterable[Any], keep: int, *, always: Callable[[Any], bool] = lambda case: False, seed: int = SEED
+) -> list[Any]:
+    """``cases`` as parameters: ``keep`` of them, and those that are ``always`` run, in every run; others when thorough.
+
+    The choice depends on ``seed`` and on the number of cases only.
+    """
+    listed = list(cases)
+    others = [number for number, case in enumerate(listed) if not always(case)]
+    kept = set(random.Random(seed).sample(others, min(keep, len(others))))
+    return [case if always(case) or number in kept else _thorough(case) for number, case in enumerate(listed)]
+
+
+def _thorough(case: Any) -> Any:
+    if isinstance(case, tuple) and hasattr(case, "marks"):  # a ParameterSet, which may have an id of its own
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.thorough])
+    if isinstance(case, (tuple, list)):
+        return pytest.param(*case, marks=pytest.mark.thorough)
+    return pytest.param(case, marks=pytest.mark.thorough)
