@@ -20,12 +20,13 @@ SEED = int(os.environ.get("RECONCILER_TEST_SEED", "1"))
 """Chooses the cases that ``sampled`` keeps. All workers of a run must read the same number."""
 
 SHARED = {
+    "golden": ("tests/golden/",),  # they count together which files were asked for
     "hbase": ("tests/stores/hbase/", "[hbase_"),
     "hdfs": ("tests/stores/files/", "tests/checkpoints/test_clone_hdfs.py", "[files_hdfs"),
     "postgresql": ("tests/stores/postgresql/", "[postgresql_"),
     "zookeeper": ("tests/stores/zookeeper/", "[zookeeper_"),
 }
-"""Servers that one worker starts once: the name of its unit, and what stands in the ids of the tests that use them."""
+"""Units larger than a file, mostly for servers that one worker starts once: name, and what their tests' ids contain."""
 
 SLOWEST = (
     "hbase",

@@ -34,8 +34,7 @@ def all_ran(request: pytest.FixtureRequest) -> bool:
     here = [item for item in request.session.items if ROOT in item.path.parents]
     whole = {item.path for item in here} == set(ROOT.glob("test_*.py"))
     parts = any("::" in argument for argument in request.config.invocation_params.args)
-    spread = hasattr(request.config, "workerinput")
-    return whole and not parts and not _deselected and not spread and not request.session.testsfailed
+    return whole and not parts and not _deselected and not request.session.testsfailed
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from tests.sizes import sampled
 
 pytestmark = pytest.mark.system
 
 BEGIN = 1_700_000_000_000
-from tests.sizes import sampled
 
 
 def producer_of(cluster: KafkaCluster, **settings: Any) -> Any:

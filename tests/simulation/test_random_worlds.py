@@ -24,7 +24,7 @@ from tests.simulation.tally import Tally, at_share
 
 @pytest.fixture(scope="module")
 def seeds(pytestconfig: pytest.Config) -> int:
-    return 30_000 if pytestconfig.getoption("--thorough") else 6_000
+    return 30_000 if pytestconfig.getoption("--thorough") else 20_000
 
 
 @pytest.fixture(scope="module")
