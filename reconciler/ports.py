@@ -186,11 +186,8 @@ class WriteResult:
     conflicts: tuple[TopicPartition, ...] = field(default=())
 
 
-class OffsetStore(Protocol):
-    """A place where jobs keep offsets, by group, topic and partition.
-
-    ``Unreachable`` and ``Refused`` as for logs; ``OutcomeUnknown`` when a write may or may not have happened.
-    """
+class OffsetReader(Protocol):
+    """The rows of an offset store, to read. Raises ``Unreachable`` and ``Refused`` as logs do."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -202,6 +199,15 @@ class OffsetStore(Protocol):
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, of the given topics or all; ordered by topic, partition."""
 
+    def close(self) -> None: ...
+
+
+class OffsetStore(OffsetReader, Protocol):
+    """A place where jobs keep offsets, by group, topic and partition.
+
+    Raises ``OutcomeUnknown`` when a write may or may not have happened.
+    """
+
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change; ``reason`` goes into the history. With ``atomic_batches`` all or none."""
 
@@ -210,8 +216,6 @@ class OffsetStore(Protocol):
 
     def check_writable(self, group: str) -> None:
         """Raise ``Refused`` if a write would be refused now (a group with live members). Writes nothing."""
-
-    def close(self) -> None: ...
 
 
 @runtime_checkable

@@ -52,6 +52,8 @@ def keep_anchors(
 def _write(address: str, group: str, new: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:
     store = outside.open_store(address)
     try:
+        if not store.capabilities.writable:  # a drill, which changes nothing
+            return 0
         there = by_key(store.read(group, sorted({key.topic for key in new})))
         changes = [
             Change(key, there[key].version if key in there else None, stored) for key, stored in sorted(new.items())

@@ -6,11 +6,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError
-from reconciler.ports import Change, TopicPartition
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.ports import Capabilities, Change, OffsetReader, Row, TopicPartition, WriteResult
 
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+class ReadOnlyStore:
+    """A store for callers that must not change it. Satisfies ``ports.OffsetStore``; all but reading raises Refused."""
+
+    def __init__(self, rows: OffsetReader) -> None:
+        self._rows = rows
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._rows.capabilities, writable=False)
+
+    @property
+    def address(self) -> str:
+        return self._rows.address
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        return self._rows.read(group, topics)
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        raise self._refused()
+
+    def create(self) -> None:
+        raise self._refused()
+
+    def check_writable(self, group: str) -> None:
+        raise self._refused()
+
+    def close(self) -> None:
+        self._rows.close()
+
+    def _refused(self) -> Refused:
+        return Refused(f"The store {self.address} is read-only here; nothing was written.")
 
 
 def timeout_s(text: str) -> float | None:

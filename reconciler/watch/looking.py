@@ -17,13 +17,14 @@ from functools import partial
 from typing import Protocol
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ReconcilerError, Refused, Unreachable
+from reconciler.core.errors import ReconcilerError, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, Outside
 from reconciler.failover.gather import job_topics
 from reconciler.formats.plan import JobPlan
 from reconciler.mirror.lag import lags_ms
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, OffsetStore, Row, TopicPartition
+from reconciler.stores.common import ReadOnlyStore
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import Found, found_in
 
@@ -180,9 +181,11 @@ class Looker:
     def _check_now(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], patience_s: float) -> dict[str, Look]:
         began = self._clock()
         config = replace(self._config, search=replace(self._config.search, deadline_s=patience_s))
-        outside = replace(
-            self._outside, open_store=lambda address: copies.get(address) or self._outside.open_store(address)
-        )
+
+        def open_store(address: str) -> OffsetStore:
+            return ReadOnlyStore(copies[address]) if address in copies else self._outside.open_store(address)
+
+        outside = replace(self._outside, open_store=open_store)
         checked = self._check(config, jobs, outside)
         took = self._clock() - began
         plans = {plan.name: plan for plan in checked.plan.jobs}
@@ -266,7 +269,7 @@ def _close(store: OffsetStore | None) -> None:
 
 
 class _Copy:
-    """A store's rows, read already. Satisfies ``ports.OffsetStore``."""
+    """A store's rows, read already. Satisfies ``ports.OffsetReader``."""
 
     def __init__(self, address: str, capabilities: Capabilities) -> None:
         self.address = address
@@ -276,15 +279,6 @@ class _Copy:
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         wanted = None if topics is None else set(topics)
         return [row for row in self.rows[group] if wanted is None or row.key.topic in wanted]
-
-    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        raise Refused("What only checks writes nothing.")
-
-    def create(self) -> None:
-        raise Refused("What only checks writes nothing.")
-
-    def check_writable(self, group: str) -> None:
-        raise Refused("What only checks writes nothing.")
 
     def close(self) -> None:
         """It holds nothing open."""

@@ -13,7 +13,7 @@ starts at the anchor's own record and must come to the very same records behind 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,8 +28,9 @@ from reconciler.failover.check import Outside
 from reconciler.failover.positions import check_positions
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.spark_checkpoint import END
-from reconciler.ports import Capabilities, Change, LogReader, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import LogReader, OffsetStore, TopicPartition
 from reconciler.spark.drill.reading import Batch, BatchReader, Seen, by_client, read_ranges
+from reconciler.stores.common import ReadOnlyStore
 from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
 
 FORMAT = "reconciler.drill/1"
@@ -116,39 +117,9 @@ def drill(
 
 def _only_read(outside: Outside) -> Outside:
     def opened(address: str) -> OffsetStore:
-        return OnlyRead(outside.open_store(address))
+        return ReadOnlyStore(outside.open_store(address))
 
     return replace(outside, open_store=opened)
-
-
-class OnlyRead:
-    """A store of which nothing is changed, whoever asks for it: writes do nothing."""
-
-    def __init__(self, store: OffsetStore) -> None:
-        self._store = store
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._store.capabilities
-
-    @property
-    def address(self) -> str:
-        return self._store.address
-
-    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        return self._store.read(group, topics)
-
-    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        return WriteResult()
-
-    def create(self) -> None:
-        """Nothing."""
-
-    def check_writable(self, group: str) -> None:
-        self._store.check_writable(group)
-
-    def close(self) -> None:
-        self._store.close()
 
 
 # ---------------------------------------------------------------- the plan, and the copy
