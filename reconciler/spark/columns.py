@@ -1,17 +1,42 @@
-"""Columns that a person names as FIELD=NAME."""
+"""Columns of a job's output that a person names as FIELD=NAME, checked for existence and type."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+"""Spark's short type names of integers."""
+
 
 def refuse_unknown(kind: Any, given: Iterable[str]) -> None:
-    """Raise ConfigError for names that are no fields of the dataclass ``kind``."""
+    """Raise ConfigError for names that are not fields of the dataclass ``kind``."""
     known = [field.name for field in fields(kind)]
     unknown = [name for name in given if name not in known]
     if unknown:
         raise ConfigError(f"There is no field {', '.join(unknown)}.", hint=f"Known here: {', '.join(known)}.")
+
+
+def require_type(output: DataFrame, field: str, name: str, allowed: tuple[str, ...], *, hint: str = "") -> str:
+    """The Spark type of the column ``name``, which the person named for ``field``.
+
+    ``allowed`` are Spark's short type names, without a decimal's digits; empty: any type. Raises ConfigError if there
+    is no such column, or it is of another type.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        ((_, found),) = output.select(name).dtypes
+    except AnalysisException as error:
+        raise ConfigError(
+            f"The output has no column {name!r} for the {field}; it has: {', '.join(output.columns)}.", hint=hint
+        ) from error
+    if allowed and found.partition("(")[0] not in allowed:
+        raise ConfigError(f"The column {name!r} for the {field} is of type {found}, and not {' or '.join(allowed)}.")
+    return str(found)

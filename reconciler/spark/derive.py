@@ -6,17 +6,17 @@
     for line in derive(output, group="clicks", columns=Columns(timestamp="kafka_time", id="message_id")):
         print(dump_line(line))                              # reconciler.formats.anchor_lines
 
-A sink that keeps topic, partition and offset of the records it was made from says how far the job has come: the last
-record of each partition is what the anchor names. One aggregation over the output, ``max_by`` by topic and partition.
+An output that keeps topic, partition and offset of its records shows how far the job has come: the anchor names the
+last record of each partition. One aggregation over the output finds them, ``max_by`` by topic and partition.
 
-What an output cannot say:
+Not known from an output:
 
-- what lies behind the last record: transaction markers, and records that the job filtered out. The stored offset is
+- the offsets after the last record: transaction markers, and records that the job filtered out. The stored offset is
   ``last offset + 1``. Filtered records are read, and filtered, again;
 - partitions of which no record reached the output. They have no line, and start as ``[policy] new`` says;
-- whether it is whole. A batch that was being written when the job died can have its last record in the output and lack
-  others: resuming behind it would skip those. Either the sink writes batches whole or not at all, or a column that
-  names the batch (``batch``) tells which is the newest: that one is left out, and read again.
+- whether the output is complete. A batch that was being written when the job died can have its last record in the
+  output and lack others: resuming after it would skip those. Either the sink writes batches whole or not at all, or a
+  column that names the batch (``batch``) shows which is the newest: that one is left out, and read again.
 """
 
 from __future__ import annotations
@@ -29,21 +29,18 @@ from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.formats.anchor_lines import AnchorLine
 from reconciler.identity import UNITS_PER_MS
-from reconciler.ports import TopicPartition
-from reconciler.spark.columns import refuse_unknown
+from reconciler.spark.columns import WHOLE_NUMBERS, refuse_unknown, require_type
 from reconciler.spark.identity_columns import OWN_ID, LastRecord, epoch_ms, last_record
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-WHOLE = ("tinyint", "smallint", "int", "bigint")
-
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column of the output holds what, by name; None: none does. Nested fields have dots.
+    """The output's column for each field, by name; None if there is none. Nested fields have dots.
 
-    ``topic_name`` says the topic where no column does. ``timestamp``: a timestamp, or whole numbers in ``unit`` (s, ms,
+    ``topic_name`` is the topic where no column has it. ``timestamp``: a timestamp, or whole numbers in ``unit`` (s, ms,
     us, ns), of the same meaning as the job's ``[jobs.identity] timestamp``. ``id``: bytes, text or whole numbers, the
     very value that ``[jobs.identity] id`` reads from a record. ``key`` and ``value`` are the record's own bytes, and
     give the fingerprint. ``batch``: increases with each batch that the job wrote.
@@ -62,7 +59,7 @@ class Columns:
 
     @classmethod
     def named(cls, given: Mapping[str, str]) -> Columns:
-        """From texts. Raises ConfigError for a field that there is none of."""
+        """From FIELD: NAME texts. Raises ConfigError for an unknown field."""
         refuse_unknown(cls, given)
         topic = None if "topic_name" in given else "topic"
         return cls(**{"topic": topic, **given})  # type: ignore[arg-type]
@@ -79,11 +76,11 @@ def derive(
 ) -> list[AnchorLine]:
     """Each partition's last record in ``output`` as an anchor line, by topic and partition. Runs one Spark job.
 
-    ``topics`` are those to look at, if not all. ``identity`` reads the id from key and value where ``columns`` has no
-    column for it. ``cluster_id`` is the cluster whose numbers the offsets are, where it is known; left out, the offsets
-    are taken for another cluster's than the destination's.
+    ``topics`` are the topics to look at, if not all. ``identity`` reads the id from key and value where ``columns`` has
+    no column for it. ``cluster_id`` is the cluster that the offsets are from, if known; without it they are taken to be
+    from a cluster other than the destination.
 
-    Raises ConfigError for a column that is not there or not of the right type.
+    Raises ConfigError for a column that does not exist or is not of the right type.
     """
     chosen = columns or Columns()
     _check(chosen)
@@ -102,7 +99,7 @@ def topics_in(output: DataFrame, columns: Columns | None = None) -> list[str]:
 
 def _check(columns: Columns) -> None:
     if (columns.topic is None) == (columns.topic_name is None):
-        raise ConfigError("The topic comes from a column or from topic_name, and from one of them.")
+        raise ConfigError("Give either a column for the topic or topic_name: exactly one of them.")
     if columns.unit not in UNITS_PER_MS:
         raise ConfigError(f'unit = "{columns.unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.')
     if (columns.key is None) != (columns.value is None):
@@ -140,52 +137,45 @@ def _columns(output: DataFrame, columns: Columns) -> list[Column]:
     topic = f.lit(columns.topic_name) if columns.topic_name is not None else None
     chosen = [topic.alias("topic") if topic is not None else _typed(output, "topic", columns.topic, ("string",))]
     for what, name, kind in (("partition", columns.partition, "int"), ("offset", columns.offset, "bigint")):
-        chosen.append(_typed(output, what, name, (*WHOLE, "decimal"), kind))
+        chosen.append(_typed(output, what, name, (*WHOLE_NUMBERS, "decimal"), kind))
     if columns.id is not None:
-        chosen.append(_typed(output, "id", columns.id, ("binary", "string", *WHOLE)).alias(OWN_ID))
+        chosen.append(_typed(output, "id", columns.id, ("binary", "string", *WHOLE_NUMBERS)).alias(OWN_ID))
     for what, found in (("key", columns.key), ("value", columns.value)):
         if found is not None:
             chosen.append(_typed(output, what, found, ("binary", "string"), "binary"))
     if columns.batch is not None:
         chosen.append(f.col(columns.batch).alias("batch"))
-        _kind(output, "batch", columns.batch, (*WHOLE, "decimal", "timestamp", "date", "string"))
+        _require_type(output, "batch", columns.batch, (*WHOLE_NUMBERS, "decimal", "timestamp", "date", "string"))
     return chosen
 
 
 def _time(output: DataFrame, columns: Columns) -> tuple[list[Column], str]:
-    """The column with the time, if there is one, and the unit of its numbers."""
+    """The timestamp column, if there is one, and the unit of its numbers."""
     from pyspark.sql import functions as f
 
     if columns.timestamp is None:
         return [], "ms"
     column = f.col(columns.timestamp)
-    if _kind(output, "timestamp", columns.timestamp, ("timestamp", *WHOLE)) == "timestamp":
+    if _require_type(output, "timestamp", columns.timestamp, ("timestamp", *WHOLE_NUMBERS)) == "timestamp":
         return [f.unix_millis(column).alias("timestamp")], "ms"
     return [column.alias("timestamp")], columns.unit
 
 
-def _typed(output: DataFrame, what: str, name: str | None, kinds: tuple[str, ...], cast: str | None = None) -> Column:
+def _typed(output: DataFrame, field: str, name: str | None, kinds: tuple[str, ...], cast: str | None = None) -> Column:
     from pyspark.sql import functions as f
 
-    _kind(output, what, name, kinds)
+    _require_type(output, field, str(name), kinds)
     column = f.col(str(name))
-    return (column.cast(cast) if cast else column).alias(what)
+    return (column.cast(cast) if cast else column).alias(field)
 
 
-def _kind(output: DataFrame, what: str, name: str | None, kinds: tuple[str, ...]) -> str:
-    """The Spark type of a column. Raises ConfigError where there is none, or one that cannot be used."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        ((_, found),) = output.select(str(name)).dtypes
-    except AnalysisException as error:
-        raise ConfigError(
-            f"The output has no column {name!r} for the {what}; it has: {', '.join(output.columns)}.",
-            hint=f"Name the right one: {what}=COLUMN.",
-        ) from error
-    if found.partition("(")[0] not in kinds or (found.startswith("decimal") and not found.endswith(",0)")):
-        raise ConfigError(f"The column {name!r} for the {what} is of type {found}, and not {' or '.join(kinds)}.")
-    return str(found)
+def _require_type(output: DataFrame, field: str, name: str, kinds: tuple[str, ...]) -> str:
+    """As ``require_type``, and a decimal must have no fraction."""
+    hint = f"Name the right one: {field}=COLUMN."
+    found = require_type(output, field, name, kinds, hint=hint)
+    if found.startswith("decimal") and not found.endswith(",0)"):
+        raise ConfigError(f"The column {name!r} for the {field} is of type {found}, and not {' or '.join(kinds)}.")
+    return found
 
 
 def _line(
@@ -201,5 +191,4 @@ def _line(
         fingerprint=fingerprint(last.key, last.value) if last.payload_known else None,
         cluster_id=cluster_id,
     )
-    at = TopicPartition(last.at.topic, last.at.partition)
-    return AnchorLine(group, at.topic, at.partition, StoredOffset(last.offset + 1, anchor))
+    return AnchorLine(group, last.at.topic, last.at.partition, StoredOffset(last.offset + 1, anchor))

@@ -1,9 +1,9 @@
 """The last record of every partition in a batch, found by Spark; its identity, read in plain Python.
 
-One aggregation, ``max_by(record, offset)`` by topic and partition, brings back one record a partition: Spark has no
-BLAKE2b, and ids and times are to be read by the very code that will look for them at the other cluster. Spark plans
-``max_by`` over binary columns as a sort within each task; on 400,000 records of 300 bytes that cost 0.1 s more than the
-plainest ``max(offset)``, and less than half of finding the maxima first and fetching their records with a join.
+One aggregation, ``max_by(record, offset)`` by topic and partition, returns one record per partition: Spark has no
+BLAKE2b, and ids and times must be read by the very code that will look for them at the other cluster. Spark plans
+``max_by`` over binary columns as a sort within each task; on 400,000 records of 300 bytes that cost 0.1 s more than a
+plain ``max(offset)``, and less than half of finding the maxima first and fetching their records with a join.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from reconciler.core.anchors import Anchor, Identity
 from reconciler.core.errors import ConfigError
 from reconciler.identity import UNITS_PER_MS, identity_from_spec, json_text
 from reconciler.ports import TopicPartition
+from reconciler.spark.columns import WHOLE_NUMBERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,15 +30,14 @@ SOURCE_COLUMNS = {
     "key": "binary",
     "value": "binary",
 }
-"""What the Kafka source gives and an anchor needs, by Spark's short type names."""
+"""The Kafka source's columns that an anchor needs, with Spark's short type names."""
 OPTIONAL_COLUMNS = ("timestampType", "headers")
 NO_TIMESTAMP, APPEND_TIME = -1, 1
 """Kafka's ``TimestampType`` ids, as in the source's column ``timestampType``."""
 
 OWN_ID, OWN_TIME = "__reconciler_id", "__reconciler_time"
-_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 
-Given = Union[str, "Column", "Callable[[DataFrame], Column]"]
+ColumnSpec = Union[str, "Column", "Callable[[DataFrame], Column]"]
 """A text as in ``[jobs.identity]``, a Spark column, or a function from the Kafka source's DataFrame to one."""
 
 
@@ -45,7 +45,7 @@ Given = Union[str, "Column", "Callable[[DataFrame], Column]"]
 class LastRecord:
     """A batch's last record of one partition; satisfies ``core.anchors.Record``.
 
-    ``own_id`` and ``own_time_ms`` are what the user's columns gave for it, where there are any.
+    ``own_id`` and ``own_time_ms`` are the values of the user's columns for it, if the user gave columns.
     """
 
     at: TopicPartition
@@ -58,39 +58,39 @@ class LastRecord:
     own_id: bytes | None = None
     own_time_ms: int | None = None
     payload_known: bool = True
-    """False where key and value were left behind (too long, or not wanted): no fingerprint can be made then."""
+    """False where key and value were left out (too long, or not wanted): no fingerprint can be made then."""
 
 
 @dataclass(frozen=True)
 class BatchIdentity:
-    """How to find a batch's last records and name them: texts as in ``[jobs.identity]``, or Spark columns.
+    """How to find a batch's last records and identify them: texts as in ``[jobs.identity]``, or Spark columns.
 
     ``id``: ``none``, ``key``, ``header:NAME``, ``json:$.path``, ``python:module:function``, or a column of bytes, text
     or whole numbers. ``timestamp``: ``record``, ``json:$.path``, ``header:NAME``, a timestamp column, or a column of
     whole numbers in ``unit`` (s, ms, us, ns). A column may come as a function of the DataFrame.
 
-    ``config_id`` and ``config_timestamp`` are what ``[jobs.identity]`` says in place of a column: each last record is
-    read by them too, and where the two differ nothing is stored. Raises ConfigError for a text that is none of these.
+    ``config_id`` and ``config_timestamp`` are the texts that ``[jobs.identity]`` has in place of a column: each last
+    record is read by them too, and where the two differ nothing is stored. Raises ConfigError for any other text.
     """
 
-    timestamp: Given = "record"
-    id: Given = "none"
+    timestamp: ColumnSpec = "record"
+    id: ColumnSpec = "none"
     unit: str = "ms"
     config_id: str | None = None
     config_timestamp: str | None = None
 
     def __post_init__(self) -> None:
-        _ = self.texts  # a wrong text is to be found now, not in the first batch
+        _ = self.texts  # finds a wrong text now, not in the first batch
         for name, spec in (("id", self.id), ("timestamp", self.timestamp)):
             if isinstance(spec, str) and getattr(self, f"config_{name}") is not None:
                 raise ConfigError(
-                    f"config_{name} says what [jobs.identity] has in place of a column, and {name} is a text already.",
+                    f"config_{name} stands for a column in [jobs.identity], and {name} is a text already.",
                     hint=f"Leave config_{name} out.",
                 )
 
     @cached_property
     def texts(self) -> Identity:
-        """What the texts say. For a column: what stands for it in the configuration, else the default."""
+        """The identity that the texts describe. A column is replaced by its configuration text, else by the default."""
         return identity_from_spec(
             timestamp=self.timestamp if isinstance(self.timestamp, str) else self.config_timestamp or "record",
             id=self.id if isinstance(self.id, str) else self.config_id or "none",
@@ -109,7 +109,7 @@ class BatchIdentity:
         return any(isinstance(spec, str) and spec.startswith("header:") for spec in specs)
 
     def own_columns(self, frame: DataFrame) -> dict[str, Column]:
-        """The user's columns over ``frame``, by the names they get."""
+        """The user's columns over ``frame``, by their names in the batch."""
         from pyspark.sql import Column
 
         specs = {OWN_ID: self.id, OWN_TIME: self.timestamp}
@@ -117,9 +117,9 @@ class BatchIdentity:
         return {name: spec if isinstance(spec, Column) else spec(frame) for name, spec in own.items()}
 
     def require_types(self, types: Mapping[str, str]) -> None:
-        """Raise ConfigError unless the user's columns, by their Spark types, can be read."""
-        _require_type("id", types.get(OWN_ID), ("binary", "string", *_WHOLE_NUMBERS), "bytes, text or whole numbers")
-        _require_type("timestamp", types.get(OWN_TIME), ("timestamp", *_WHOLE_NUMBERS), "a timestamp or whole numbers")
+        """Raise ConfigError unless the user's columns have Spark types that can be read."""
+        _require_type("id", types.get(OWN_ID), ("binary", "string", *WHOLE_NUMBERS), "bytes, text or whole numbers")
+        _require_type("timestamp", types.get(OWN_TIME), ("timestamp", *WHOLE_NUMBERS), "a timestamp or whole numbers")
 
     def check(self, batch: DataFrame) -> None:
         """Raise ConfigError unless the batch still has the Kafka source's own columns."""
@@ -128,7 +128,7 @@ class BatchIdentity:
         if absent:
             raise ConfigError(
                 f"The batch has no column {', '.join(absent)}: without the Kafka source's columns "
-                f"{', '.join(SOURCE_COLUMNS)} the last record cannot be named.",
+                f"{', '.join(SOURCE_COLUMNS)} the last record cannot be identified.",
                 hint="Keep them up to foreachBatch (add columns with withColumn rather than select), and project "
                 "inside the function.",
             )
@@ -140,7 +140,7 @@ class BatchIdentity:
             )
         if self.needs_headers and "headers" not in types:
             raise ConfigError(
-                "The batch has no column headers, which the id or timestamp is to be read from.",
+                "The batch has no column headers, and the id or timestamp is read from it.",
                 hint='Read with .option("includeHeaders", "true").',
             )
 
@@ -157,7 +157,7 @@ class BatchIdentity:
         return sorted((last_record(row.asDict(), own_unit) for row in rows), key=lambda last: last.at)
 
     def anchor_of(self, last: LastRecord, *, cluster_id: str | None, topic_id: str | None) -> Anchor:
-        """The anchor that names ``last``; what cannot be read off it (a tombstone's id) is None."""
+        """The anchor that names ``last``; a value that cannot be read from it (a tombstone's id) is None."""
         anchor = self.texts.anchor_of(last, cluster_id=cluster_id, topic_id=topic_id)
         if not isinstance(self.id, str):
             _require_same("id", self.config_id, last, last.own_id, anchor.id)
@@ -183,13 +183,13 @@ class BatchIdentity:
 
 
 def _require_same(what: str, spec: str | None, last: LastRecord, own: object, configured: object) -> None:
-    """A column's value is looked for at the other cluster by what the configuration says: the two must be one."""
+    """Raise ConfigError unless the configuration's text reads the column's value: only that is searched for later."""
     if spec is None or own == configured or not last.payload_known:
         return
     raise ConfigError(
         f"The {what} column gives {own!r} for offset {last.offset} of {last.at.topic}:{last.at.partition}, and "
         f"{what} = {spec!r} reads {configured!r} from the same record: the reconciler could not find it again.",
-        hint=f"Let both give the same, or correct config_{what} and the job's [jobs.identity].",
+        hint=f"Make both give the same, or correct config_{what} and the job's [jobs.identity].",
     )
 
 
@@ -213,7 +213,7 @@ def epoch_ms(number: int | None, unit: str) -> int | None:
 
 
 def _quoted(name: str) -> str:
-    """A column's name that is not taken for a path, whatever is in it."""
+    """A column's name in quotes, so that dots in it are not taken for a path."""
     return "`" + name.replace("`", "``") + "`"
 
 

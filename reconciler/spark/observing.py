@@ -1,4 +1,4 @@
-"""Anchors for sinks other than foreachBatch: the import path that jobs have; the code is in ``spark.recording``."""
+"""The import path of ``observing`` for jobs; the code is in ``spark.recording.observing``."""
 
 from reconciler.spark.recording.observing import Observer, observing
 

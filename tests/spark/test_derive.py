@@ -107,7 +107,7 @@ def test_numbers_of_another_type_and_unit_and_no_column_for_the_topic(spark: Any
         (Columns(timestamp="event"), "'event' for the timestamp is of type string"),
         (Columns(topic="offset"), "'offset' for the topic is of type bigint"),
         (Columns(key="raw.key"), "only one of them has a column"),
-        (Columns(topic=None), "from one of them"),
+        (Columns(topic=None), "exactly one of them"),
         (Columns(unit="h"), 'unit = "h" is not known'),
     ],
 )

@@ -9,11 +9,11 @@
                                             bootstrap_servers="localhost:9092", id="header:message-id"))
         .option("checkpointLocation", checkpoint).start())
 
-The order is: the user's function, then the store. A crash between them loses nothing, since Spark runs the batch again:
-a stored offset may be behind the work, never ahead of it. What a repeated batch may change is said in
-``recording_store``, and for a job that goes on from its checkpoint in ``recording_checkpoint``.
+The user's function runs first, then the store is written. A crash between them loses nothing, since Spark runs the
+batch again: a stored offset may be behind the work, never ahead of it. ``recording.store`` says what a repeated batch
+may change, ``recording.checkpoint`` the same for a job that continues from its checkpoint.
 
-For sinks other than foreachBatch: ``reconciler.spark.recording.observing``.
+For sinks other than foreachBatch: ``reconciler.spark.observing``.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING
 
 from reconciler.clock import clock_ms
 from reconciler.ports import OffsetStore
-from reconciler.spark.identity_columns import BatchIdentity, Given, LastRecord
-from reconciler.spark.recording.checkpoint import CheckpointRecorder, checkpoint_path, require_anchors
-from reconciler.spark.recording.store import Recorder, moves
+from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
+from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
+from reconciler.spark.recording.store import Recorder
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-__all__ = ["BatchFunction", "Recorder", "Recording", "moves", "recording"]
 
 BatchFunction = Callable[["DataFrame", int], None]
 
@@ -43,8 +42,8 @@ def recording(
     bootstrap_servers: str,
     anchors: str | None = None,
     kafka_client: Mapping[str, str] | None = None,
-    timestamp: Given = "record",
-    id: Given = "none",
+    timestamp: ColumnSpec = "record",
+    id: ColumnSpec = "none",
     unit: str = "ms",
     config_id: str | None = None,
     config_timestamp: str | None = None,
@@ -59,14 +58,14 @@ def recording(
     and again when a topic appears, and for a store that lives in Kafka. ``now_ms`` gives epoch ms.
 
     ``timestamp``, ``id`` and ``unit`` are as in the configuration's ``[jobs.identity]`` and must be the same there; or
-    columns, or functions from the batch to a column. What the configuration then says in their place may be given as
-    ``config_id`` and ``config_timestamp``: see ``BatchIdentity``.
+    columns, or functions from the batch to a column. ``config_id`` and ``config_timestamp`` give the text that the
+    configuration has in a column's place: see ``BatchIdentity``.
 
     ``anchors`` is the address of a store that keeps the anchors, as under ``[anchors]`` in the configuration: for a
     ``store`` with no room for them, and for ``kafka-group:``, whose rows at the source are lost with it. For a job that
-    goes on from its checkpoint, ``store`` is ``checkpoint:`` with the query's checkpointLocation.
+    continues from its checkpoint, ``store`` is ``checkpoint:`` with the query's checkpointLocation.
 
-    ``topics`` are those to record, if not all: see docs/how-to/hand-off.md on jobs that read two clusters' topics.
+    ``topics`` are the topics to record, if not all: see docs/how-to/hand-off.md on jobs that read two clusters' topics.
 
     The batch must still have the Kafka source's columns. Records filtered out before foreachBatch do not count as
     processed: the stored offset is then earlier than it could be, never later.
@@ -75,59 +74,48 @@ def recording(
     Spark reads the batch's range of Kafka a second time, and counts its rows twice in the query's progress. Turn it off
     where a batch is larger than the executors' memory and disk, or where the function caches the batch itself.
 
-    Over Spark Connect the function and what is recorded run in the server's process: give stores by address, and have
-    this package and the stores' clients installed there.
+    Over Spark Connect the function and the recording run in the server's process: give stores by address, and have this
+    package and the stores' clients installed there.
 
     A batch fails, for Spark to run again, with the function's own exception (nothing is stored), ConfigError (columns,
     settings), Unreachable, Refused or OutcomeUnknown (store or cluster), or Changed (another job writes this group).
     """
-    identity = BatchIdentity(timestamp, id, unit, config_id, config_timestamp)
-    client = {"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}
-    keeper = recorder_for(store, group, client, anchors=anchors, now_ms=now_ms)
-    return Recording(function, identity, keeper, cache=cache, topics=topics)
-
-
-def recorder_for(
-    store: str | OffsetStore,
-    group: str,
-    client: Mapping[str, str],
-    *,
-    anchors: str | None,
-    now_ms: Callable[[], int],
-) -> Recorder | CheckpointRecorder:
-    """What keeps a group's rows in ``store``. Raises ConfigError where its anchors have no place."""
-    path = checkpoint_path(store)
-    if path is not None:
-        return CheckpointRecorder(path, require_anchors(anchors, str(store)), group, client, now_ms=now_ms)
-    return Recorder(store, group, client, anchors=anchors, now_ms=now_ms)
+    target = AnchorTarget(
+        group=group,
+        cluster=ClusterAccess.at(bootstrap_servers, kafka_client),
+        identity=BatchIdentity(timestamp, id, unit, config_id, config_timestamp),
+        store=store,
+        anchors=anchors,
+        now_ms=now_ms,
+    )
+    return Recording(function, recorder_for(target), cache=cache, topics=topics)
 
 
 class Recording:
-    """What ``recording`` returns: call it with a batch, or let ``foreachBatch`` do so."""
+    """The function that ``recording`` returns: ``foreachBatch`` calls it with each batch."""
 
     def __init__(
         self,
         function: BatchFunction,
-        identity: BatchIdentity,
         recorder: Recorder | CheckpointRecorder,
         *,
         cache: bool = True,
         topics: Iterable[str] | None = None,
     ) -> None:
         self._function = function
-        self._identity = identity
         self._recorder = recorder
+        self._identity = recorder.target.identity
         self._cache = cache
         self._topics = None if topics is None else frozenset(topics)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        # Whatever is wrong with the set-up must come to light before the function's work is done, not after.
+        # A wrong set-up must come to light before the function's work is done, not after.
         self._identity.check(batch)
         self._recorder.open()
         ends = self._run(batch, batch_id)
         if self._topics is not None:
             ends = [end for end in ends if end.at.topic in self._topics]
-        self._recorder.batch(batch_id, ends, self._identity)
+        self._recorder.batch(batch_id, ends)
 
     def _run(self, batch: DataFrame, batch_id: int) -> list[LastRecord]:
         if not self._cache:

@@ -12,13 +12,13 @@ Theory of operation. ``watch`` has Spark observe the last record of each partiti
 aggregation over the whole batch, with a ``max_by`` for each partition, since ``observe`` knows no groups. When the
 batch is done and committed, Spark reports its end offsets together with what was observed; a listener stores both.
 
-The report comes after the commit, so that nothing is stored for a batch that failed. It is asynchronous: of a driver
-that is killed, the last one may be lost. The store is then a batch behind the checkpoint: the anchor lags, the verdict
-is ``bounded``, and the difference counts as replay. The next report after a restart puts it right. A report that comes
+The report comes after the commit, so nothing is stored for a batch that failed. It is asynchronous: the last report of
+a killed driver may be lost. The store is then a batch behind the checkpoint: the anchor lags, the verdict is
+``bounded``, and the difference counts as replay. The next report after a restart corrects it. A report that comes
 twice, or late, changes nothing.
 
 A partition that no report has named yet (it is new since ``watch``, or was silent since the query began) is looked up
-in the cluster that the query reads: the last record before the offset that was reported.
+in the cluster that the query reads: the last record before the reported offset.
 """
 
 from __future__ import annotations
@@ -36,10 +36,17 @@ from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.ports import OffsetStore, TopicPartition
-from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, Given, LastRecord, last_record
-from reconciler.spark.recording.checkpoint import Batch, CheckpointRecorder, committed, lowest, unknown
-from reconciler.spark.recording.foreach_batch import recorder_for
-from reconciler.spark.recording.store import SourceCluster
+from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, ColumnSpec, LastRecord, last_record
+from reconciler.spark.recording.checkpoint import (
+    BatchBounds,
+    CheckpointRecorder,
+    committed,
+    lowest,
+    recorder_for,
+    unknown,
+)
+from reconciler.spark.recording.store import Recorder
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,7 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAYLOAD_BYTES = 64 * 1024
-"""Keys and values longer than this together stay behind: such a record has no fingerprint in its anchor."""
+"""A key and value longer than this together are not observed: the record's anchor has no fingerprint."""
 LOOK_UP_S = 10.0
 
 
@@ -59,8 +66,8 @@ def observing(
     bootstrap_servers: str,
     anchors: str | None = None,
     kafka_client: Mapping[str, str] | None = None,
-    timestamp: Given = "record",
-    id: Given = "none",
+    timestamp: ColumnSpec = "record",
+    id: ColumnSpec = "none",
     unit: str = "ms",
     config_id: str | None = None,
     config_timestamp: str | None = None,
@@ -69,69 +76,65 @@ def observing(
 ) -> Observer:
     """Watch one query's Kafka sources, and store each partition's next offset and its last record's anchor.
 
-    The arguments are those of ``recording``, which see. With ``store="checkpoint:PATH"`` the anchors belong to the
-    query's own checkpoint, for a job that continues from it after a failover; any other store has rows for a job that
-    starts anew.
+    The arguments are those of ``recording``. With ``store="checkpoint:PATH"`` the anchors belong to the query's own
+    checkpoint, for a job that continues from it after a failover; any other store has rows for a job that starts from
+    stored offsets.
 
-    What is observed is part of the query's progress, which Spark logs. With ``fingerprint`` that is keys and values;
-    False leaves them out, and needs an ``id`` that is ``key``, a header or a column.
+    The observed values are part of the query's progress, which Spark logs: keys and values too. ``fingerprint=False``
+    leaves those out, and needs an ``id`` that is ``key``, a header or a column.
 
-    Raises ConfigError for settings that are wrong, and Unreachable or Refused where the store does not take them.
+    Raises ConfigError for wrong settings, and Unreachable or Refused if the store cannot be written.
     """
-    identity = BatchIdentity(timestamp, id, unit, config_id, config_timestamp)
+    target = AnchorTarget(
+        group=group,
+        cluster=ClusterAccess.at(bootstrap_servers, kafka_client),
+        identity=BatchIdentity(timestamp, id, unit, config_id, config_timestamp),
+        store=store,
+        anchors=anchors,
+        now_ms=now_ms,
+    )
     if not fingerprint:
-        _require_id_without_payload(identity)
-    client = {"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}
-    recorder = recorder_for(store, group, client, anchors=anchors, now_ms=now_ms)
+        _require_id_without_payload(target.identity)
+    recorder = recorder_for(target)
     recorder.open()
-    return Observer(spark, recorder, identity, group, client, payload=fingerprint)
+    return Observer(spark, recorder, payload=fingerprint)
 
 
 class Observer:
-    """What ``observing`` returns. One for each query."""
+    """Watches the sources of one query, and stores its reports."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        recorder: Any,
-        identity: BatchIdentity,
-        group: str,
-        client: Mapping[str, str],
-        *,
-        payload: bool,
-    ) -> None:
+    def __init__(self, spark: SparkSession, recorder: Recorder | CheckpointRecorder, *, payload: bool) -> None:
         self._spark = spark
         self._recorder = recorder
-        self._identity = identity
-        self._group = group
-        self._client = dict(client)
+        self._identity = recorder.target.identity
+        self._group = recorder.target.group
         self._payload = payload
-        self._cluster = SourceCluster(client)
         self._units: dict[str, str] = {}
         self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
         self._run: tuple[str, int] | None = None
         self._listener: Any = None
         self._lock = RLock()
         self.trouble: ReconcilerError | None = None
-        """What kept the last report from being stored; None if it was stored."""
+        """The error that kept the last report from being stored; None if it was stored."""
 
     # ------------------------------------------------------------ the query's side
 
     def watch(self, frame: DataFrame, topics: Iterable[str] | str) -> DataFrame:
-        """``frame`` with its last records observed. Give the Kafka source's own frame, in front of any filter.
+        """``frame`` with its last records observed. Give the Kafka source's own frame, before any filter.
 
-        ``topics`` are those that the source subscribes to, as a list or as a regular expression in one text (as for
-        ``subscribePattern``). Their partitions are asked for now. A query with several sources has each watched.
+        ``topics`` are the source's topics, as a list or as one regular expression (as for ``subscribePattern``). Their
+        partitions are looked up now. For a query with several sources, watch each.
 
-        Raises ConfigError for columns that are missing, topics that are not there, and settings that are wrong.
+        Raises ConfigError for missing columns, topics that do not exist, and wrong settings.
         """
         from reconciler.spark.handoff.cluster import topics_matching
 
         if frame.isStreaming is False:
-            raise ConfigError("watch() observes streaming sources; this one is read at once.")
+            raise ConfigError("watch() observes streaming sources, and this frame is a batch read.")
         self._identity.check(frame)
-        names = topics_matching(self._client, topics) if isinstance(topics, str) else sorted(set(topics))
-        info = self._cluster.having(set(names))
+        client, cluster = self._recorder.target.cluster.client, self._recorder.cluster
+        names = topics_matching(client, topics) if isinstance(topics, str) else sorted(set(topics))
+        info = cluster.having(set(names))
         places = [TopicPartition(name, number) for name in names for number in info.topics[name].partitions]
         own = self._identity.own_columns(frame)
         types = dict(frame.select(*(column.alias(name) for name, column in own.items())).dtypes) if own else {}
@@ -144,17 +147,17 @@ class Observer:
         return frame.observe(name, _observed(frame, places, self._fields(frame, own, types)))
 
     def settle(self, query: Any) -> None:
-        """Store what the query has reported, now: before a program ends, for its listener may not have heard yet.
+        """Store the query's reports now, before a program ends: its listener may not have received them yet.
 
-        Raises what kept it from being stored.
+        Raises the error that kept the last one from being stored.
         """
-        for progress in query.recentProgress:  # the last one may be of a trigger that found nothing to do
+        for progress in query.recentProgress:  # the last one may be of a trigger without new data
             self._hear(progress)
         if self.trouble is not None:
             raise self.trouble
 
     def close(self) -> None:
-        """Listen no more, and close the store."""
+        """Stop listening, and close the store."""
         if self._listener is not None:
             self._spark.streams.removeListener(self._listener)
             self._listener = None
@@ -183,7 +186,7 @@ class Observer:
     # ------------------------------------------------------------ the reports' side
 
     def _hear(self, progress: Any) -> None:
-        """Store one report. Never raises: there is nobody to raise to in a listener."""
+        """Store one report. Never raises: a listener has no caller to raise to."""
         with self._lock:
             try:
                 self._take(progress)
@@ -198,34 +201,33 @@ class Observer:
         run, number = str(progress["runId"]), int(progress["batchId"])
         self._require_one_query(str(progress["id"]))
         if self._run is not None and self._run[0] == run and number <= self._run[1]:
-            return  # it came twice, or late
+            return  # a repeated or late report
         ends = [last for name, row in found.items() for last in _last_records(row[0], self._units[name])]
         if isinstance(self._recorder, CheckpointRecorder):
-            self._keep(self._recorder, reported(number, progress["sources"]), _latest(ends))
+            self._keep(self._recorder, bounds_of(number, progress["sources"]), _latest(ends))
         else:
-            self._recorder.batch(number, _latest(ends), self._identity)
+            self._recorder.batch(number, _latest(ends))
         self._run, self.trouble = (run, number), None
 
-    def _keep(self, recorder: CheckpointRecorder, batch: Batch, ends: Sequence[LastRecord]) -> None:
-        anchors = recorder.named(ends, self._identity)
+    def _keep(self, recorder: CheckpointRecorder, batch: BatchBounds, ends: Sequence[LastRecord]) -> None:
+        anchors = recorder.named(ends)
         missing = dict(unknown(batch, recorder.kept({at.topic for at in batch.ends}), anchors))
         looked_up = self._looked_up({at: end for at, end in missing.items() if end > 0})
         recorder.keep(batch, anchors, partial(committed, looked_up=looked_up))
 
     def _looked_up(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, StoredOffset]:
-        """What the cluster says of these offsets; what cannot be found is left out."""
+        """The last records before these offsets, from the cluster; one that cannot be found is left out."""
         from reconciler.core.errors import Unreachable
         from reconciler.core.probes import Search
         from reconciler.core.verdicts import Finding
         from reconciler.engine import EngineSettings, Inquiry, run
-        from reconciler.kafka.reader import KafkaLogReader
         from reconciler.tracking.lookback import Looked, Place, look_back
 
         if not places:
             return {}
-        reader = KafkaLogReader(self._client, who="job's")
+        reader = self._recorder.target.cluster.reader()
         try:
-            info = self._cluster.having({at.topic for at in places})
+            info = self._recorder.cluster.having({at.topic for at in places})
             asked = {}
             for at, offset in places.items():
                 topic = info.topics[at.topic]
@@ -242,7 +244,7 @@ class Observer:
         return {at: kept for at, kept in looked.items() if kept is not None}
 
     def _texts(self) -> Any:
-        """How a record that Spark did not read is named: by the texts; a column that has none names nothing."""
+        """The identity for a record that Spark did not read: the texts; a column without one gives no value."""
         texts = self._identity.texts
         if not isinstance(self._identity.timestamp, str) and self._identity.config_timestamp is None:
             texts = replace(texts, timestamp_of=lambda record: None)
@@ -253,16 +255,16 @@ class Observer:
             self._query = query
         if self._query != query:
             raise ConfigError(
-                f"Two queries report what was watched for group {self._group}: {self._query} and {query}.",
+                f"Two queries report frames watched for group {self._group}: {self._query} and {query}.",
                 hint="Make one observing() for each query, with a group of its own.",
             )
 
 
-# ---------------------------------------------------------------- what is observed
+# ---------------------------------------------------------------- the observed text
 
 
 def _observed(frame: DataFrame, places: Sequence[TopicPartition], fields: Sequence[Column]) -> Column:
-    """All partitions' last records as one JSON text: reports that come as JSON keep nothing nested."""
+    """All partitions' last records as one JSON text: reports in JSON lose nested values."""
     from pyspark.sql import functions as f
 
     last = []
@@ -273,7 +275,7 @@ def _observed(frame: DataFrame, places: Sequence[TopicPartition], fields: Sequen
 
 
 def _last_records(text: str | None, own_unit: str) -> list[LastRecord]:
-    """From what was observed. Spark writes bytes as base64, and leaves null fields out."""
+    """The records in an observed text. Spark writes bytes as base64, and leaves null fields out."""
     return [last_record(_decoded(each), own_unit) for each in json.loads(text or "[]") if each]
 
 
@@ -294,7 +296,7 @@ def _decoded(each: dict[str, Any]) -> dict[str, Any]:
 
 
 def _latest(ends: Iterable[LastRecord]) -> list[LastRecord]:
-    """Of two sources with the same partition, the one that is ahead."""
+    """Of two sources with the same partition, the record that is further ahead."""
     found: dict[TopicPartition, LastRecord] = {}
     for end in ends:
         if end.at not in found or end.offset > found[end.at].offset:
@@ -302,23 +304,23 @@ def _latest(ends: Iterable[LastRecord]) -> list[LastRecord]:
     return [found[at] for at in sorted(found)]
 
 
-# ---------------------------------------------------------------- what is reported
+# ---------------------------------------------------------------- reports
 
 
-def reported(number: int, sources: Iterable[Any]) -> Batch:
-    """The batch that a report is of: the Kafka offsets where it began and where it ended."""
+def bounds_of(number: int, sources: Iterable[Any]) -> BatchBounds:
+    """The Kafka offsets where a reported batch began and ended."""
     each = list(sources)
-    return Batch(
+    return BatchBounds(
         number,
         lowest(_offsets(source["startOffset"]) for source in each),
         lowest(_offsets(source["endOffset"]) for source in each),
     )
 
 
-def _offsets(said: object) -> Mapping[tuple[str, int], int] | None:
-    """Kafka's offsets; None for another source's. Where the report came as JSON, so did they, inside of it."""
+def _offsets(reported: object) -> Mapping[tuple[str, int], int] | None:
+    """Kafka's offsets; None for another source's. A report in JSON holds them as decoded JSON, others as text."""
     try:
-        content = json.loads(said) if isinstance(said, str) else said
+        content = json.loads(reported) if isinstance(reported, str) else reported
     except ValueError:
         return None
     if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):

@@ -1,6 +1,6 @@
-"""Where recording writes to: a store that may be opened again, the cluster's ids, and a group's rows.
+"""The store that recording writes to: it may be reopened, and knows the source cluster's ids and a group's rows.
 
-What a write finds in the store decides what happens:
+The row that a write finds in the store decides what happens:
 
 - I1  A row in the numbering of this very topic of this cluster only moves forward. A replay's end that is equal or
       lower changes nothing.
@@ -19,26 +19,40 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any, TypeVar
 
-from reconciler.clock import clock_ms
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Describe = Callable[[Iterable[str]], ClusterInfo]
-"""Cluster id and topic ids of the cluster that the batches are read from."""
+"""Returns the cluster's id and its topics' ids."""
+
+
+def require_room_for_anchors(store: OffsetStore, consequence: str) -> None:
+    """Raise ConfigError unless the store can be written and keeps anchors. ``consequence`` ends the first sentence."""
+    able = store.capabilities
+    if not (able.writable and able.keeps_anchors):
+        lack = "hold anchors" if able.writable else "be written"
+        raise ConfigError(
+            f"The store {store.address} cannot {lack}, {consequence}.",
+            hint="Use another store, for example sqlite:///offsets.db, or give an anchor store beside it:"
+            ' anchors="sqlite:///anchors.db".',
+        )
 
 
 class StoreKeeper:
-    """A store that stays open between batches, and is opened again where a kept connection was cut."""
+    """A store that stays open between batches, and is reopened when its connection was cut."""
 
-    def __init__(self, store: str | OffsetStore, client: Mapping[str, str], anchors: str | None = None) -> None:
+    def __init__(
+        self, store: str | OffsetStore | None, client: Mapping[str, Any], anchors: str | OffsetStore | None = None
+    ) -> None:
         if anchors is not None and not isinstance(store, str):
             raise ConfigError(
-                "recording() pairs an anchor store with a store that it opens itself.",
+                "recording() pairs an anchor store only with a store that it opens itself.",
                 hint="Give the store as an address too, or pair them yourself and leave anchors out.",
             )
         self._address = store if isinstance(store, str) else None
@@ -47,32 +61,26 @@ class StoreKeeper:
         self._anchors = anchors
 
     def opened(self) -> OffsetStore:
-        """The store. Raises ConfigError if it cannot hold what is recorded."""
+        """The store. Raises ConfigError if it cannot be written or has no room for anchors."""
         if self._store is None:
             from reconciler.stores.registry import open_store
 
             assert self._address is not None
-            self._store = open_store(self._address, kafka_client=self._client, anchors=self._anchors)
-        able = self._store.capabilities
-        if not (able.writable and able.keeps_anchors):
-            lack = "hold anchors" if able.writable else "be written"
-            raise ConfigError(
-                f"The store {self._store.address} cannot {lack}, so that nothing can be recorded there.",
-                hint="Record in another store, for example sqlite:///offsets.db, or give an anchor store beside it:"
-                ' anchors="sqlite:///anchors.db".',
-            )
+            anchors: Any = self._anchors
+            self._store = open_store(self._address, kafka_client=self._client, anchors=anchors)
+        require_room_for_anchors(self._store, "so nothing can be recorded there")
         return self._store
 
-    def insist(self, act: Callable[[OffsetStore], T], what: str) -> T:
-        """``act`` on the store, and once more over a new connection. It must read and decide anew each time."""
+    def insist(self, act: Callable[[OffsetStore], T], subject: str) -> T:
+        """``act`` on the store, and once more over a new connection. ``act`` must read and decide again each time."""
         try:
             return act(self.opened())
         except (Unreachable, OutcomeUnknown) as error:
             if not error.retryable or self._address is None:
                 raise
-            # A connection kept between rare batches may have been cut. All is read and decided anew, so
-            # that it does no harm if the first write did arrive.
-            log.warning("storing %s again over a new connection: %s", what, error)
+            # A connection kept between rare batches may have been cut. Everything is read and decided again, so it
+            # does no harm if the first write did arrive.
+            log.warning("storing %s again over a new connection: %s", subject, error)
             self.close()
             return act(self.opened())
 
@@ -82,24 +90,19 @@ class StoreKeeper:
             self._store = None
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._address is None:
-            raise ConfigError(
-                "Spark Connect runs the function in its server's process, where an opened store cannot go.",
-                hint='Give recording() the store as an address, for example "postgresql://HOST/DATABASE".',
-            )
         return {**self.__dict__, "_store": None}
 
 
 class SourceCluster:
-    """The ids of the cluster that a query reads, and of its topics; asked for once, and again for a new topic."""
+    """The ids of the cluster that a query reads, and of its topics; looked up once, and again for a new topic."""
 
-    def __init__(self, client: Mapping[str, str], describe: Describe | None = None) -> None:
-        self.client = dict(client)
-        self._describe = describe or self._ask
+    def __init__(self, cluster: ClusterAccess, describe: Describe | None = None) -> None:
+        self._cluster = cluster
+        self._describe = describe or self._look_up
         self._info: ClusterInfo | None = None
 
     def having(self, topics: set[str]) -> ClusterInfo:
-        """Raises ConfigError for a topic that the cluster lacks."""
+        """The cluster with at least these topics. Raises ConfigError for a topic that it does not have."""
         if self._info is None or not topics <= set(self._info.topics):
             known = set(self._info.topics) if self._info else set()
             self._info = self._describe(topics | known)
@@ -107,15 +110,13 @@ class SourceCluster:
         if absent:
             raise ConfigError(
                 f"The batch has records of {', '.join(absent)}, which the cluster at "
-                f"{self.client['bootstrap.servers']} does not have.",
+                f"{self._cluster.bootstrap_servers} does not have.",
                 hint="Give recording() the bootstrap_servers of the cluster that the query reads.",
             )
         return self._info
 
-    def _ask(self, topics: Iterable[str]) -> ClusterInfo:
-        from reconciler.kafka.reader import KafkaLogReader
-
-        reader = KafkaLogReader(self.client, who="job's")
+    def _look_up(self, topics: Iterable[str]) -> ClusterInfo:
+        reader = self._cluster.reader()
         try:
             return reader.describe(topics)
         except ReconcilerError as error:
@@ -126,73 +127,42 @@ class SourceCluster:
             reader.close()
 
 
-class Recorder:
-    """Keeps one group's rows. Its store and the cluster's ids are fetched when first needed, and kept."""
+class GroupRecorder:
+    """The common part of both recorders: opens the target's store once, and names records for it."""
 
-    def __init__(
-        self,
-        store: str | OffsetStore,
-        group: str,
-        client: Mapping[str, str],
-        *,
-        anchors: str | None = None,
-        now_ms: Callable[[], int] = clock_ms,
-        describe: Describe | None = None,
-    ) -> None:
-        self._keeper = StoreKeeper(store, client, anchors)
-        self._group = group
-        self._now_ms = now_ms
-        self._cluster = SourceCluster(client, describe)
+    def __init__(self, target: AnchorTarget, keeper: StoreKeeper, describe: Describe | None) -> None:
+        self.target = target
+        self.cluster = SourceCluster(target.cluster, describe)
+        self._keeper = keeper
         self._checked = False
-        # foreachBatch calls come from whichever thread Py4J has at hand, and two queries may share a function.
+        # Py4J calls foreachBatch functions on any of its threads, and two queries may share a function.
         self._lock = Lock()
 
     def open(self) -> None:
-        """Open the store, once: ConfigError if it cannot hold what is recorded, Refused if it would not take it now."""
+        """Open the store, once: ConfigError if it cannot hold anchors, Refused if it would not take a write now."""
         with self._lock:
             if not self._checked:
-                self._keeper.opened().check_writable(self._group)
+                self._prepare(self._keeper.opened())
                 self._checked = True
 
-    def batch(self, batch_id: int, ends: Sequence[LastRecord], identity: BatchIdentity) -> None:
-        """Store what a batch ended with. A partition that was silent keeps its row."""
-        if ends:
-            self.store(ends, identity, reason=f"batch {batch_id}")
+    def _prepare(self, store: OffsetStore) -> None:
+        store.check_writable(self.target.group)
 
-    def store(self, ends: Sequence[LastRecord], identity: BatchIdentity, *, reason: str) -> None:
-        """Store each end's next offset and anchor where that moves the group forward (I1 to I3)."""
-        with self._lock:
-            cluster = self._cluster.having({end.at.topic for end in ends})
-            wanted = {
-                end.at: StoredOffset(
-                    offset=end.offset + 1,
-                    anchor=identity.anchor_of(
-                        end, cluster_id=cluster.cluster_id, topic_id=cluster.topics[end.at.topic].topic_id
-                    ),
-                    written_at_ms=self._now_ms(),
-                )
-                for end in ends
-            }
-            self._keeper.insist(
-                lambda store: self._compare_and_set(store, wanted, reason), f"{reason} of group {self._group}"
+    def named(self, ends: Sequence[LastRecord]) -> dict[TopicPartition, Anchor]:
+        """The anchors of a batch's last records."""
+        if not ends:
+            return {}
+        cluster = self.cluster.having({end.at.topic for end in ends})
+        return {
+            end.at: self.target.identity.anchor_of(
+                end, cluster_id=cluster.cluster_id, topic_id=cluster.topics[end.at.topic].topic_id
             )
+            for end in ends
+        }
 
     def close(self) -> None:
         with self._lock:
             self._keeper.close()
-
-    def _compare_and_set(self, store: OffsetStore, wanted: Mapping[TopicPartition, StoredOffset], reason: str) -> None:
-        conflicts: tuple[TopicPartition, ...] = ()
-        for attempt in range(2):
-            rows = _rows(store, self._group, {at.topic for at in wanted}, may_be_absent=attempt == 0)
-            due = [(at, rows.get(at), new) for at, new in wanted.items() if moves(rows.get(at), new)]
-            changes = [Change(at, row.version if row else None, new) for at, row, new in due]
-            if not changes:
-                return
-            conflicts = store.write(self._group, changes, reason=reason, now_ms=self._now_ms()).conflicts
-            if not conflicts:
-                return
-        raise another_job(conflicts, self._group, store.address, reason)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -201,8 +171,43 @@ class Recorder:
         self.__dict__.update(state, _lock=Lock())
 
 
+class Recorder(GroupRecorder):
+    """Keeps one group's rows in a store of offsets."""
+
+    def __init__(self, target: AnchorTarget, *, describe: Describe | None = None) -> None:
+        super().__init__(target, StoreKeeper(target.store, target.cluster.client, target.anchors), describe)
+
+    def batch(self, batch_id: int, ends: Sequence[LastRecord]) -> None:
+        """Store the ends of a batch. A partition without records in it keeps its row."""
+        if ends:
+            self.store(ends, reason=f"batch {batch_id}")
+
+    def store(self, ends: Sequence[LastRecord], *, reason: str) -> None:
+        """Store each end's next offset and anchor where that moves the group forward (I1 to I3)."""
+        with self._lock:
+            anchors = self.named(ends)
+            wanted = {end.at: StoredOffset(end.offset + 1, anchors[end.at], self.target.now_ms()) for end in ends}
+            self._keeper.insist(
+                lambda store: self._compare_and_set(store, wanted, reason), f"{reason} of group {self.target.group}"
+            )
+
+    def _compare_and_set(self, store: OffsetStore, wanted: Mapping[TopicPartition, StoredOffset], reason: str) -> None:
+        conflicts: tuple[TopicPartition, ...] = ()
+        group = self.target.group
+        for attempt in range(2):
+            rows = _rows(store, group, {at.topic for at in wanted}, may_be_absent=attempt == 0)
+            due = [(at, rows.get(at), new) for at, new in wanted.items() if moves(rows.get(at), new)]
+            changes = [Change(at, row.version if row else None, new) for at, row, new in due]
+            if not changes:
+                return
+            conflicts = store.write(group, changes, reason=reason, now_ms=self.target.now_ms()).conflicts
+            if not conflicts:
+                return
+        raise another_job(conflicts, group, store.address, reason)
+
+
 def another_job(conflicts: Iterable[TopicPartition], group: str, address: str, reason: str) -> Changed:
-    """Rows that changed again and again while a batch was being stored."""
+    """The error for rows that changed at every attempt to store a batch."""
     return Changed(
         f"The rows of {', '.join(f'{at.topic}:{at.partition}' for at in conflicts)} in group {group} of "
         f"{address} changed twice while {reason} was being stored: another job writes this group.",
@@ -214,8 +219,8 @@ def _rows(store: OffsetStore, group: str, topics: set[str], *, may_be_absent: bo
     try:
         return {row.key: row for row in store.read(group, topics)}
     except Refused:
-        # A store that nobody has written to yet may refuse to be read. Expecting no rows is safe: the write
-        # makes the store, fails with the true reason, or conflicts and is decided again.
+        # A store that was never written to may refuse to be read. Expecting no rows is safe: the write creates the
+        # store, fails with the true reason, or conflicts and is decided again.
         if not may_be_absent:
             raise
         return {}

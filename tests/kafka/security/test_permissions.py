@@ -106,14 +106,15 @@ def imports(job: Job) -> Ended:
 def records(job: Job) -> Ended:
     """``recording()`` without Spark: what it does around each batch."""
     from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-    from reconciler.spark.recording.foreach_batch import Recorder
+    from reconciler.spark.recording.store import Recorder
+    from reconciler.spark.target import AnchorTarget, ClusterAccess
 
-    client = {"bootstrap.servers": job.secured.sasl, **job.secured.scram}
-    recorder = Recorder(job.world.address, job.world.group, client, now_ms=lambda: 1)
+    cluster = ClusterAccess.at(job.secured.sasl, job.secured.scram)
+    recorder = Recorder(AnchorTarget(job.world.group, cluster, BatchIdentity(), job.world.address, now_ms=lambda: 1))
     end = LastRecord(TopicPartition(job.world.there, 0), 5, 1, False, b"k", b"v")
     try:
         recorder.open()
-        recorder.store([end], BatchIdentity(), reason="batch 0")
+        recorder.store([end], reason="batch 0")
     except ReconcilerError as error:
         return Ended(int(error.exit_code), "", str(error))
     finally:

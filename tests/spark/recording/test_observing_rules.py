@@ -17,6 +17,7 @@ from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.observing import Observer
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 
 AT, GROUP = TopicPartition("events", 0), "clicks"
@@ -40,9 +41,10 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
 
 
 def observer(store: MemoryStore, tmp_path: Path, identity: BatchIdentity | None = None) -> Observer:
-    client = {"bootstrap.servers": "nowhere:1"}
-    recorder = CheckpointRecorder(str(tmp_path), store, GROUP, client, now_ms=lambda: 99, describe=describe)
-    made = Observer(None, recorder, identity or BatchIdentity(id="key"), GROUP, client, payload=True)  # type: ignore[arg-type]
+    named, cluster = identity or BatchIdentity(id="key"), ClusterAccess.at("nowhere:1")
+    target = AnchorTarget(GROUP, cluster, named, f"checkpoint:{tmp_path}", store, now_ms=lambda: 99)
+    recorder = CheckpointRecorder(target, describe=describe)
+    made = Observer(None, recorder, payload=True)  # type: ignore[arg-type]
     made._units[METRIC] = "s"
     return made
 

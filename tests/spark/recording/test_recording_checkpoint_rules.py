@@ -13,8 +13,9 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.ports import Change, ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.recording.checkpoint import Batch, CheckpointRecorder, committed, unknown
-from reconciler.spark.recording.observing import reported
+from reconciler.spark.recording.checkpoint import BatchBounds, CheckpointRecorder, committed, unknown
+from reconciler.spark.recording.observing import bounds_of
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 
@@ -34,18 +35,20 @@ class Query:
         self.recorder = self.restarted()
 
     def restarted(self) -> CheckpointRecorder:
-        self.recorder = CheckpointRecorder(
-            str(self.path), self.anchors, GROUP, {"bootstrap.servers": "x:1"}, now_ms=lambda: 99, describe=describe
-        )
+        self.recorder = CheckpointRecorder(self.target(self.anchors), describe=describe)
         self.recorder.open()
         return self.recorder
+
+    def target(self, anchors: str | MemoryStore) -> AnchorTarget:
+        store = f"checkpoint:{self.path}"
+        return AnchorTarget(GROUP, ClusterAccess.at("x:1"), BatchIdentity(), store, anchors, now_ms=lambda: 99)
 
     def plan(self, number: int, a: int, b: int) -> None:
         text = f'v1\n{{"batchTimestampMs":5}}\n{{"events":{{"0":{a},"1":{b}}}}}'
         (self.path / f"offsets/{number}").write_text(text)
 
     def run(self, number: int, *ends: LastRecord) -> None:
-        self.recorder.batch(number, ends, BatchIdentity())
+        self.recorder.batch(number, ends)
 
     def commit(self, number: int) -> None:
         (self.path / f"commits/{number}").write_text("v1\n{}")
@@ -158,17 +161,17 @@ def test_somebody_who_changes_the_anchors_each_time_is_named(query: Query) -> No
 
     query.plan(0, 10, 0)
     store = Disturbed(query.anchors)
-    mine = CheckpointRecorder(str(query.path), store, GROUP, {"bootstrap.servers": "x:1"}, describe=describe)
+    mine = CheckpointRecorder(query.target(store), describe=describe)
     with pytest.raises(Changed, match="another job writes this group"):
-        mine.batch(0, [last(9)], BatchIdentity())
+        mine.batch(0, [last(9)])
 
 
 # ---------------------------------------------------------------- reports that come after the commit
 
 
 def heard(query: Query, number: int, start: int, end: int, *ends: LastRecord) -> None:
-    batch = Batch(number, {A: start}, {A: end})
-    query.recorder.keep(batch, query.recorder.named(ends, BatchIdentity()), committed)
+    batch = BatchBounds(number, {A: start}, {A: end})
+    query.recorder.keep(batch, query.recorder.named(ends), committed)
 
 
 def done(query: Query, number: int, end: int) -> None:
@@ -204,10 +207,10 @@ def test_a_report_that_comes_before_the_commit_is_not_believed(query: Query) -> 
 def test_an_anchor_that_names_the_next_record_is_not_carried_to_another_offset(query: Query) -> None:
     next_one = Anchor(10, 5, None, "0" * 32, "here", "id", Names.NEXT)
     done(query, 0, 10)
-    batch = Batch(0, {A: 10}, {A: 10})
+    batch = BatchBounds(0, {A: 10}, {A: 10})
     query.recorder.keep(batch, {}, partial(committed, looked_up={A: StoredOffset(10, next_one, 1)}))
     assert query.row() == (10, 10, 0)
-    batch = Batch(1, {A: 10}, {A: 15})
+    batch = BatchBounds(1, {A: 10}, {A: 15})
     kept = query.recorder.kept({"events"})
     assert committed(batch, kept, {}, 99) == []
     assert unknown(batch, kept, {}) == {A: 15}
@@ -217,8 +220,8 @@ def test_a_report_names_offsets_as_text_or_as_json() -> None:
     as_text = {"startOffset": '{"events":{"0":3}}', "endOffset": '{"events":{"0":9,"1":4}}'}
     as_json = {"startOffset": None, "endOffset": {"more": {"0": 7}}}
     rate = {"startOffset": "3", "endOffset": "4"}
-    found = reported(5, [as_text, as_json, rate])
-    assert found == Batch(5, {A: 3}, {A: 9, B: 4, TopicPartition("more", 0): 7})
+    found = bounds_of(5, [as_text, as_json, rate])
+    assert found == BatchBounds(5, {A: 3}, {A: 9, B: 4, TopicPartition("more", 0): 7})
 
 
 @pytest.mark.parametrize("starts", [(9, 4), (4, 9)])
@@ -226,4 +229,4 @@ def test_of_two_sources_with_one_partition_the_one_behind_counts(starts: tuple[i
     two = [
         {"startOffset": f'{{"events":{{"0":{at}}}}}', "endOffset": f'{{"events":{{"0":{at + 5}}}}}'} for at in starts
     ]
-    assert reported(5, two) == Batch(5, {A: 4}, {A: 9})
+    assert bounds_of(5, two) == BatchBounds(5, {A: 4}, {A: 9})

@@ -12,7 +12,9 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Capabilities, ClusterInfo, Row, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.recording.foreach_batch import Recorder, recording
+from reconciler.spark.recording import recording
+from reconciler.spark.recording.store import Recorder
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores import registry
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.sqlite.store import SqliteStore
@@ -41,18 +43,16 @@ def table_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "SCHEMES", {**registry.SCHEMES, "table": scheme})
 
 
+def target(folder: Path, anchors: str | None) -> AnchorTarget:
+    cluster = ClusterAccess.at("nowhere:1")
+    return AnchorTarget(GROUP, cluster, BatchIdentity(), f"table:{folder}/table.db", anchors, now_ms=lambda: 99)
+
+
 def recorder(folder: Path) -> Recorder:
     def describe(topics: Iterable[str]) -> ClusterInfo:
         return ClusterInfo("here", {name: TopicInfo(name, "id", (0,)) for name in topics})
 
-    return Recorder(
-        f"table:{folder}/table.db",
-        GROUP,
-        {"bootstrap.servers": "nowhere:1"},
-        anchors=f"sqlite:///{folder}/anchors.db",
-        now_ms=lambda: 99,
-        describe=describe,
-    )
+    return Recorder(target(folder, f"sqlite:///{folder}/anchors.db"), describe=describe)
 
 
 def test_offsets_and_anchors_go_to_their_stores_which_the_first_batch_makes(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_offsets_and_anchors_go_to_their_stores_which_the_first_batch_makes(tmp_
     recording_to.open()
     for last in (41, 47, 47, 45):  # the last two are repeated batches
         end = LastRecord(AT, last, timestamp_ms=5, append_time=False, key=b"k", value=b"v")
-        recording_to.store([end], BatchIdentity(), reason="batch")
+        recording_to.store([end], reason="batch")
     recording_to.close()
     expected = Anchor(47, 5, None, fingerprint(b"k", b"v"), "here", "id")
     assert [row.stored for row in Table(f"{tmp_path}/table.db").read(GROUP)] == [StoredOffset(48)]
@@ -68,7 +68,7 @@ def test_offsets_and_anchors_go_to_their_stores_which_the_first_batch_makes(tmp_
 
 
 def test_without_an_anchor_store_the_job_is_told_where_one_can_be_given(tmp_path: Path) -> None:
-    alone = Recorder(f"table:{tmp_path}/table.db", GROUP, {"bootstrap.servers": "nowhere:1"}, now_ms=lambda: 99)
+    alone = Recorder(target(tmp_path, None))
     with pytest.raises(ConfigError, match=r"cannot hold anchors.*anchors=\"sqlite:///anchors\.db\""):
         alone.open()
 

@@ -11,7 +11,9 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Capabilities, Change, ClusterInfo, Row, TopicInfo, TopicPartition, WriteResult
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.recording.foreach_batch import Recorder, moves, recording
+from reconciler.spark.recording import recording
+from reconciler.spark.recording.store import Recorder, moves
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 
 AT = TopicPartition("events", 0)
@@ -83,9 +85,12 @@ def name(request) -> str:
     return request.node.nodeid
 
 
+def target(store) -> AnchorTarget:
+    return AnchorTarget("g", ClusterAccess.at("nowhere:1"), IDENTITY, store, now_ms=lambda: 99)
+
+
 def recorder(store, *topics: str) -> Recorder:
-    client = {"bootstrap.servers": "nowhere:1"}
-    return Recorder(store, "g", client, now_ms=lambda: 99, describe=Cluster(*(topics or ("events",))))
+    return Recorder(target(store), describe=Cluster(*(topics or ("events",))))
 
 
 def put(store: MemoryStore, new: StoredOffset) -> None:
@@ -100,7 +105,7 @@ def only_row(store: MemoryStore) -> Row:
 
 def test_the_row_holds_the_next_offset_and_the_last_records_anchor(name):
     store = MemoryStore(name)
-    recorder(store).store([end(41)], IDENTITY, reason="batch 3")
+    recorder(store).store([end(41)], reason="batch 3")
     expected = Anchor(41, 5, None, fingerprint(b"k", b"v"), "here", "id-events")
     assert only_row(store).stored == StoredOffset(42, expected, written_at_ms=99)
     assert store.history("g")[0].reason == "batch 3"
@@ -109,23 +114,23 @@ def test_the_row_holds_the_next_offset_and_the_last_records_anchor(name):
 def test_a_replay_writes_nothing(name):
     store = MemoryStore(name)
     mine = recorder(store)
-    mine.store([end(41)], IDENTITY, reason="batch 3")
+    mine.store([end(41)], reason="batch 3")
     before = only_row(store)
     for offset in (41, 30):
-        mine.store([end(offset)], IDENTITY, reason="batch 3")
+        mine.store([end(offset)], reason="batch 3")
     assert only_row(store) == before
 
 
 def test_one_conflict_is_decided_again(name):
     store = Shaky(name, lambda: put(MemoryStore(name), stored(5, "there")))
-    recorder(store).store([end(41)], IDENTITY, reason="batch 3")
+    recorder(store).store([end(41)], reason="batch 3")
     assert only_row(store).stored.offset == 42
 
 
 def test_a_conflict_with_somebody_further_on_leaves_their_row(name):
     further = stored(100, topic_id="id-events")
     store = Shaky(name, lambda: put(MemoryStore(name), further))
-    recorder(store).store([end(41)], IDENTITY, reason="batch 3")
+    recorder(store).store([end(41)], reason="batch 3")
     assert only_row(store).stored.offset == 100
 
 
@@ -133,22 +138,22 @@ def test_two_conflicts_are_another_job(name):
     other = MemoryStore(name)
     store = Shaky(name, lambda: put(other, stored(5)), lambda: put(other, stored(6)))
     with pytest.raises(Changed, match=r"events:0 in group g .* another job writes this group"):
-        recorder(store).store([end(41)], IDENTITY, reason="batch 3")
+        recorder(store).store([end(41)], reason="batch 3")
     assert only_row(store).stored.offset == 6
 
 
 def test_ids_are_asked_for_once_and_again_for_a_new_topic(name):
     cluster = Cluster("events", "more")
-    mine = Recorder(MemoryStore(name), "g", {"bootstrap.servers": "x:1"}, now_ms=lambda: 1, describe=cluster)
+    mine = Recorder(target(MemoryStore(name)), describe=cluster)
     for offset in (1, 2):
-        mine.store([end(offset)], IDENTITY, reason="batch")
-    mine.store([end(3), end(0, TopicPartition("more", 0))], IDENTITY, reason="batch")
+        mine.store([end(offset)], reason="batch")
+    mine.store([end(3), end(0, TopicPartition("more", 0))], reason="batch")
     assert cluster.asked == [{"events"}, {"events", "more"}]
 
 
 def test_a_topic_that_the_cluster_lacks_means_the_wrong_cluster(name):
     with pytest.raises(ConfigError, match=r"events.*nowhere:1 does not have.*bootstrap_servers"):
-        recorder(MemoryStore(name), "others").store([end(1)], IDENTITY, reason="batch")
+        recorder(MemoryStore(name), "others").store([end(1)], reason="batch")
 
 
 def test_a_cluster_that_is_not_there_is_said_so(name, monkeypatch):
@@ -156,9 +161,9 @@ def test_a_cluster_that_is_not_there_is_said_so(name, monkeypatch):
         raise Unreachable("The cluster did not answer.", hint="Correct [destination.client].")
 
     monkeypatch.setattr("reconciler.kafka.reader.KafkaLogReader.describe", describe)
-    alone = Recorder(MemoryStore(name), "g", {"bootstrap.servers": "nowhere:1"}, now_ms=lambda: 1)
+    alone = Recorder(target(MemoryStore(name)))
     with pytest.raises(Unreachable, match=r"did not answer\. .*given to recording"):
-        alone.store([end(1)], IDENTITY, reason="batch")
+        alone.store([end(1)], reason="batch")
 
 
 class ReadOnly(MemoryStore):
@@ -181,8 +186,8 @@ def test_a_store_that_cannot_hold_it_is_refused_before_the_work(name, kind, why)
 def test_a_store_that_nobody_has_made_yet(tmp_path):
     address = f"sqlite:///{tmp_path / 'new.db'}"
     mine = recorder(address)
-    mine.store([end(41)], IDENTITY, reason="batch 0")
-    mine.store([end(42)], IDENTITY, reason="batch 1")
+    mine.store([end(41)], reason="batch 0")
+    mine.store([end(42)], reason="batch 1")
     from reconciler.stores.registry import open_store
 
     assert only_row(open_store(address)).stored.offset == 43
@@ -217,7 +222,7 @@ class Faulty:
 def test_a_cut_connection_is_made_anew_once(name, monkeypatch, error):
     store = Faulty(name, [error])
     monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
-    recorder("faulty:").store([end(41)], IDENTITY, reason="batch 3")
+    recorder("faulty:").store([end(41)], reason="batch 3")
     assert only_row(store).stored.offset == 42
     assert store.closed == 1
 
@@ -227,14 +232,14 @@ def test_what_stays_broken_fails_the_batch(name, monkeypatch, errors):
     store = Faulty(name, list(errors))
     monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
     with pytest.raises(type(errors[-1]), match=str(errors[-1])):
-        recorder("faulty:").store([end(41)], IDENTITY, reason="batch 3")
+        recorder("faulty:").store([end(41)], reason="batch 3")
 
 
 def test_a_store_given_as_an_object_is_never_closed(name):
     store = Faulty(name, [Unreachable("gone")])
     mine = recorder(store)
     with pytest.raises(Unreachable):
-        mine.store([end(41)], IDENTITY, reason="batch 3")
+        mine.store([end(41)], reason="batch 3")
     mine.close()
     assert store.closed == 0
 

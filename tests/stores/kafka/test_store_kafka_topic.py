@@ -21,7 +21,8 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.recording.foreach_batch import Recorder
+from reconciler.spark.recording.store import Recorder
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.kafka import topic_rows, topic_writer
 from reconciler.stores.kafka.topic_rows import RowName
 from reconciler.stores.registry import open_store
@@ -84,11 +85,12 @@ def record(source: KafkaCluster, failed: Failed) -> None:
     client = {"bootstrap.servers": source.bootstrap}
     with closing(open_store(f"kafka-topic:{failed.rows}", kafka_client=client)) as store:
         store.create()
-    recorder = Recorder(f"kafka-topic:{failed.rows}", GROUP, client, now_ms=lambda: BEGIN + 1_000_000)
+    address, cluster = f"kafka-topic:{failed.rows}", ClusterAccess(client)
+    recorder = Recorder(AnchorTarget(GROUP, cluster, BatchIdentity(), address, now_ms=lambda: BEGIN + 1_000_000))
     for number in range(50, LAST + 1, 50):
         at = TopicPartition(failed.events, 0)
         last = LastRecord(at, number, BEGIN + number // 5, False, b"key %d" % number, b"value %d" % number)
-        recorder.store([last], BatchIdentity(), reason=f"batch {number}")
+        recorder.store([last], reason=f"batch {number}")
     recorder.close()
     loser = topic_writer.Writer(client, failed.rows, "another group", timeout_s=30)
     loser._producer.begin_transaction()

@@ -1,0 +1,71 @@
+"""Whose anchors are kept, where, and how a record is identified: the values behind the public functions of this room.
+
+``recording``, ``observing``, ``RangeBatches`` and ``audit`` keep their own keyword arguments. Each of them makes one of
+these values from its arguments and passes only that on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.clock import clock_ms
+from reconciler.core.errors import ConfigError
+from reconciler.ports import LogReader, OffsetStore
+from reconciler.spark.identity_columns import BatchIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """One cluster, as Kafka's client and Spark's Kafka source reach it. Both may need passwords, so neither is shown.
+
+    ``client``: librdkafka properties, ``bootstrap.servers`` among them. ``options``: further options of Spark's Kafka
+    source (``kafka.*`` for a login, ``includeHeaders``).
+    """
+
+    client: Mapping[str, Any] = field(repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def at(
+        cls,
+        bootstrap_servers: str,
+        kafka_client: Mapping[str, str] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> ClusterAccess:
+        return cls({"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}, dict(options or {}))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return str(self.client["bootstrap.servers"])
+
+    def reader(self, who: str = "job's", *, timeout_s: float = 10.0) -> LogReader:
+        """A connection to the cluster's log. ``who`` says in errors whose settings these are."""
+        from reconciler.kafka.reader import KafkaLogReader
+
+        return KafkaLogReader(self.client, timeout_s=timeout_s, who=who)
+
+
+@dataclass(frozen=True)
+class AnchorTarget:
+    """One group's anchors: the cluster whose records they name, the store that keeps them, how they name a record.
+
+    ``store`` is an address or an opened store; None where a sink keeps the offsets itself. ``anchors`` is the store
+    that keeps the anchors where ``store`` has no room for them. ``now_ms`` gives epoch ms.
+    """
+
+    group: str
+    cluster: ClusterAccess
+    identity: BatchIdentity
+    store: str | OffsetStore | None
+    anchors: str | OffsetStore | None = None
+    now_ms: Callable[[], int] = clock_ms
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not isinstance(self.store, str):
+            raise ConfigError(
+                "Spark Connect runs the function in its server's process, and an opened store cannot be sent there.",
+                hint='Give recording() the store as an address, for example "postgresql://HOST/DATABASE".',
+            )
+        return dict(self.__dict__)

@@ -1,0 +1,104 @@
+"""The import paths and call signatures that users' jobs rely on."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+PUBLIC = {
+    "reconciler.spark.recording": ["Recording", "recording"],
+    "reconciler.spark.observing": ["Observer", "observing"],
+    "reconciler.spark.connector": ["connector_jars", "require_fitting", "with_kafka"],
+    "reconciler.spark.session": ["with_kafka"],
+    "reconciler.spark.derive": ["Columns", "derive", "topics_in"],
+    "reconciler.spark.audit": ["AuditResult", "Columns", "Output", "audit"],
+    "reconciler.spark.handoff": [
+        "OFFSETS_VARIABLE",
+        "PLAN_VARIABLE",
+        "Handoff",
+        "from_environment",
+        "load",
+        "read_options",
+        "read_stream_options",
+        "starting_offsets",
+        "starting_offsets_json",
+    ],
+    "reconciler.spark.ranges.runner": ["RangeBatches", "at_least_once", "at_most_once", "exactly_once"],
+    "reconciler.spark.ranges.planning": ["Caps", "OffsetRange", "Policy", "plan"],
+    "reconciler.spark.ranges.transactional": ["PostgresTransaction"],
+    "reconciler.spark.ranges.idempotent": ["PostgresUpsert"],
+    "reconciler.spark.ranges.hashed_files": ["HashNamedFiles"],
+    "reconciler.spark.ranges.output": ["files", "read"],
+    "reconciler.spark.ranges.compaction": ["compact"],
+    "reconciler.spark.ranges.avro": ["decoded"],
+}
+
+IDENTITY = {"timestamp": "record", "id": "none", "unit": "ms"}
+CONFIGURED = {"config_id": None, "config_timestamp": None}
+KAFKA = {"anchors": None, "kafka_client": None}
+SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
+    ("reconciler.spark.recording", "recording"): (
+        ("function", "store", "group", "bootstrap_servers"),
+        {**KAFKA, **IDENTITY, **CONFIGURED, "topics": None, "cache": True},
+    ),
+    ("reconciler.spark.observing", "observing"): (
+        ("spark", "store", "group", "bootstrap_servers"),
+        {**KAFKA, **IDENTITY, **CONFIGURED, "fingerprint": True},
+    ),
+    ("reconciler.spark.ranges.runner", "RangeBatches"): (
+        ("spark", "topics", "group", "bootstrap_servers"),
+        {**KAFKA, **IDENTITY, "store": None, "options": None, "min_partitions": None, "cache": True},
+    ),
+    ("reconciler.spark.audit", "audit"): (
+        ("spark", "plans", "destination"),
+        {"source": None, "output": None, "id": "none", "job": None, "unique": None, "semantics": "at-least-once"}
+        | {"since_ms": None, "until": None, "examples_of_each": 10, "parquet": None, "now_ms": None}
+        | {"destination_options": None, "source_options": None},
+    ),
+}
+"""Of each function, the arguments that must be given, and those that may be left out with their defaults."""
+OTHERS = {
+    "recording": {"now_ms"},
+    "observing": {"now_ms"},
+    "RangeBatches": {"caps", "policy", "now_ms"},
+    "audit": set[str](),
+}
+"""Further optional arguments, whose defaults are objects."""
+POSITIONAL = {"recording": ["function"], "observing": ["spark"], "RangeBatches": ["spark"], "audit": ["spark", "plans"]}
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_every_public_name_can_be_imported(path: str) -> None:
+    module = importlib.import_module(path)
+    assert [name for name in PUBLIC[path] if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("place", SIGNATURES, ids=lambda place: place[1])
+def test_a_public_function_takes_the_documented_keyword_arguments(place: tuple[str, str]) -> None:
+    path, name = place
+    required, optional = SIGNATURES[place]
+    function: Callable[..., Any] = getattr(importlib.import_module(path), name)
+    parameters = inspect.signature(function).parameters
+    defaults = {each.name: each.default for each in parameters.values() if each.default is not inspect.Parameter.empty}
+    assert [each for each in parameters if each not in defaults] == list(required)
+    assert {each: defaults[each] for each in optional} == optional
+    assert set(defaults) == set(optional) | OTHERS[name]
+    positional = [each.name for each in parameters.values() if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    assert positional == POSITIONAL[name]
+
+
+def test_the_handoff_needs_no_pyspark() -> None:
+    """Also when pyspark cannot be imported at all: the import fails in this process if anything asks for it."""
+    names = ", ".join(PUBLIC["reconciler.spark.handoff"])
+    program = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        f"from reconciler.spark.handoff import {names}\n"
+        "assert not [name for name in sys.modules if name.startswith('pyspark.')]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
