@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reconciler.core.anchors import Anchor, Names
+from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
 
@@ -85,14 +85,31 @@ def load_optional(found: object, field: str, called: FieldNames) -> Anchor | Non
     if not isinstance(found, dict):
         raise FieldError(field, "is not a JSON object")
     try:
-        no_unknown(found, called.all)
+        json_fields.no_unknown(found, called.all)
         return load(found, called)
     except FieldError as err:
         raise FieldError(f"{field}.{err.field}" if err.field else field, err.problem) from err
 
 
-def no_unknown(content: Mapping[str, object], known_keys: frozenset[str]) -> None:
-    """Raise FieldError for the first key that is not a known one."""
-    unknown = sorted(content.keys() - known_keys)
-    if unknown:
-        raise FieldError(ascii(unknown[0])[1:-1], "is not a field of this format")
+def dump_stored(stored: StoredOffset | None) -> dict[str, object]:
+    """``offset``, ``written_at_ms``, ``anchor``; ``offset`` is null for None, and what is not known is left out."""
+    fields: dict[str, object] = {"offset": None}
+    if stored is not None:
+        fields["offset"] = stored.offset
+        if stored.written_at_ms is not None:
+            fields["written_at_ms"] = stored.written_at_ms
+        if stored.anchor is not None:
+            fields["anchor"] = known(dump(stored.anchor, LONG))
+    return fields
+
+
+def load_stored(fields: Mapping[str, object]) -> StoredOffset | None:
+    """The stored offset that ``dump_stored`` wrote; other keys are ignored. Raises FieldError."""
+    offset = json_fields.integer(fields, "offset")
+    if offset is None:
+        return None
+    anchor = fields.get("anchor")
+    if anchor is not None and not isinstance(anchor, dict):
+        raise FieldError("anchor", "is not a JSON object")
+    found = None if anchor is None else load(anchor, LONG)
+    return StoredOffset(offset, found, json_fields.integer(fields, "written_at_ms"))

@@ -68,7 +68,7 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
         try:
             line = _line(json_fields.json_object(text))
         except FieldError as err:
-            raise _error(number, f"{err.field or 'it'} {err.problem}") from err
+            raise _error(number, err.sentence) from err
         first = seen.setdefault((line.group, line.topic, line.partition), number)
         if first != number:
             what = f"{line.topic}:{line.partition} of group {line.group!r}"
@@ -87,28 +87,17 @@ def _line(content: Mapping[str, object]) -> AnchorLine:
     # The format comes first: in a file of another format, every other complaint would mislead.
     if content.get("format") != FORMAT:
         raise FieldError("format", f"is not {FORMAT!r}")
-    anchor_fields.no_unknown(content, _LINE_KEYS)
+    json_fields.no_unknown(content, _LINE_KEYS)
     stored = StoredOffset(
-        offset=_required(json_fields.integer(content, "stored_offset"), "stored_offset"),
+        offset=json_fields.required(json_fields.integer(content, "stored_offset"), "stored_offset"),
         anchor=anchor_fields.load_optional(content.get("anchor"), "anchor", LONG),
         written_at_ms=json_fields.integer(content, "written_at_ms"),
     )
     return AnchorLine(
-        group=_name(content, "group"),
-        topic=_name(content, "topic"),
-        partition=_required(json_fields.integer(content, "partition", 0, json_fields.INT32_MAX), "partition"),
+        group=json_fields.required_text(content, "group"),
+        topic=json_fields.required_text(content, "topic"),
+        partition=json_fields.required(
+            json_fields.integer(content, "partition", 0, json_fields.INT32_MAX), "partition"
+        ),
         stored=stored,
     )
-
-
-def _required(value: int | None, field: str) -> int:
-    if value is None:
-        raise FieldError(field, "is missing")
-    return value
-
-
-def _name(content: Mapping[str, object], field: str) -> str:
-    value = json_fields.string(content, field)
-    if not value:
-        raise FieldError(field, "is missing or empty")
-    return value

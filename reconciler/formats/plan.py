@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
 from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.core.policies import Behind
 from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, Verdict
-from reconciler.formats.plan_fields import INT32_MAX, INT64_MIN, Fields, PlanError, load
+from reconciler.formats.json_fields import INT32_MAX, INT64_MIN, FieldError, Fields, json_value
 
 FORMAT = "reconciler.plan/1"
 
@@ -38,6 +39,14 @@ _EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
 _VERDICTS = {verdict.value: verdict for verdict in Verdict}
 POSITIONS = ("next", "start", "end")
 MATCHED_BY = ("id", "fingerprint", "timestamp")
+
+_TIME = re.compile(
+    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", re.ASCII
+)
+"""RFC 3339 in UTC to the second, the one layout in which later times are larger texts."""
+_A_TIME = "a time like 2026-01-31T06:00:00Z"
+_FINGERPRINT = re.compile(r".{32}", re.DOTALL)  # as much as an anchor demands of one
+_ID_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +71,8 @@ class PlanAnchor:
         return cls(
             fields.number_or_null("offset", INT64_MIN),
             fields.number_or_null("timestamp_ms", INT64_MIN),
-            fields.fingerprint_or_null("fingerprint"),
-            fields.id_hash_or_null("id_hash"),
+            fields.matching_or_null("fingerprint", _FINGERPRINT, "text of 32 characters"),
+            fields.matching_or_null("id_hash", _ID_HASH, "16 hex digits"),
         )
 
 
@@ -170,7 +179,7 @@ class PartitionPlan:
 
     @classmethod
     def from_json(cls, value: object, where: str) -> PartitionPlan:
-        """Raises ``PlanError``, or ``ValueError`` for a finding that no search can make."""
+        """Raises ``FieldError``, also for a finding that no search can make."""
         fields = Fields(value, where, _ROW)
         replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
         evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
@@ -197,7 +206,7 @@ class PartitionPlan:
         )
         problem = row.absurdity()
         if problem is not None:
-            raise PlanError(f"{where}: {problem}")
+            raise FieldError(f"{where}:", problem)
         return row
 
     def absurdity(self) -> str | None:
@@ -248,10 +257,10 @@ class JobPlan:
         for name in ("source_topic", "topic"):
             places = {(getattr(row, name), row.partition, row.position) for row in rows}
             if len(places) < len(rows):
-                raise PlanError(f"{where} has two rows for one partition")
+                raise FieldError(where, "has two rows for one partition")
         job = cls(fields.text("name"), fields.text("group"), fields.text("store"), rows)
         if fields.choice("verdict", _VERDICTS) != job.verdict.value:
-            raise PlanError(f"{fields.place('verdict')} is not the worst of its partitions")
+            raise FieldError(fields.place("verdict"), "is not the worst of its partitions")
         return job
 
 
@@ -330,9 +339,9 @@ def parse_plan(text: str) -> Plan:
     """
     again = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
     try:
-        content = load(text)
-    except PlanError as error:
-        raise Changed(f"The file is not a plan: {error}.", hint=again) from error
+        content = json_value(text, fractions=False)
+    except FieldError as error:
+        raise Changed(f"The file is not a plan: {error.sentence}.", hint=again) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
         raise Changed(f"The file is not a plan of format {FORMAT} (it says {_shown(found)}).", hint=again)
@@ -344,8 +353,8 @@ def parse_plan(text: str) -> Plan:
         raise Changed("The plan was altered after it was made: its sha256 does not fit its content.", hint=again)
     try:
         return _plan(content)
-    except PlanError as error:
-        raise Changed(f"The plan is not as this product writes plans: {error}.", hint=again) from error
+    except FieldError as error:
+        raise Changed(f"The plan is not as this product writes plans: {error.sentence}.", hint=again) from error
 
 
 def _shown(value: object) -> str:
@@ -360,8 +369,8 @@ def _plan(content: Mapping[str, Any]) -> Plan:
     destination = Fields(fields.value("destination"), "destination", _DESTINATION)
     plan = Plan(
         tool_version=fields.text("tool_version"),
-        created_at=fields.time("created_at"),
-        expires_at=fields.time("expires_at"),
+        created_at=fields.matching("created_at", _TIME, _A_TIME),
+        expires_at=fields.matching("expires_at", _TIME, _A_TIME),
         source_alias=source.text_or_null("alias"),
         source_cluster_id=source.text_or_null("cluster_id"),
         bootstrap_servers=destination.any_text("bootstrap_servers"),
@@ -369,9 +378,9 @@ def _plan(content: Mapping[str, Any]) -> Plan:
         jobs=tuple(JobPlan.from_json(job, f"jobs[{number}]") for number, job in enumerate(fields.items("jobs"))),
     )
     if plan.expires_at <= plan.created_at:
-        raise PlanError("it expires before it was made")
+        raise FieldError(None, "expires before it was made")
     if len({job.name for job in plan.jobs}) < len(plan.jobs):
-        raise PlanError("two of its jobs have one name")
+        raise FieldError("jobs", "has two jobs of one name")
     return plan
 
 

@@ -163,8 +163,8 @@ def load(data: bytes) -> Manifest:
         if each.key in seen:
             raise FieldError(None, f"repeats {each.topic}:{each.partition}")
         seen.add(each.key)
-    group = _name(header, "group")
-    return Manifest(group, ranges, _flag(header, "snapshot"), digest, written_at_ms)
+    group = json_fields.required_text(header, "group")
+    return Manifest(group, ranges, json_fields.flag(header, "snapshot"), digest, written_at_ms)
 
 
 def _complete_lines(data: bytes) -> tuple[list[str], str]:
@@ -208,7 +208,7 @@ def _ranges(lines: Sequence[str], written_at_ms: int | None) -> Iterable[Range]:
             else:
                 yield _range(line, content, origin, time)
         except FieldError as err:
-            raise FieldError(f"line {number}:", f"{err.field or 'it'} {err.problem}") from err
+            raise FieldError(f"line {number}:", err.sentence) from err
 
 
 def parse_range(line: str, written_at_ms: int | None) -> Range:
@@ -219,14 +219,12 @@ def parse_range(line: str, written_at_ms: int | None) -> Range:
 
 
 def _range(line: str, content: Mapping[str, object], origin: str | None, time: int | None) -> Range:
-    topic, partition = _name(content, "topic"), json_fields.integer(content, "partition", 0, json_fields.INT32_MAX)
-    if partition is None:
-        raise FieldError("partition", "is missing")
-    if _flag(content, "deleted"):
+    topic = json_fields.required_text(content, "topic")
+    partition = json_fields.required(json_fields.integer(content, "partition", 0, json_fields.INT32_MAX), "partition")
+    if json_fields.flag(content, "deleted"):
         return Range(topic, partition, None, line, origin)
-    first, until = json_fields.integer(content, "from"), json_fields.integer(content, "until")
-    if until is None:
-        raise FieldError("until", "is missing")
+    first = json_fields.integer(content, "from")
+    until = json_fields.required(json_fields.integer(content, "until"), "until")
     if first is not None and first > until >= 0:
         raise FieldError("from", "is after until")
     anchor = anchor_fields.load_optional(content.get("anchor"), "anchor", LONG)
@@ -239,17 +237,3 @@ def _origin(content: Mapping[str, object]) -> str | None:
     if origin is not None and not _VERSION.match(origin):
         raise FieldError("manifest", "is not a manifest's version")
     return origin
-
-
-def _name(content: Mapping[str, object], field: str) -> str:
-    value = json_fields.string(content, field)
-    if not value:
-        raise FieldError(field, "is missing or empty")
-    return value
-
-
-def _flag(content: Mapping[str, object], field: str) -> bool:
-    value = content.get(field)
-    if value is not None and not isinstance(value, bool):
-        raise FieldError(field, "is neither true nor false")
-    return bool(value)

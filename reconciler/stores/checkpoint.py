@@ -105,7 +105,7 @@ def _parsed(folder: Folder, name: str, parse: Callable[[bytes], T]) -> T:
 
 def _not_understood(folder: Folder, name: str, err: FieldError) -> Refused:
     return Refused(
-        f"The checkpoint file {folder.shown}/{name} is not understood: {err.field or 'it'} {err.problem}.",
+        f"The checkpoint file {folder.shown}/{name} is not understood: {err.sentence}.",
         hint="If Spark reads it, a newer release of this product may as well; if not, restore the checkpoint.",
     )
 

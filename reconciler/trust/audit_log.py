@@ -30,8 +30,8 @@ from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import sync_names
+from reconciler.formats.json_fields import FieldError, json_value
 from reconciler.formats.plan import canonical
-from reconciler.formats.plan_fields import PlanError, load
 
 FORMAT = "reconciler.audit-log/1"
 FIRST = "0" * 64
@@ -55,6 +55,10 @@ _LOOK = (
 )
 
 Record = Mapping[str, Any]
+
+
+class NotARecord(ValueError):
+    """A line of JSON that is no record of this format; the message is the end of a sentence about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,23 +171,23 @@ def hash_of(record: Record) -> str:
 def record_of(line: bytes) -> Record | None:
     """The record that a line is to the byte; None if it is not even JSON.
 
-    Raises PlanError for JSON that is no record, or was altered.
+    Raises NotARecord for JSON that is no record, or was altered.
     """
     try:
         text = line.decode()
-        found = load(text)
-    except (UnicodeDecodeError, PlanError):
+        found = json_value(text, fractions=False)
+    except (UnicodeDecodeError, FieldError):
         return None
     if not isinstance(found, dict) or found.keys() != set(FIELDS) or found["format"] != FORMAT:
-        raise PlanError(f"is no record of format {FORMAT}")
+        raise NotARecord(f"is no record of format {FORMAT}")
     try:
         whole = canonical(found) == line and found["hash"] == hash_of(found)
     except (ValueError, RecursionError):
         whole = False
     if not whole:
-        raise PlanError("was altered: its hash does not fit its content")
+        raise NotARecord("was altered: its hash does not fit its content")
     if not all(isinstance(found[name], kinds) for name, kinds in _TYPES.items()):
-        raise PlanError("is no record, though its hash fits: it was not written by this product")
+        raise NotARecord("is no record, though its hash fits: it was not written by this product")
     return found
 
 
@@ -198,7 +202,7 @@ def _head(file: int, path: Path) -> Head:
         for number in reversed(range(len(lines))):
             try:
                 record = record_of(lines[number])
-            except PlanError as error:
+            except NotARecord as error:
                 raise Changed(f"The last line of the audit log {path} {error}.", hint=_LOOK) from error
             if record is not None:
                 return _head_of(record, b"\n".join([*lines[number + 1 :], rest]), path)
@@ -239,7 +243,7 @@ def verified(path: Path) -> Iterator[Record | Torn]:
                 line = raw[:-1] if raw.endswith(b"\n") else raw
                 try:
                     record = record_of(line) if raw.endswith(b"\n") else None
-                except PlanError as error:
+                except NotARecord as error:
                     raise _broken(head, path, str(error)) from error
                 if record is None:
                     torn += raw

@@ -15,7 +15,6 @@ This module loads without the package cryptography; only what touches a key asks
 from __future__ import annotations
 
 import base64
-import binascii
 import importlib
 import importlib.util
 import json
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.config.trust import TrustSettings
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import locked, write_whole
-from reconciler.formats.plan_fields import Fields, PlanError, load
+from reconciler.formats.json_fields import FieldError, Fields, json_value
 
 if TYPE_CHECKING:
     from reconciler.trust.ed25519 import PrivateKey, PublicKey
@@ -210,15 +209,16 @@ def load_signatures(path: Path, plan_sha256: str) -> list[Signature]:
     except OSError as error:
         raise ConfigError(f"The signatures {path} cannot be read: {error.strerror or error}.") from error
     try:
-        found = Fields(load(raw.decode()), "", _FILE)
+        found = Fields(json_value(raw.decode(), fractions=False), "", _FILE)
         if len(raw) > LARGEST or found.value("format") != FORMAT:
-            raise PlanError(f"it is not of format {FORMAT}")
+            raise FieldError(None, f"is not of format {FORMAT}")
         signatures = [_signature(each, f"signatures[{n}]") for n, each in enumerate(found.items("signatures"))]
         if not signatures or len({each.key_id for each in signatures}) < len(signatures):
-            raise PlanError("it holds no signature, or two by one key")
+            raise FieldError(None, "holds no signature, or two by one key")
         of = found.text("plan_sha256")
-    except (PlanError, UnicodeDecodeError) as error:
-        raise Changed(f"The signatures {path} are not as they were written: {error}.", hint=_REMOVE) from error
+    except (FieldError, UnicodeDecodeError) as error:
+        problem = error.sentence if isinstance(error, FieldError) else error
+        raise Changed(f"The signatures {path} are not as they were written: {problem}.", hint=_REMOVE) from error
     if of != plan_sha256:
         raise Changed(f"The signatures {path} are of another plan.", hint=_REMOVE)
     return signatures
@@ -226,18 +226,7 @@ def load_signatures(path: Path, plan_sha256: str) -> list[Signature]:
 
 def _signature(value: object, where: str) -> Signature:
     fields = Fields(value, where, _SIGNATURE)
-    return Signature(fields.text("key_id"), _bytes(fields, "public_key", 32), _bytes(fields, "signature", 64))
-
-
-def _bytes(fields: Fields, name: str, size: int) -> bytes:
-    text = fields.text(name)
-    try:
-        found = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise PlanError(f"{fields.place(name)} is not base64") from error
-    if len(found) != size or base64.b64encode(found).decode() != text:
-        raise PlanError(f"{fields.place(name)} is not base64 of {size} bytes")
-    return found
+    return Signature(fields.text("key_id"), fields.base64_of("public_key", 32), fields.base64_of("signature", 64))
 
 
 def _verify(path: Path, content: bytes, signatures: Sequence[Signature]) -> None:

@@ -226,7 +226,7 @@ def test_one_partition_or_job_twice_is_refused() -> None:
     assert "two rows for one partition" in refused(summed(plan))
     plan = content()
     plan["jobs"].append(plan["jobs"][0])
-    assert "two of its jobs have one name" in refused(summed(plan))
+    assert "two jobs of one name" in refused(summed(plan))
 
 
 def test_a_format_that_is_a_book_is_not_repeated_in_full() -> None:

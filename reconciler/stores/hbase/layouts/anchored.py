@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.formats import json_fields, stored_json
+from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.json_fields import FieldError
 
 FORMAT = "reconciler.hbase/1"
@@ -67,7 +67,13 @@ def parse_row_key(row: bytes) -> tuple[str, str, int] | None:
 def encode(entry: Entry, nonce: str) -> bytes:
     """The cell's value; ``nonce`` tells it from what others write with the same content at the same time."""
     told = {"reason": entry.reason, "at_ms": entry.at_ms}
-    content = {"format": FORMAT, "change": entry.change, "nonce": nonce, **stored_json.dump(entry.stored), **told}
+    content = {
+        "format": FORMAT,
+        "change": entry.change,
+        "nonce": nonce,
+        **anchor_fields.dump_stored(entry.stored),
+        **told,
+    }
     return json.dumps(content, separators=(",", ":"), ensure_ascii=True).encode()
 
 
@@ -77,7 +83,7 @@ def decode(value: bytes) -> Entry:
     if content.get("format") != FORMAT:
         raise FieldError("format", f"is not {FORMAT!r}")
     change, at_ms = _required(content, "change"), _required(content, "at_ms")
-    return Entry(change, stored_json.load(content), json_fields.string(content, "reason") or "", at_ms)
+    return Entry(change, anchor_fields.load_stored(content), json_fields.string(content, "reason") or "", at_ms)
 
 
 def _required(content: Mapping[str, object], field: str) -> int:

@@ -18,7 +18,7 @@ import json
 from dataclasses import dataclass
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.formats import decimal_text, json_fields, stored_json
+from reconciler.formats import anchor_fields, decimal_text, json_fields
 from reconciler.formats.json_fields import FieldError
 from reconciler.stores.hbase.layouts.companion import ROW_PREFIX
 
@@ -65,12 +65,12 @@ def decode_claim(value: bytes) -> Claim:
 
 
 def encode(stored: StoredOffset) -> bytes:
-    return json.dumps(stored_json.dump(stored), separators=(",", ":"), ensure_ascii=True).encode()
+    return json.dumps(anchor_fields.dump_stored(stored), separators=(",", ":"), ensure_ascii=True).encode()
 
 
 def decode(value: bytes) -> StoredOffset | None:
     """Raises FieldError, and nothing else, for what this product did not write."""
-    return stored_json.load(json_fields.json_object(value.decode("ascii", "replace")))
+    return anchor_fields.load_stored(json_fields.json_object(value.decode("ascii", "replace")))
 
 
 def partition_of(column: bytes) -> int | None:

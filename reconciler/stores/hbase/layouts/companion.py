@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.formats import json_fields, stored_json
+from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.json_fields import FieldError
 from reconciler.stores.hbase.layouts.cells import Cell
 
@@ -148,14 +148,14 @@ def _state_fields(state: State, *, stamped: bool = True) -> dict[str, object]:
     cells = {
         name.decode("latin-1"): [cell.value.hex(), cell.at if stamped else None] for name, cell in state.cells.items()
     }
-    return {"cells": cells, **stored_json.dump(state.stored)}
+    return {"cells": cells, **anchor_fields.dump_stored(state.stored)}
 
 
 def _state(fields: object, stamp: int) -> State:
     if not isinstance(fields, dict) or not isinstance(cells := fields.get("cells"), dict):
         raise FieldError("states", "holds what is not a state")
     found = {name.encode("latin-1", "replace"): _cell(cell, stamp) for name, cell in cells.items()}
-    return State(found, stored_json.load(fields))
+    return State(found, anchor_fields.load_stored(fields))
 
 
 def _cell(fields: object, stamp: int) -> Cell:
