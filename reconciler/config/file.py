@@ -1,4 +1,7 @@
-"""The configuration file: TOML, secrets from the environment or from files, unknown keys refused."""
+"""The configuration file: TOML, secrets from the environment or from files, unknown keys refused.
+
+One reading finds every fault. The names below ``__all__`` are what other rooms import of the configuration.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,44 @@ import re
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from reconciler.config.python import refuse_unlisted
-from reconciler.config.secrets import filled, hidden, remember, without_plain_secrets
-from reconciler.config.table import UNITS, Table
-from reconciler.config.trust import TrustSettings, trust_settings
-from reconciler.config.watch import MetricsSettings, WatchSettings, metrics_settings, watch_settings
-from reconciler.core.anchors import Identity
+from reconciler.config.secrets import fill, hidden, remember
+from reconciler.config.settings import (
+    Cluster,
+    Config,
+    Job,
+    MetricsSettings,
+    Policy,
+    SearchSettings,
+    TopicNames,
+    TrustSettings,
+    WatchSettings,
+)
+from reconciler.config.table import UNITS, Faults, Table, Unknown
+from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
 from reconciler.identity import identity_from_spec
+
+__all__ = [
+    "Cluster",
+    "Config",
+    "Job",
+    "MetricsSettings",
+    "Policy",
+    "SearchSettings",
+    "TopicNames",
+    "TrustSettings",
+    "WatchSettings",
+    "load_config",
+    "read_config",
+]
 
 MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
@@ -31,111 +57,41 @@ _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """How to reach a cluster: ``client`` holds librdkafka properties, ``bootstrap.servers`` among them."""
-
-    bootstrap_servers: str
-    client: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicNames:
-    """How MirrorMaker names a source topic on the destination."""
-
-    policy: TopicPolicy
-    alias: str | None
-    separator: str
-    names: Mapping[str, str]
-
-    def destination_of(self, topic: str) -> str:
-        """The destination's name of a source topic."""
-        if topic in self.names:
-            return self.names[topic]
-        if self.policy is TopicPolicy.IDENTITY:
-            return topic
-        if self.alias is None:
-            raise ConfigError(f'[topics.names] has no name for "{topic}".', hint="Add it, or give [source] an alias.")
-        return f"{self.alias}{self.separator}{topic}"
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """Limits of the search; ``deadline_s`` is how long an unreachable cluster is waited for."""
-
-    max_disorder_ms: int = 0
-    scan_records: int = 100_000
-    deadline_s: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What may start without a person, and where partitions without an anchor or an offset go."""
-
-    new: StartAt = field(default_factory=StartAt)
-    start: StartPolicy = field(default_factory=StartPolicy)
-    no_anchor: NoAnchor = NoAnchor.STOP
-    plan_expires_ms: int = UNITS["d"]
-    python: tuple[str, ...] = ()
-    """Modules whose functions ``python:`` may name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One streaming job: where its offsets are, and how its records are told apart."""
-
-    name: str
-    group: str
-    topics: tuple[str, ...]
-    store: str
-    identity: Identity
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """A whole configuration file, checked."""
-
-    source: Cluster | None
-    destination: Cluster
-    topics: TopicNames
-    anchor_store: str | None
-    search: SearchSettings
-    policy: Policy
-    jobs: tuple[Job, ...]
-    trust: TrustSettings = field(default_factory=TrustSettings)
-    watch: WatchSettings = field(default_factory=WatchSettings)
-    metrics: MetricsSettings = field(default_factory=MetricsSettings)
-
-    def chosen(self, name: str | None) -> tuple[Job, ...]:
-        """The job of that name, or all of them."""
-        if name is None:
-            return self.jobs
-        found = tuple(job for job in self.jobs if job.name == name)
-        if not found:
-            known = ", ".join(job.name for job in self.jobs)
-            raise ConfigError(f'The configuration has no job "{name}".', hint=f"It has: {known}.")
-        return found
-
-
 def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
-    """Read and check a configuration file. Every ``ConfigError`` names the file and the key."""
-    text, others_may_change_it = _read(path)
-    secrets: dict[str, str] = {}
+    """Read and check a configuration file. Raises its first fault, a ConfigError that names the file and the key."""
+    found = read_config(path, environment)
+    if isinstance(found, Config):
+        return found
+    raise found[0]
+
+
+def read_config(path: Path, environment: Mapping[str, str] | None = None) -> Config | list[ConfigError]:
+    """The configuration; or every fault in it, in the order of reading, each with the file and the key.
+
+    Raises ConfigError for a file that cannot be read or is not TOML.
+    """
+    text, others_may_write = _read(path)
+    faults, secrets = Faults(), dict[str, str]()
     try:
         content = _parsed(text)
-        without_plain_secrets(content)
-        whole = filled(content, os.environ if environment is None else environment, secrets)
+        whole = fill(content, os.environ if environment is None else environment, secrets, faults)
         remember(content, whole)
-        return _config(Table(whole, ""), path, others_may_change_it)
+        config = _Reader(Table(whole, "", faults), faults, path, others_may_write).config()
     except RecursionError:
         raise ConfigError(f"{path}: its tables or lists are nested too deeply.") from None
     except ConfigError as error:
-        hint = None if error.hint is None else hidden(error.hint, secrets)
-        raise ConfigError(f"{path}: {hidden(error.message, secrets)}", hint=hint) from None
+        raise _named(error, path, secrets) from None
+    different = {(error.message, error.hint): error for error in faults.found}.values()
+    return [_named(error, path, secrets) for error in different] or config
+
+
+def _named(error: ConfigError, path: Path, secrets: Mapping[str, str]) -> ConfigError:
+    hint = None if error.hint is None else hidden(error.hint, secrets)
+    return ConfigError(f"{path}: {hidden(error.message, secrets)}", hint=hint)
 
 
 def _read(path: Path) -> tuple[str, bool]:
-    """The file's text, and whether its group or everybody may write to it."""
+    """The file's text, and whether users other than its owner may write to it."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -158,89 +114,204 @@ def _parsed(text: str) -> dict[str, Any]:
         raise ConfigError(f"it is not TOML: {error}.", hint="Correct that line.") from error
 
 
-def _config(root: Table, path: Path, others_may_change_it: bool) -> Config:
-    source_table = root.table("source")
-    alias, source = _source(source_table) if source_table else (None, None)
-    destination_table = root.table("destination")
-    if destination_table is None:
-        raise ConfigError("[destination] is missing.", hint='Add it with bootstrap_servers = "host:port".')
-    destination = _cluster(destination_table, required=True)
-    if source is not None and destination is not None and source.bootstrap_servers == destination.bootstrap_servers:
-        raise ConfigError("[source] and [destination] have the same bootstrap_servers.", hint="Correct one of them.")
-    topics = _topics(_table(root, "topics"), alias)
-    anchors = root.table("anchors")
-    anchor_store = anchors.text("store") if anchors else None
-    if anchors:
+class _Reader:
+    """Turns the file's tables into settings, and adds every fault to ``faults``: only without any may they be used."""
+
+    def __init__(self, root: Table, faults: Faults, path: Path, others_may_write: bool) -> None:
+        self._root = root
+        self._faults = faults
+        self._path = path
+        self._others_may_write = others_may_write
+        self._modules: tuple[str, ...] | None = ()
+        """Python modules that the file may name. None where that cannot be said: none is imported then, nor refused."""
+
+    def config(self) -> Config:
+        root = self._root
+        source_table, destination_table = root.table("source"), root.table("destination")
+        alias = source_table.text("alias")
+        if alias == "":
+            source_table.fault("alias", "is empty.", "Give the name MirrorMaker gives the source.")
+        source = self._cluster(source_table, source_table.text("bootstrap_servers"))
+        if not destination_table.is_there and not root.is_faulty("destination"):
+            self._faults.add("[destination] is missing.", 'Add it with bootstrap_servers = "host:port".')
+        destination = self._cluster(destination_table, destination_table.required_text("bootstrap_servers"))
+        if source is not None and source.bootstrap_servers == destination.bootstrap_servers:
+            self._faults.add("[source] and [destination] have the same bootstrap_servers.", "Correct one of them.")
+        alias_is_unknown = root.is_faulty("source") or source_table.is_faulty("alias")
+        topics = self._topics(root.table("topics"), alias, alias_is_unknown=alias_is_unknown)
+        anchors = root.table("anchors")
+        anchor_store = anchors.text("store")
         anchors.done()
-    search = _search(_table(root, "search"))
-    policy = _policy(_table(root, "policy"))
-    code = _what_runs_code(policy, source, destination)
-    if code and others_may_change_it:
-        raise ConfigError(
-            f"{code} lets this file run code, and others than its owner may write to it.",
-            hint=f"Look at what it says, then run: chmod go-w {path}",
-        )
-    trust = trust_settings(_table(root, "trust"))
-    watch = watch_settings(_table(root, "watch"))
-    metrics = metrics_settings(_table(root, "metrics"))
-    refuse_unlisted("[anchors] store", anchor_store or "", policy.python)
-    jobs = _jobs(root.take("jobs", list, []), policy.python)
-    for job in jobs:
-        names = [topics.destination_of(topic) for topic in job.topics]
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigError(
-                    f'Two topics of job "{job.name}" have the name "{name}" at the destination.',
-                    hint="Correct [topics.names]: each needs a name of its own.",
+        search = _search(root.table("search"))
+        policy = self._policy(root.table("policy"))
+        self._judge_code(policy, source, destination)
+        trust = _trust(root.table("trust"))
+        watch = _watch(root.table("watch"))
+        metrics_table = root.table("metrics")
+        metrics = MetricsSettings(metrics_table.text("textfile"), metrics_table.text("pushgateway"))
+        metrics_table.done()
+        self._refuse_unlisted("[anchors] store", anchor_store or "")
+        jobs = self._jobs(topics)
+        root.done()
+        return Config(source, destination, topics, anchor_store, search, policy, jobs, trust, watch, metrics)
+
+    # ------------------------------------------------------------ clusters and topics
+
+    @overload
+    def _cluster(self, table: Table, servers: str) -> Cluster: ...
+
+    @overload
+    def _cluster(self, table: Table, servers: str | None) -> Cluster | None: ...
+
+    def _cluster(self, table: Table, servers: str | None) -> Cluster | None:
+        client = table.mapping("client")
+        table.done()
+        if servers is None:
+            return None
+        if "bootstrap.servers" in client:
+            self._faults.add("bootstrap.servers is given twice.", "Give it as bootstrap_servers only.")
+        return Cluster(servers, {"bootstrap.servers": servers, **client})
+
+    def _topics(self, table: Table, alias: str | None, *, alias_is_unknown: bool) -> TopicNames:
+        names = table.mapping("names")
+        policy = table.choice("policy", TopicPolicy, TopicPolicy.NAMES if names else TopicPolicy.DEFAULT)
+        separator = table.text("separator", ".")
+        table.done()
+        if alias is None and policy is TopicPolicy.DEFAULT:
+            alias = Unknown()
+            if not table.is_faulty("policy") and not alias_is_unknown:
+                self._faults.add(
+                    '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
+                    'Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
                 )
-    root.done()
-    if destination is None:
-        raise ConfigError("[destination] bootstrap_servers is missing.")
-    return Config(source, destination, topics, anchor_store, search, policy, jobs, trust, watch, metrics)
+        return TopicNames(policy, alias, separator, names)
 
+    # ------------------------------------------------------------ policy, and what it allows to run
 
-def _what_runs_code(policy: Policy, *clusters: Cluster | None) -> str | None:
-    """What in the file has this process run code that is not the product's, None if there is nothing of the kind."""
-    if policy.python:
-        return "[policy] python"
-    settings = {name for cluster in clusters if cluster is not None for name in cluster.client}
-    return min(settings & _RUN_CODE, default=None)
-
-
-def _table(root: Table, name: str) -> Table:
-    """A table of the file; one that is left out is an empty one."""
-    return root.table(name) or Table({}, name)
-
-
-def _source(table: Table) -> tuple[str | None, Cluster | None]:
-    alias = table.text("alias")
-    if alias == "":
-        raise ConfigError("[source] alias is empty.", hint="Give the name MirrorMaker gives the source.")
-    return alias, _cluster(table, required=False)
-
-
-def _cluster(table: Table, *, required: bool) -> Cluster | None:
-    servers = table.text("bootstrap_servers", required=required)
-    client = table.mapping("client")
-    table.done()
-    if servers is None:
-        return None
-    if "bootstrap.servers" in client:
-        raise ConfigError("bootstrap.servers is given twice.", hint="Give it as bootstrap_servers only.")
-    return Cluster(servers, {"bootstrap.servers": servers, **client})
-
-
-def _topics(table: Table, alias: str | None) -> TopicNames:
-    names = table.mapping("names")
-    policy = table.choice("policy", TopicPolicy, TopicPolicy.NAMES if names else TopicPolicy.DEFAULT)
-    separator = table.text("separator", ".")
-    table.done()
-    if policy is TopicPolicy.DEFAULT and alias is None:
-        raise ConfigError(
-            '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
-            hint='Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
+    def _policy(self, table: Table) -> Policy:
+        policy = Policy(
+            new=_start_at(table),
+            start=StartPolicy(
+                behind=table.choice("behind", Behind, Behind.START),
+                max_replay=table.count("max_replay", 1_000_000, 0),
+            ),
+            no_anchor=table.choice("no_anchor", NoAnchor, NoAnchor.STOP),
+            plan_expires_ms=table.duration_ms("plan_expires", "1d"),
+            python=table.texts("python", "must be a list of names.", 'For example ["clicks.ids"].'),
         )
-    return TopicNames(policy, alias, separator, names)
+        self._modules = None if table.is_faulty("python") else policy.python
+        if policy.plan_expires_ms < UNITS["s"]:
+            table.fault("plan_expires", 'must be at least "1s".', "A plan takes time to look at.")
+        table.done()
+        return policy
+
+    def _judge_code(self, policy: Policy, *clusters: Cluster | None) -> None:
+        """A file that makes this process run code which is not the product's may be writable by its owner alone."""
+        settings = {name for cluster in clusters if cluster is not None for name in cluster.client}
+        code = "[policy] python" if policy.python else min(settings & _RUN_CODE, default=None)
+        if code and self._others_may_write:
+            self._modules = None
+            self._faults.add(
+                f"{code} lets this file run code, and the file is writable by users other than its owner.",
+                f"Check its content, then run: chmod go-w {self._path}",
+            )
+
+    def _refuse_unlisted(self, where: str, text: str) -> bool:
+        """Whether ``text`` may be used: a module that it names is listed in ``[policy] python``."""
+        if self._modules is None:
+            return not text.startswith("python:")
+        before = len(self._faults.found)
+        with self._faults.collect():
+            refuse_unlisted(where, text, self._modules)
+        return len(self._faults.found) == before
+
+    # ------------------------------------------------------------ jobs
+
+    def _jobs(self, names: TopicNames) -> tuple[Job, ...]:
+        tables = self._root.take("jobs", list, [])
+        if not tables and not self._root.is_faulty("jobs"):
+            self._faults.add("There is no job in it.", "Add a [[jobs]] table with name, group, topics and store.")
+        jobs: list[Job] = []
+        for number, values in enumerate(tables, start=1):
+            if not isinstance(values, dict):
+                self._faults.add("[[jobs]] must be tables.")
+                continue
+            name = values.get("name", number)
+            title = f"jobs {number if isinstance(name, Unknown) else name}"
+            job = self._job(Table(values, title, self._faults))
+            self._refuse_twins(job, jobs)
+            self._refuse_one_name_for_two(job, names)
+            jobs.append(job)
+        return tuple(jobs)
+
+    def _job(self, table: Table) -> Job:
+        topics = _job_topics(table)
+        identity = table.table("identity")
+        store = _store(table)
+        self._refuse_unlisted(table.where("store"), store)
+        job = Job(
+            name=table.required_text("name"),
+            group=table.required_text("group"),
+            topics=topics,
+            store=store,
+            identity=self._identity(identity),
+        )
+        identity.done()
+        table.done()
+        return job
+
+    def _identity(self, table: Table) -> Identity:
+        id = table.text("id", "none")
+        may_be_used = self._refuse_unlisted(table.where("id"), id)
+        timestamp, order = table.text("timestamp", "record"), table.text("id_order", "opaque")
+        unit = table.text("unit", "ms")
+        if may_be_used:
+            try:
+                return identity_from_spec(timestamp, id, order, unit)
+            except ConfigError as error:
+                self._faults.add(table.where(error.message), error.hint)
+        return RECORD_TIME_ONLY
+
+    def _refuse_twins(self, job: Job, others: list[Job]) -> None:
+        for other in others:
+            if other.name == job.name:
+                self._faults.add(f'Two jobs are named "{job.name}".', "Rename one of them.")
+                return
+            if (other.store, other.group) == (job.store, job.group) and set(other.topics) & set(job.topics):
+                self._faults.add(
+                    f'Jobs "{other.name}" and "{job.name}" share the stored offsets of a topic: one store, one group.',
+                    "Give one of them a group of its own, or make them one job.",
+                )
+                return
+
+    def _refuse_one_name_for_two(self, job: Job, topics: TopicNames) -> None:
+        with self._faults.collect():
+            names = [topics.destination_of(topic) for topic in job.topics if not isinstance(topic, Unknown)]
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                self._faults.add(
+                    f'Two topics of job "{job.name}" have the name "{twice}" at the destination.',
+                    "Correct [topics.names]: each needs a name of its own.",
+                )
+
+
+def _job_topics(table: Table) -> tuple[str, ...]:
+    problem = "must be a list of different topic names."
+    topics = table.texts("topics", problem, required=True)
+    if len({*topics}) < len(topics) or not (topics or table.is_faulty("topics")):
+        table.fault("topics", problem)
+    return topics
+
+
+def _store(table: Table) -> str:
+    """The job's store address, with ``saves`` as a part of it: which offset of a batch the job stores."""
+    address = table.required_text("store")
+    saves = table.choice("saves", ("", "from", "until"), "")
+    if not saves or isinstance(address, Unknown):
+        return address
+    if re.search(r"[?&]saves=", address):
+        table.fault("saves", "is given in the store's address too.", "Give it once.")
+    return f"{address}{'&' if '?' in address else '?'}saves={saves}"
 
 
 def _search(table: Table) -> SearchSettings:
@@ -253,99 +324,74 @@ def _search(table: Table) -> SearchSettings:
     return settings
 
 
-def _policy(table: Table) -> Policy:
-    policy = Policy(
-        new=_start_at(table.text("new", "earliest")),
-        start=StartPolicy(
-            behind=table.choice("behind", Behind, Behind.START),
-            max_replay=table.count("max_replay", 1_000_000, 0),
-        ),
-        no_anchor=table.choice("no_anchor", NoAnchor, NoAnchor.STOP),
-        plan_expires_ms=table.duration_ms("plan_expires", "1d"),
-        python=_texts(table, "python"),
-    )
-    if policy.plan_expires_ms < UNITS["s"]:
-        raise ConfigError('[policy] plan_expires must be at least "1s".', hint="A plan takes time to look at.")
-    table.done()
-    return policy
-
-
-def _texts(table: Table, key: str) -> tuple[str, ...]:
-    texts = table.take(key, list, [])
-    if not all(isinstance(text, str) and text for text in texts):
-        raise ConfigError(f"{table.where(key)} must be a list of names.", hint='For example ["clicks.ids"].')
-    return tuple(texts)
-
-
-def _start_at(text: str) -> StartAt:
+def _start_at(table: Table) -> StartAt:
+    text = table.text("new", "earliest")
     if text in (StartPlace.EARLIEST, StartPlace.LATEST):
         return StartAt(StartPlace(text))
-    from datetime import datetime  # noqa: PLC0415 - only a policy that names a time needs it
-
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise ConfigError(
-            f'[policy] new = "{text}" is not "earliest", "latest" or a time.',
-            hint='Write a time with its zone, like "2026-01-31T06:00:00Z".',
+        table.fault(
+            "new",
+            f'= "{text}" is not "earliest", "latest" or a time.',
+            'Write a time with its zone, like "2026-01-31T06:00:00Z".',
         )
+        return StartAt()
     return StartAt(StartPlace.TIME, int(moment.timestamp() * 1000))
 
 
-def _jobs(tables: list[Any], modules: tuple[str, ...]) -> tuple[Job, ...]:
-    if not tables:
-        raise ConfigError("There is no job in it.", hint="Add a [[jobs]] table with name, group, topics and store.")
-    jobs: list[Job] = []
-    for number, values in enumerate(tables, start=1):
-        if not isinstance(values, dict):
-            raise ConfigError("[[jobs]] must be tables.")
-        table = Table(values, f"jobs {values.get('name', number)}")
-        topics = table.take("topics", list, required=True)
-        if not topics or not all(isinstance(topic, str) and topic for topic in topics) or len({*topics}) < len(topics):
-            raise ConfigError(f"{table.where('topics')} must be a list of different topic names.")
-        identity = table.table("identity") or Table({}, "identity")
-        store = _with_saves(table)
-        refuse_unlisted(table.where("store"), store, modules)
-        job = Job(
-            name=table.text("name", required=True),
-            group=table.text("group", required=True),
-            topics=tuple(topics),
-            store=store,
-            identity=_identity(identity, modules),
-        )
-        identity.done()
-        table.done()
-        _refuse_twins(job, jobs)
-        jobs.append(job)
-    return tuple(jobs)
-
-
-def _identity(table: Table, modules: tuple[str, ...]) -> Identity:
-    id = table.text("id", "none")
-    refuse_unlisted(table.where("id"), id, modules)
-    order, unit = table.text("id_order", "opaque"), table.text("unit", "ms")
-    return identity_from_spec(table.text("timestamp", "record"), id, order, unit)
-
-
-def _with_saves(table: Table) -> str:
-    """The job's store address, with ``saves`` as a part of it: which offset of a batch the job stores."""
-    address: str = table.text("store", required=True)
-    saves = table.choice("saves", ("", "from", "until"), "")
-    if not saves:
-        return address
-    if re.search(r"[?&]saves=", address):
-        raise ConfigError(f"{table.where('saves')} is given in the store's address too.", hint="Give it once.")
-    return f"{address}{'&' if '?' in address else '?'}saves={saves}"
-
-
-def _refuse_twins(job: Job, others: list[Job]) -> None:
-    for other in others:
-        if other.name == job.name:
-            raise ConfigError(f'Two jobs are named "{job.name}".', hint="Rename one of them.")
-        if (other.store, other.group) == (job.store, job.group) and set(other.topics) & set(job.topics):
-            raise ConfigError(
-                f'Jobs "{other.name}" and "{job.name}" share the stored offsets of a topic: one store, one group.',
-                hint="Give one of them a group of its own, or make them one job.",
+def _trust(table: Table) -> TrustSettings:
+    settings = TrustSettings(
+        trusted_keys=table.texts("trusted_keys", "must be a list of files."),
+        require_signature=table.take("require_signature", bool, False),
+        signatures=table.count("signatures", 1, 1),
+        signing_key=_path(table, "signing_key"),
+        signing_passphrase=table.text("signing_passphrase"),
+        audit_log=_path(table, "audit_log"),
+    )
+    known = len(set(settings.trusted_keys))
+    if settings.require_signature and not table.is_faulty("trusted_keys", "signatures"):
+        if not known:
+            table.fault(
+                "require_signature",
+                "is true, and no key is trusted.",
+                "List the public keys of those who may sign, in trusted_keys.",
             )
+        elif settings.signatures > known:
+            table.fault(
+                "signatures",
+                f"= {settings.signatures}, and the trusted keys are {known}.",
+                "List more of them in trusted_keys.",
+            )
+    table.done()
+    return settings
+
+
+def _path(table: Table, key: str) -> str | None:
+    """A file's path. The file's content would stand here if the path had been given as ``file:PATH``."""
+    found: str | None = table.text(key)
+    if found is not None and (not found or "\n" in found or "\0" in found):
+        table.fault(key, "is not a file's path.", 'Give the path itself, without "file:".')
+    return found
+
+
+def _watch(table: Table) -> WatchSettings:
+    settings = WatchSettings(
+        listen=table.text("listen", "127.0.0.1:9464"),
+        every_ms=table.duration_ms("every", "60s"),
+        requests_per_second=table.count("requests_per_second", 50, 1),
+        single_cluster=table.take("single_cluster", bool, False),
+        tls_certificate=table.text("tls_certificate"),
+        tls_key=table.text("tls_key"),
+        username=table.text("username"),
+        password=table.text("password"),
+    )
+    if settings.every_ms < 1:
+        table.fault("every", "must be above 0.")
+    for one, other in (("tls_certificate", "tls_key"), ("username", "password")):
+        if bool(getattr(settings, one)) != bool(getattr(settings, other)) and not table.is_faulty(one, other):
+            table.fault(one, f"and {other} belong together.", "Give both, or neither.")
+    table.done()
+    return settings

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from reconciler.config.addresses import split
 from reconciler.config.redaction import KNOWN
 from reconciler.config.redaction import SHORTEST as SHORTEST_SECRET
+from reconciler.config.table import Faults, Unknown
 from reconciler.core.errors import ConfigError
 
 _ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")
@@ -41,22 +42,37 @@ class _Text:
     says: str
 
 
-def without_plain_secrets(content: Mapping[str, Any]) -> None:
-    """Refuse a file that holds a secret itself. Raises ConfigError, which names the key and not the secret."""
-    for text in _texts(content, content):
-        if _is_free(text.key) or text.spelled.startswith(_FILE):
-            continue
-        for secret in _secret_parts(text.key, text.spelled):
-            if _ENVIRONMENT.sub("", secret):
-                raise ConfigError(
-                    f"{_where(text.key)} holds a secret in plain text.",
-                    hint='Put it into the environment and write "${NAME}" in its place, or into a file and write '
-                    '"file:PATH" for the whole value.',
-                )
+def fill(content: dict[str, Any], environment: Mapping[str, str], secrets: dict[str, str], faults: Faults) -> Any:
+    """``content`` with its variables and secret files filled in, as ``filled`` does it.
+
+    Every secret in plain text and every variable or file that is not there is added to ``faults``, by the name of its
+    key and never by its content; an ``Unknown`` takes the place of that text.
+    """
+
+    def each(key: str, text: str) -> str:
+        if holds_plain_secret(key, text):
+            faults.add(
+                f"{_where(key)} holds a secret in plain text.",
+                'Put it into the environment and write "${NAME}" in its place, or into a file and write "file:PATH" '
+                "for the whole value.",
+            )
+            return Unknown()
+        with faults.collect():
+            return _filled_text(text, environment, secrets)
+        return Unknown()
+
+    return _replaced(content, each)
+
+
+def holds_plain_secret(key: str, text: str) -> bool:
+    """Whether a file may not hold ``text`` at ``key`` (its path with dots), since a part of it is a secret itself."""
+    if _is_free(key) or text.startswith(_FILE):
+        return False
+    return any(_ENVIRONMENT.sub("", secret) for secret in _secret_parts(key, text))
 
 
 def remember(content: Mapping[str, Any], filled_content: Mapping[str, Any]) -> None:
-    """Have what is secret in a configuration taken out of this process's log from now on."""
+    """From now on the secrets of a configuration are removed from this process's log."""
     for text in _texts(content, filled_content):
         if _is_free(text.key):
             continue
@@ -70,16 +86,15 @@ def remember(content: Mapping[str, Any], filled_content: Mapping[str, Any]) -> N
 
 
 def filled(value: Any, environment: Mapping[str, str], secrets: dict[str, str]) -> Any:
-    """Replace ``${NAME}`` and ``file:PATH`` in every text. What was put in is never looked at again.
+    """``value`` with ``${NAME}`` and ``file:PATH`` replaced in every text. The replacement is not expanded again.
 
-    ``secrets`` receives what was put in, and what stood there.
+    ``secrets`` receives each replacement, with the text that it stands for. Raises ConfigError for a variable that is
+    not set and a file that cannot be read.
     """
-    if isinstance(value, dict):
-        return {key: filled(item, environment, secrets) for key, item in value.items()}
-    if isinstance(value, list):
-        return [filled(item, environment, secrets) for item in value]
-    if not isinstance(value, str):
-        return value
+    return _replaced(value, lambda _, text: _filled_text(text, environment, secrets))
+
+
+def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, str]) -> str:
     if value.startswith(_FILE):
         found = _content(Path(value.removeprefix(_FILE)))
         secrets[found] = value
@@ -156,6 +171,15 @@ def _reference(spelled: str) -> str:
 
 
 # ---------------------------------------------------------------- the file's texts
+
+
+def _replaced(content: Any, replace: Callable[[str, str], str], key: str = "") -> Any:
+    """``content`` with each text replaced by what ``replace`` makes of its key and itself."""
+    if isinstance(content, dict):
+        return {name: _replaced(value, replace, f"{key}.{name}" if key else name) for name, value in content.items()}
+    if isinstance(content, list):
+        return [_replaced(value, replace, key) for value in content]
+    return replace(key, content) if isinstance(content, str) else content
 
 
 def _texts(content: Any, filled_content: Any, key: str = "") -> Iterator[_Text]:

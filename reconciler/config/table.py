@@ -1,10 +1,15 @@
-"""A table of the configuration file: typed values, and nothing that nobody asked for."""
+"""A table of the configuration file: typed values, and every fault in it collected.
+
+A fault does not end the reading. The value that is at fault is replaced by the key's default, and ``Table.is_faulty``
+says so, so that no second complaint follows from the first.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from reconciler.core.errors import ConfigError
@@ -14,48 +19,99 @@ C = TypeVar("C", bound=str)
 _DURATION = re.compile(r"\s*([0-9]{1,18})\s*(ms|s|m|h|d)\s*")
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds in each unit of a duration."""
-
-
 LONGEST_MS = 36_500 * UNITS["d"]
 MOST = 2**63 - 1
-"""Of any count: TOML's integers have 64 bits, and Kafka's offsets."""
+"""The largest count: integers have 64 bits in TOML, and so have Kafka's offsets."""
+_KINDS = {bool: "true or false", str: "text in quotes", int: "a whole number", dict: "a table", list: "a list"}
+
+
+class Unknown(str):
+    """Stands for a text whose content may not or cannot be used. It equals nothing, so no check concludes from it."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    def __new__(cls) -> Unknown:
+        return super().__new__(cls, "***")
+
+
+class Faults:
+    """Everything that is wrong with a configuration, in the order in which it was read."""
+
+    def __init__(self) -> None:
+        self.found: list[ConfigError] = []
+
+    def add(self, message: str, hint: str | None = None) -> None:
+        self.found.append(ConfigError(message, hint=hint))
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Adds the ConfigError that ends the block, if one does."""
+        try:
+            yield
+        except ConfigError as error:
+            self.found.append(error)
 
 
 class Table:
-    """A TOML table that gives out typed values and refuses what nobody asked for."""
+    """A TOML table. Its methods return a typed value; for one of another kind they add a fault and return the default.
 
-    def __init__(self, values: Mapping[str, Any], name: str) -> None:
+    Of a table that is not there, no key is missing.
+    """
+
+    def __init__(self, values: Mapping[str, Any], name: str, faults: Faults, *, is_there: bool = True) -> None:
+        self.is_there = is_there
         self._values = dict(values)
         self._name = name
-        self._known: list[str] = []
+        self._faults = faults
+        self._known: set[str] = set()
+        self._faulty: set[str] = set()
 
     def where(self, key: str) -> str:
         return f"[{self._name}] {key}" if self._name else f"[{key}]"
 
-    def take(self, key: str, kind: type | tuple[type, ...], default: Any = None, *, required: bool = False) -> Any:
-        self._known.append(key)
+    def fault(self, key: str, problem: str, hint: str | None = None) -> None:
+        """Adds a fault: ``problem`` ends the sentence that begins with the key."""
+        self._faulty.add(key)
+        self._faults.add(f"{self.where(key)} {problem}", hint)
+
+    def is_faulty(self, *keys: str) -> bool:
+        return not self._faulty.isdisjoint(keys)
+
+    def take(self, key: str, kind: type, default: Any = None, *, required: bool = False) -> Any:
+        self._known.add(key)
         if key not in self._values:
-            if required:
-                raise ConfigError(f"{self.where(key)} is missing.", hint="Add it: the reference shows an example.")
+            if required and self.is_there:
+                self.fault(key, "is missing.", "Add it: the reference shows an example.")
             return default
         value = self._values.pop(key)
+        if isinstance(value, Unknown):
+            self._faulty.add(key)
+            return value if kind is str and default is None else default
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            word = {
-                bool: "true or false",
-                str: "text in quotes",
-                int: "a whole number",
-                dict: "a table",
-                list: "a list",
-            }
-            wanted = word.get(kind, "another type") if isinstance(kind, type) else "another type"
-            raise ConfigError(f"{self.where(key)} must be {wanted}, not {value!r}.")
+            self.fault(key, f"must be {_KINDS[kind]}, not {value!r}.")
+            return default
         return value
 
-    def text(self, key: str, default: str | None = None, *, required: bool = False) -> Any:
-        value = self.take(key, str, default, required=required)
-        if required and not value:
-            raise ConfigError(f"{self.where(key)} is empty.")
-        return value
+    def text(self, key: str, default: str | None = None) -> Any:
+        return self.take(key, str, default)
+
+    def required_text(self, key: str) -> str:
+        """A text that is not empty; a new ``Unknown`` if there is none."""
+        value: str | None = self.take(key, str, required=True)
+        if value == "":
+            self.fault(key, "is empty.")
+        return value or Unknown()
+
+    def texts(self, key: str, problem: str, hint: str | None = None, *, required: bool = False) -> tuple[str, ...]:
+        """A list of texts, none of them empty; ``problem`` as in ``fault``."""
+        texts = self.take(key, list, [], required=required)
+        if all(isinstance(text, str) and text for text in texts):
+            return tuple(texts)
+        self.fault(key, problem, hint)
+        return ()
 
     def choice(self, key: str, choices: Iterable[C], default: C) -> C:
         """The member of ``choices``, an enum of texts or some texts, that the file names."""
@@ -63,34 +119,40 @@ class Table:
         for each in choices:
             if each == value:
                 return each
-        raise ConfigError(f'{self.where(key)} = "{value}" is not one of {", ".join(choices)}.')
+        self.fault(key, f'= "{value}" is not one of {", ".join(choices)}.')
+        return default
 
     def count(self, key: str, default: int, least: int) -> int:
         value: int = self.take(key, int, default)
+        if least <= value <= MOST:
+            return value
         if value < least:
-            raise ConfigError(f"{self.where(key)} = {value} must be at least {least}.")
-        if value > MOST:
-            raise ConfigError(f"{self.where(key)} must be at most {MOST}.")
-        return value
+            self.fault(key, f"= {value} must be at least {least}.")
+        else:
+            self.fault(key, f"must be at most {MOST}.")
+        return default
 
     def duration_ms(self, key: str, default: str) -> int:
+        """``500ms``, ``5s``, ``2h``, as milliseconds."""
         value = self.take(key, str, default)
-        match = _DURATION.fullmatch(value)
-        if not match:
-            raise ConfigError(
-                f'{self.where(key)} = "{value}" is not a duration.', hint='Write it like "500ms", "5s", "2h".'
-            )
-        duration = int(match[1]) * UNITS[match[2]]
+        duration = _milliseconds(value)
+        if duration is None:
+            self.fault(key, f'= "{value}" is not a duration.', 'Write it like "500ms", "5s", "2h".')
+            return _milliseconds(default) or 0
         if duration > LONGEST_MS:
-            raise ConfigError(f'{self.where(key)} = "{value}" is longer than a hundred years.')
+            self.fault(key, f'= "{value}" is longer than a hundred years.')
         return duration
 
-    def table(self, key: str) -> Table | None:
-        value = self.take(key, dict)
-        return None if value is None else Table(value, f"{self._name}.{key}" if self._name else key)
+    def table(self, key: str) -> Table:
+        """An empty one that is not there (``is_there``) if it is left out, or is no table."""
+        is_there = isinstance(self._values.get(key), dict)
+        values = self.take(key, dict, {})
+        return Table(values, f"{self._name}.{key}" if self._name else key, self._faults, is_there=is_there)
 
     def mapping(self, key: str) -> dict[str, str]:
-        """A table of free keys; nested tables spell dotted keys, as TOML reads ``sasl.username`` without quotes."""
+        """A table with keys of the user's choice; nested tables stand for dotted keys: TOML reads ``sasl.username``
+        without quotes as one.
+        """
         flat: dict[str, str] = {}
 
         def walk(values: Mapping[str, Any], prefix: str) -> None:
@@ -98,7 +160,7 @@ class Table:
                 if isinstance(value, dict):
                     walk(value, f"{prefix}{name}.")
                 elif isinstance(value, list):
-                    raise ConfigError(f"{self.where(key)}: {prefix}{name} cannot be a list.")
+                    self._faults.add(f"{self.where(key)}: {prefix}{name} cannot be a list.")
                 else:
                     flat[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -106,8 +168,13 @@ class Table:
         return flat
 
     def done(self) -> None:
-        """Refuse the keys that are left."""
+        """Add a fault for each key that was not taken."""
         for key in self._values:
-            near = difflib.get_close_matches(key, self._known, 1)
+            near = difflib.get_close_matches(key, sorted(self._known), 1)
             hint = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(sorted(self._known))}."
-            raise ConfigError(f"{self.where(key)} is not a known key.", hint=hint)
+            self.fault(key, "is not a known key.", hint)
+
+
+def _milliseconds(text: str) -> int | None:
+    match = _DURATION.fullmatch(text)
+    return int(match[1]) * UNITS[match[2]] if match else None

@@ -19,7 +19,7 @@ from time import monotonic, time
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from reconciler.config.watch import MetricsSettings
+from reconciler.config.settings import MetricsSettings
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.failover.check import Checked
 from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from reconciler.core.errors import ConfigError, NeedsPerson
 
 if TYPE_CHECKING:
-    from reconciler.config.trust import TrustSettings
+    from reconciler.config.settings import TrustSettings
     from reconciler.formats.plan import Plan
     from reconciler.trust.audit_trail import Attempt
     from reconciler.trust.ed25519 import PrivateKey

@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from reconciler.config.secrets import without_plain_secrets
+from reconciler.config.secrets import holds_plain_secret
 from reconciler.core.errors import ConfigError
 
 SERVERS = "bootstrap.servers"
+_STORE_KEY = "anchors.store"
+"""A key of the configuration that takes a store's address."""
 
 _LINE = re.compile(r"\s*(?P<name>[^\s=:#!][^\s=:]*)\s*[=:\s]\s*(?P<value>.*?)\s*")
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]+)""")
@@ -118,7 +120,7 @@ def _unquoted(text: str) -> str:
 
 def is_secret(name: str, value: str) -> bool:
     """Whether a configuration may not hold this value as it is."""
-    return _refused({"destination": {"client": {name: value}}})
+    return holds_plain_secret(f"destination.client.{name}", value)
 
 
 def spelled(client: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -138,7 +140,7 @@ def spelled_address(address: str, variable: str) -> tuple[str, dict[str, str]]:
 
     Raises ConfigError for an address with a secret in another place than the usual ones.
     """
-    if not _refused({"anchors": {"store": address}}):
+    if not holds_plain_secret(_STORE_KEY, address):
         return address, {}
     for pattern in (
         r"(?<=://)(?P<before>[^:/@]*:)(?P<secret>[^@/]+)(?=@)",
@@ -148,16 +150,8 @@ def spelled_address(address: str, variable: str) -> tuple[str, dict[str, str]]:
         if found is None:
             continue
         safe = f"{address[: found.start()]}{found['before']}${{{variable}}}{address[found.end() :]}"
-        if not _refused({"anchors": {"store": safe}}):
+        if not holds_plain_secret(_STORE_KEY, safe):
             return safe, {variable: found["secret"]}
     raise ConfigError(
         "The store's address holds a secret.", hint="Write ${NAME} in its place (in single quotes), and set NAME."
     )
-
-
-def _refused(content: Mapping[str, object]) -> bool:
-    try:
-        without_plain_secrets(content)
-    except ConfigError:
-        return True
-    return False

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Cluster, Config, Job, TopicNames
+from reconciler.config.settings import TrustSettings
 from reconciler.config.table import UNITS
-from reconciler.config.trust import TrustSettings
 from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.ports import Capabilities
 from reconciler.stores.registry import traits

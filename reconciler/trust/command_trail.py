@@ -13,7 +13,7 @@ from reconciler import __version__
 from reconciler.clock import clock_ms
 from reconciler.config.addresses import without_secrets
 from reconciler.config.redaction import KNOWN
-from reconciler.config.trust import TrustSettings
+from reconciler.config.settings import TrustSettings
 from reconciler.trust.audit_log import Log
 from reconciler.trust.audit_trail import Attempt
 

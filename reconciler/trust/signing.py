@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.config.trust import TrustSettings
+from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import locked, write_whole
 from reconciler.formats.json_fields import FieldError, Fields, json_value

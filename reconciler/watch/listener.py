@@ -28,7 +28,7 @@ from urllib.parse import parse_qs
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from reconciler.config.watch import WatchSettings
+from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
 
 LONGEST_S = 10.0

@@ -85,7 +85,7 @@ def test_a_module_that_is_not_listed_is_refused_and_not_imported(written: Writte
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
 def test_a_file_that_others_may_write_to_may_not_allow_modules(written: Written, mode: int) -> None:
     allowed = f'[policy]\npython = ["{written.module}"]'
-    with pytest.raises(ConfigError, match="others than its owner may write to it") as caught:
+    with pytest.raises(ConfigError, match="the file is writable by users other than its owner") as caught:
         load_config(written.config(policy=allowed, mode=mode))
     assert "chmod go-w" in str(caught.value.hint)
     load_config(written.config(policy=allowed, mode=0o600))
@@ -107,7 +107,7 @@ def test_nor_may_it_name_libraries_and_commands_for_the_client(written: Written,
 
 def test_a_file_that_others_may_write_to_imports_nothing(written: Written) -> None:
     allowed = f'[policy]\npython = ["{written.module}"]'
-    with pytest.raises(ConfigError, match="others than its owner"):
+    with pytest.raises(ConfigError, match="users other than its owner"):
         load_config(written.config(id=python(written), policy=allowed, mode=0o666))
     assert not written.mark.exists()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.config.watch import MetricsSettings
+from reconciler.config.settings import MetricsSettings
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, OutcomeUnknown, Unreachable
 from reconciler.hook import figures as hook_figures
 from reconciler.hook.figures import file_name, told
@@ -163,7 +163,7 @@ def test_a_folder_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.
 def test_without_metrics_the_library_is_not_even_loaded() -> None:
     code = (
         "import sys; from reconciler.hook.figures import told;"
-        "from reconciler.config.watch import MetricsSettings\n"
+        "from reconciler.config.settings import MetricsSettings\n"
         "with told(MetricsSettings(), 'clicks'): pass\n"
         "sys.exit('prometheus_client' in sys.modules)"
     )

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from reconciler.config.file import load_config
-from reconciler.config.problems import load_or_complain
+from reconciler.config.file import load_config, read_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ExitCode, Refused, Unreachable
 from reconciler.kafka.memory import MemoryLog
@@ -161,7 +160,7 @@ def test_all_that_is_wrong_with_a_file_is_told_at_once(write: Callable[[str], Pa
         + '[jobs.identity]\nid = "hdr:x"\n[search]\nscan_records = 0\nmax_disordr = "1s"\n[watch]\nusername = "me"\n'
         + '[[jobs]]\nname = "clicks"\ngroup = "${NOT_SET_ANYWHERE}"\ntopics = []\nstore = "memory:x"\n'
     )
-    found = load_or_complain(path)
+    found = read_config(path)
     assert isinstance(found, list)
     said = [error.message.removeprefix(f"{path}: ") for error in found]
     for words in (
@@ -182,11 +181,32 @@ def test_all_that_is_wrong_with_a_file_is_told_at_once(write: Callable[[str], Pa
 
 
 def test_one_mistake_is_one_complaint_and_none_is_a_configuration(write: Callable[[str], Path]) -> None:
-    assert not isinstance(load_or_complain(write(LEAST)), list)
+    assert not isinstance(read_config(write(LEAST)), list)
     for mistake in ("[search]\nzzz = 1", '[policy]\nnew = "now"', "[nowhere]", '[topics]\npolicy = "other"'):
-        found = load_or_complain(write(with_section(mistake)))
+        found = read_config(write(with_section(mistake)))
         assert isinstance(found, list)
         assert len(found) == 1, [str(each) for each in found]
+
+
+def test_a_fault_brings_no_others_with_it(write: Callable[[str], Path]) -> None:
+    tables = ("source", "destination", "topics", "anchors", "search", "policy", "trust", "watch", "metrics")
+    found = read_config(write("jobs = 1\n" + "".join(f"{name} = 1\n" for name in tables)))
+    assert isinstance(found, list)
+    assert sorted(each.message.partition("[")[2] for each in found) == sorted(
+        [*(f"{name}] must be a table, not 1." for name in tables), "jobs] must be a list, not 1."]
+    )
+
+
+def test_a_secret_in_plain_text_is_in_no_other_fault(write: Callable[[str], Path]) -> None:
+    job = '[[jobs]]\nname = "token=hush"\ngroup = "g"\ntopics = ["token=hush", "token=hush"]\nstore = "x://u:hush@h"\n'
+    found = read_config(write(with_section('[policy]\nnew = "password=hush"\npython = "os"') + job + 'zzz = "hush"'))
+    assert isinstance(found, list)
+    assert sum("holds a secret in plain text" in each.message for each in found) == 4
+    assert [each.message.partition("[")[2] for each in found[4:]] == [
+        "policy] python must be a list, not 'os'.",
+        "jobs 2] zzz is not a known key.",
+    ]
+    assert "hush" not in "".join(map(str, found))
 
 
 # ---------------------------------------------------------------- tried

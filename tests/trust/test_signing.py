@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.config.trust import TrustSettings
+from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.trust import signing
 
@@ -312,7 +312,7 @@ def test_nothing_of_the_package_is_loaded_where_nothing_is_signed() -> None:
     program = (
         "import sys; from reconciler.cli.commands.failover import apply, hook, plan, rollback;"
         "from reconciler.trust import signing; from pathlib import Path;"
-        "from reconciler.config.trust import TrustSettings;"
+        "from reconciler.config.settings import TrustSettings;"
         "signing.check(Path('/nowhere/plan.json'), b'', '', TrustSettings());"
         "print([name for name in sys.modules if name.startswith('cryptography')])"
     )

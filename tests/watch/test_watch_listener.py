@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from reconciler.config.watch import WatchSettings
+from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
 from reconciler.watch.listener import MOST_THREADS, Access, Address, Listener, Site
 

@@ -11,7 +11,7 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.config.file import Config
-from reconciler.config.trust import TrustSettings
+from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.failover.apply import JobChanges, prepare, write
 from reconciler.failover.plan_checks import check_stores

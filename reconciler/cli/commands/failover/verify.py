@@ -8,7 +8,7 @@ from pathlib import Path
 from reconciler.cli import context
 from reconciler.cli.terminal.help import Help
 from reconciler.clock import clock_ms, stamp
-from reconciler.config.trust import TrustSettings
+from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode
 from reconciler.formats.plan import Plan
 from reconciler.trust import signing

@@ -11,8 +11,7 @@ from reconciler.cli import arguments
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.cli.terminal.text import fold, visible
-from reconciler.config.file import Config
-from reconciler.config.problems import load_or_complain
+from reconciler.config.file import Config, read_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ExitCode
 from reconciler.preflight import check as config_check
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    loaded = load_or_complain(options.config)
+    loaded = read_config(options.config)
     sections: list[Section] = []
     if isinstance(loaded, list):
         named = f"{options.config}: "

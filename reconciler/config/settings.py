@@ -1,0 +1,142 @@
+"""The checked configuration: frozen values, one class for each table of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reconciler.core.anchors import Identity
+from reconciler.core.errors import ConfigError
+from reconciler.core.policies import NoAnchor, TopicPolicy
+from reconciler.core.question import StartAt
+from reconciler.formats.plan import StartPolicy
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How to reach a cluster: ``client`` holds librdkafka properties, ``bootstrap.servers`` among them."""
+
+    bootstrap_servers: str
+    client: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """How MirrorMaker names a source topic on the destination."""
+
+    policy: TopicPolicy
+    alias: str | None
+    separator: str
+    names: Mapping[str, str]
+
+    def destination_of(self, topic: str) -> str:
+        """The destination's name of a source topic. Raises ConfigError if the table of names lacks it."""
+        if topic in self.names:
+            return self.names[topic]
+        if self.policy is TopicPolicy.IDENTITY:
+            return topic
+        if self.alias is None:
+            raise ConfigError(f'[topics.names] has no name for "{topic}".', hint="Add it, or give [source] an alias.")
+        return f"{self.alias}{self.separator}{topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """Limits of the search: records per partition, and seconds to wait for an unreachable cluster."""
+
+    max_disorder_ms: int = 0
+    scan_records: int = 100_000
+    deadline_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What may start without a decision, and where partitions without an anchor or an offset start."""
+
+    new: StartAt = field(default_factory=StartAt)
+    start: StartPolicy = field(default_factory=StartPolicy)
+    no_anchor: NoAnchor = NoAnchor.STOP
+    plan_expires_ms: int = DAY_MS
+    python: tuple[str, ...] = ()
+    """Modules whose functions ``python:`` may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One streaming job: where its offsets are, and how its records are identified."""
+
+    name: str
+    group: str
+    topics: tuple[str, ...]
+    store: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class TrustSettings:
+    """``[trust]``: whose plans may be applied, and where writes are recorded.
+
+    ``trusted_keys`` are Ed25519 public keys (PEM), by path or as text; where a signature is required, ``signatures`` of
+    them must have signed. ``signing_key`` is the path of the private key with which ``hook`` signs the plans that it
+    applies. ``audit_log`` is the path of an append-only file.
+    """
+
+    require_signature: bool = False
+    signatures: int = 1
+    trusted_keys: tuple[str, ...] = ()
+    signing_key: str | None = None
+    signing_passphrase: str | None = field(default=None, repr=False)
+    audit_log: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """``[watch]``: ``listen`` is HOST:PORT; a round begins every ``every_ms``; TLS and a login are optional."""
+
+    listen: str = "127.0.0.1:9464"
+    every_ms: int = 60_000
+    requests_per_second: int = 50
+    """To the destination's brokers, over all jobs of the process."""
+    single_cluster: bool = False
+    """All jobs run on the watched cluster, even after it was rebuilt: offsets of another cluster are a mismatch."""
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """``[metrics]``: where a hook writes its metrics: a folder of node_exporter's textfile collector, a push gateway's
+    URL."""
+
+    textfile: str | None = None
+    pushgateway: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole configuration file, checked."""
+
+    source: Cluster | None
+    destination: Cluster
+    topics: TopicNames
+    anchor_store: str | None
+    search: SearchSettings
+    policy: Policy
+    jobs: tuple[Job, ...]
+    trust: TrustSettings = field(default_factory=TrustSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+
+    def chosen(self, name: str | None) -> tuple[Job, ...]:
+        """The job of that name, or all jobs without one. Raises ConfigError for an unknown name."""
+        if name is None:
+            return self.jobs
+        found = tuple(job for job in self.jobs if job.name == name)
+        if not found:
+            known = ", ".join(job.name for job in self.jobs)
+            raise ConfigError(f'The configuration has no job "{name}".', hint=f"It has: {known}.")
+        return found
