@@ -19,8 +19,8 @@ from reconciler.core.probes import (
     Cleaning,
     Edges,
     LogMoved,
+    LogRange,
     Probe,
-    Range,
     Read,
     Round,
     Search,
@@ -47,7 +47,7 @@ class Inquiry(Generic[F]):
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[F]):
+class SearchResult(Generic[F]):
     """A finding and what it cost."""
 
     finding: F
@@ -77,7 +77,7 @@ class _Task(Generic[F]):
 
     def __init__(self, inquiry: Inquiry[F]) -> None:
         self.partition = inquiry.partition
-        self.found: Found[F] | None = None
+        self.found: SearchResult[F] | None = None
         self.asked: Round = ()
         self._start = inquiry.start
         self._probes = self._rounds = self._restarts = 0
@@ -95,7 +95,7 @@ class _Task(Generic[F]):
         try:
             self.asked = advance()
         except StopIteration as stop:
-            self.found = Found(stop.value, self._probes, self._rounds)
+            self.found = SearchResult(stop.value, self._probes, self._rounds)
             return
         except LogMoved:
             self._start_over()
@@ -131,7 +131,7 @@ class _Run:
 class Outcome(Generic[K, F]):
     """All findings by the caller's keys, and how many probes of each kind were asked."""
 
-    found: Mapping[K, Found[F]]
+    found: Mapping[K, SearchResult[F]]
     probes: Mapping[str, int]
     rounds: int
 
@@ -185,7 +185,7 @@ def _ask_kind(state: _Run, kind: type[Probe], asked: Sequence[tuple[TopicPartiti
         partitions = [tp for tp, _ in asked]
         starts = _insist(state, lambda: reader.log_starts(partitions))
         ends = _insist(state, lambda: reader.log_ends(partitions))
-        return [Range(starts[tp], ends[tp]) for tp in partitions]
+        return [LogRange(starts[tp], ends[tp]) for tp in partitions]
     if kind is TimeLookup:
         times = [(tp, probe.timestamp_ms) for tp, probe in asked if isinstance(probe, TimeLookup)]
         return _insist(state, lambda: reader.offsets_for_times(times))

@@ -78,7 +78,7 @@ class Screened(Protocol):
         """Those not known to be created after ``latest_ms``, and those created at one of ``stamps``; in order."""
 
 
-class Seen(IntEnum):
+class ProcessedState(IntEnum):
     """Whether a record behind the anchor's copy was processed already."""
 
     UNPROCESSED = 0
@@ -147,22 +147,22 @@ class Processed:
             if (stamp := record.timestamp_ms) is None or stamp <= latest or stamp in window or record.append_time
         ]
 
-    def judge(self, record: Record) -> Seen:
+    def judge(self, record: Record) -> ProcessedState:
         """What a record behind the first copy is."""
         if self._matcher.by_order:
             order = self._matcher.compare(record)
             if order is None:
-                return Seen.POSSIBLY
+                return ProcessedState.POSSIBLY
             done = order < 0 or (order == 0 and self._anchor_is_done)
-            return Seen.PROCESSED if done else Seen.UNPROCESSED
+            return ProcessedState.PROCESSED if done else ProcessedState.UNPROCESSED
         stamp = record.timestamp_ms
         if stamp is None or self._stamp is None or record.append_time or stamp < self._stamp:
-            return Seen.POSSIBLY
+            return ProcessedState.POSSIBLY
         if stamp == self._stamp and self._matcher.is_anchor(record):
-            return Seen.TWIN
+            return ProcessedState.TWIN
         if stamp in self._window and fingerprint(record.key, record.value) in self._window[stamp]:
-            return Seen.POSSIBLY
-        return Seen.UNPROCESSED if self.is_later(record) else Seen.POSSIBLY_IF_HIDDEN
+            return ProcessedState.POSSIBLY
+        return ProcessedState.UNPROCESSED if self.is_later(record) else ProcessedState.POSSIBLY_IF_HIDDEN
 
     def is_later(self, record: Record) -> bool:
         """True if its time says that it stands behind the anchor in the source."""

@@ -15,11 +15,11 @@ from reconciler.core.anchors import Record
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Where the log begins and ends now. Answer: Range."""
+    """Where the log begins and ends now. Answer: LogRange."""
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class LogRange:
     """``start`` is the first offset that can be read, ``end`` the one after the last record (the high watermark)."""
 
     start: int
@@ -78,7 +78,7 @@ class LogMoved(Exception):
 
 
 Probe = Edges | TimeLookup | Cleaning | Read
-Answer = Range | int | bool | None | Chunk
+Answer = LogRange | int | bool | None | Chunk
 Round = tuple[Probe, ...]
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ Search = Generator[Round, tuple[Answer, ...], T]
 """A search that ends in a T."""
 
 
-def ask_edges() -> Search[Range]:
+def ask_edges() -> Search[LogRange]:
     """The log's range, in a round of its own."""
     (answer,) = yield (Edges(),)
     return as_range(answer)
@@ -114,9 +114,9 @@ def ask_read(offset: int, max_records: int) -> Search[Chunk]:
     return answer
 
 
-def as_range(answer: Answer) -> Range:
+def as_range(answer: Answer) -> LogRange:
     """An answer that must be a range."""
-    if not isinstance(answer, Range):
+    if not isinstance(answer, LogRange):
         raise TypeError(f"the log's edges were asked for, the answer is {answer!r}")
     return answer
 

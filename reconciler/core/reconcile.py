@@ -9,7 +9,7 @@ from reconciler.core.probes import Search, ask_cleaning, ask_edges, ask_lookup, 
 from reconciler.core.question import Question
 from reconciler.core.scan import advance, last_before
 from reconciler.core.search import search
-from reconciler.core.timebound import Known, judge_by_time, resume_by_time
+from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
 from reconciler.core.verdicts import Finding, Verdict
 
 
@@ -64,7 +64,7 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
     time = stored.written_at_ms
     judge = judge_by_time(question, time, time)
     why = "no anchor: by the time the row was written, which is right if the job lagged less than max_disorder; "
-    known = Known(absent=True, times_are_sure=False, why=why)
+    known = TimeEvidence(absent=True, times_are_sure=False, why=why)
     return (yield from resume_by_time(question, time, judge, known))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reconciler.core.anchors import Record, fingerprint
-from reconciler.core.matching import Matcher, Processed, Seen
+from reconciler.core.matching import Matcher, Processed, ProcessedState
 from reconciler.core.probes import Chunk, LogMoved, Search, ask_read
 
 FIRST_READ = 64
@@ -229,27 +229,27 @@ class _Tally:
 
     def _add(self, record: Record) -> None:
         judged = self._processed.judge(record)
-        self._leading = self._leading and judged is Seen.PROCESSED
+        self._leading = self._leading and judged is ProcessedState.PROCESSED
         if self._leading:
             self.begin = record.offset + 1
             return
-        if self._lag and judged in (Seen.UNPROCESSED, Seen.POSSIBLY_IF_HIDDEN):
+        if self._lag and judged in (ProcessedState.UNPROCESSED, ProcessedState.POSSIBLY_IF_HIDDEN):
             # Any of the records that lag may come again: the first time they are within the lag itself.
             mark = (None if record.append_time else record.timestamp_ms, fingerprint(record.key, record.value))
             if mark in self._seen:
-                judged = Seen.POSSIBLY
+                judged = ProcessedState.POSSIBLY
             self._seen.add(mark)
-        if judged is not Seen.UNPROCESSED and not self._processed.is_later(record):
+        if judged is not ProcessedState.UNPROCESSED and not self._processed.is_later(record):
             self.not_later += 1
-        if judged is Seen.POSSIBLY_IF_HIDDEN and self._twin:
-            judged = Seen.POSSIBLY  # its first copy may be the one between the twins
-        if judged is Seen.TWIN:
+        if judged is ProcessedState.POSSIBLY_IF_HIDDEN and self._twin:
+            judged = ProcessedState.POSSIBLY  # its first copy may be the one between the twins
+        if judged is ProcessedState.TWIN:
             self._twin = True
             # What stands in front of the twin was processed if the twin is the anchor; later times say it was not.
             self.possibly, self.if_hidden = max(self.possibly + self.if_hidden + 1, self.not_later), 0
-        self.done += judged is Seen.PROCESSED
-        self.possibly += judged is Seen.POSSIBLY
-        self.if_hidden += judged is Seen.POSSIBLY_IF_HIDDEN
+        self.done += judged is ProcessedState.PROCESSED
+        self.possibly += judged is ProcessedState.POSSIBLY
+        self.if_hidden += judged is ProcessedState.POSSIBLY_IF_HIDDEN
 
 
 def count_replay(

@@ -62,8 +62,8 @@ from reconciler.core.scan import (
     scan_for_anchor,
 )
 from reconciler.core.timebound import (
-    Known,
     TimeBound,
+    TimeEvidence,
     judge_by_order,
     judge_by_time,
     lookup_margin,
@@ -219,7 +219,7 @@ def _by_time_alone(question: Question, anchor: Anchor, why: str) -> Search[Findi
     if anchor.names is Names.MAX_TIME:
         latest -= question.limits.max_disorder_ms  # nothing processed is newer than the largest time: no margin
     judge = judge_by_time(question, anchor.timestamp_ms, latest)
-    return (yield from resume_by_time(question, anchor.timestamp_ms, judge, Known(ties_count=True, why=why)))
+    return (yield from resume_by_time(question, anchor.timestamp_ms, judge, TimeEvidence(ties_count=True, why=why)))
 
 
 def _without_time(case: _Case) -> Search[Finding]:
@@ -262,7 +262,7 @@ def _without_time(case: _Case) -> Search[Finding]:
             detail=detail,
         )
     if case.matcher.by_order:
-        return (yield from resume_by_time(case.question, None, case.judge, Known(absent=complete, why=case.why)))
+        return (yield from resume_by_time(case.question, None, case.judge, TimeEvidence(absent=complete, why=case.why)))
     if edges.start == edges.end == 0:
         detail = "the destination partition is empty: the mirror has not delivered yet"
         return Finding(Verdict.BEHIND, 0, 0, 0, detail=case.why + detail)
@@ -347,7 +347,7 @@ def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Findi
         note = "the anchor's record is not in the destination; "
         if scan.same_id is not None:
             note = f"offset {scan.same_id} has the anchor's id but other content or time, so it is not trusted; "
-        known = Known(absent=True, why=case.why + note, bound=bound)
+        known = TimeEvidence(absent=True, why=case.why + note, bound=bound)
         return (yield from resume_by_time(case.question, time, case.judge, known))
     candidate = case.candidate or (
         yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
@@ -360,5 +360,5 @@ def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Findi
         if candidate.timestamp_ms is not None and not case.question.identity.record_time:
             time_here = candidate.timestamp_ms + lookup_margin(case.question)
             time = time_here if time is None else min(time, time_here)
-    known = Known(why=case.why + note, bound=bound if time == case.anchor.timestamp_ms else None)
+    known = TimeEvidence(why=case.why + note, bound=bound if time == case.anchor.timestamp_ms else None)
     return (yield from resume_by_time(case.question, time, case.judge, known))

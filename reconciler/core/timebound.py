@@ -133,7 +133,7 @@ def look_around(
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TimeEvidence:
     """What is known when time has to decide.
 
     ``absent``: the anchor's record is not in the log. ``ties_count``: a record of the anchor's time stands for it.
@@ -148,7 +148,7 @@ class Known:
     bound: TimeBound | None = None
 
 
-def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known: Known) -> Search[Finding]:
+def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known: TimeEvidence) -> Search[Finding]:
     """Decide by time (or by order alone, without one)."""
     around = yield from look_around(question, time_ms, judge, absent=known.absent, bound=known.bound)
     record_offset = around.previous.offset if around.previous else None

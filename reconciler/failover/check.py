@@ -44,7 +44,7 @@ MOST_PAIRS = 64
 """Anchors looked for in other partitions, to prove that records were spread: so many at most."""
 
 Key = tuple[str, TopicPartition]
-Found = engine.Found[Finding]
+Found = engine.SearchResult[Finding]
 K = TypeVar("K")
 
 
@@ -254,7 +254,9 @@ def _ask_by_time(checking: _Check, topics: Sequence[Sequence[Place]]) -> dict[Ke
         keys = [at.key for at in places if at.exists and not at.own]
         if span is None:
             detail = "partition counts differ, and a stored offset has no anchor to go by"
-            found.update(dict.fromkeys(keys, engine.Found(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)))
+            found.update(
+                dict.fromkeys(keys, engine.SearchResult(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0))
+            )
         else:
             lag = max((checking.questions[key].anchor_lag for key in keys), default=0)
             for key in keys:
@@ -317,7 +319,7 @@ def _was_remapped(found: Found) -> bool:
 
 def _missing(at: Place) -> Found:
     what = f"partition {at.destination.partition}" if at.topic_id else f'topic "{at.destination.topic}"'
-    return engine.Found(Finding(Verdict.MISSING, None, detail=f"the destination has no {what}"), 0, 0)
+    return engine.SearchResult(Finding(Verdict.MISSING, None, detail=f"the destination has no {what}"), 0, 0)
 
 
 def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[Verdict]) -> PartitionPlan:

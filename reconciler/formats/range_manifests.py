@@ -40,12 +40,12 @@ _VERSION = re.compile(r"\d{1,20}\.[0-9a-f]{8}\Z")
 _LAST_NUMBER = 10**20 - 1
 
 
-class Torn(ValueError):
+class TornManifest(ValueError):
     """A manifest that was not written to its end; the reason is the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ManifestRange:
     """One partition's range, as its line (``text``, without line break) has it.
 
     ``stored`` None: the partition has no offset any more. ``stored.written_at_ms`` is the range's own, the section's
@@ -68,7 +68,7 @@ class Manifest:
     """A whole manifest. ``digest``: the first eight hex digits of its sum."""
 
     group: str
-    ranges: tuple[Range, ...]
+    ranges: tuple[ManifestRange, ...]
     snapshot: bool
     digest: str
     written_at_ms: int | None = None
@@ -112,7 +112,12 @@ def line_of(topic: str, partition: int, stored: StoredOffset | None, *, from_off
 
 
 def dump(
-    group: str, ranges: Iterable[Range], *, written_at_ms: int | None, snapshot: bool = False, reason: str | None = None
+    group: str,
+    ranges: Iterable[ManifestRange],
+    *,
+    written_at_ms: int | None,
+    snapshot: bool = False,
+    reason: str | None = None,
 ) -> bytes:
     """A whole manifest. Ranges of another time or origin than this manifest's get sections of their own."""
     header: dict[str, object] = {"format": FORMAT, "group": group}
@@ -151,7 +156,7 @@ def _dumped(content: Mapping[str, object]) -> str:
 def load(data: bytes) -> Manifest:
     """Read a manifest.
 
-    Raises Torn for one that is not complete, and FieldError for one that is, but is not of this format.
+    Raises TornManifest for one that is not complete, and FieldError for one that is, but is not of this format.
     """
     lines, digest = _complete_lines(data)
     # What is complete by its sum was written so: whatever is wrong with it now is the writer's fault.
@@ -168,7 +173,7 @@ def load(data: bytes) -> Manifest:
 
 
 def _complete_lines(data: bytes) -> tuple[list[str], str]:
-    """The lines before the last one, and the digest. Raises Torn, or FieldError for lines that are not text."""
+    """The lines before the last one, and the digest. Raises TornManifest, or FieldError for lines that are not text."""
     whole = data.removesuffix(b"\n")
     body, _, last = whole.rpartition(b"\n")
     body += b"\n"
@@ -178,16 +183,16 @@ def _complete_lines(data: bytes) -> tuple[list[str], str]:
     except (FieldError, UnicodeDecodeError):
         count = told = None
     if count is None or told is None:
-        raise Torn("it has no last line with a count and a sum")
+        raise TornManifest("it has no last line with a count and a sum")
     digest = hashlib.sha256(body).hexdigest()
     if told.lower() != digest:
-        raise Torn("its sum is another one than its last line says")
+        raise TornManifest("its sum is another one than its last line says")
     try:
         lines = body.decode().split("\n")[:-1]
     except UnicodeDecodeError as err:
         raise FieldError(None, "is not text") from err
     if count != len(lines):
-        raise Torn(f"it has {len(lines)} lines before the last one, which says {count}")
+        raise TornManifest(f"it has {len(lines)} lines before the last one, which says {count}")
     return lines, digest[:8]
 
 
@@ -198,7 +203,7 @@ def _header(line: str) -> dict[str, object]:
     return header
 
 
-def _ranges(lines: Sequence[str], written_at_ms: int | None) -> Iterable[Range]:
+def _ranges(lines: Sequence[str], written_at_ms: int | None) -> Iterable[ManifestRange]:
     origin, time = None, written_at_ms
     for number, line in enumerate(lines, start=2):
         try:
@@ -211,25 +216,25 @@ def _ranges(lines: Sequence[str], written_at_ms: int | None) -> Iterable[Range]:
             raise FieldError(f"line {number}:", err.sentence) from err
 
 
-def parse_range(line: str, written_at_ms: int | None) -> Range:
+def parse_range(line: str, written_at_ms: int | None) -> ManifestRange:
     """One range's line. Raises FieldError, also for two lines."""
     if "\n" in line:
         raise FieldError(None, "is more than one line")
     return _range(line, json_fields.json_object(line), None, written_at_ms)
 
 
-def _range(line: str, content: Mapping[str, object], origin: str | None, time: int | None) -> Range:
+def _range(line: str, content: Mapping[str, object], origin: str | None, time: int | None) -> ManifestRange:
     topic = json_fields.required_text(content, "topic")
     partition = json_fields.required(json_fields.integer(content, "partition", 0, json_fields.INT32_MAX), "partition")
     if json_fields.flag(content, "deleted"):
-        return Range(topic, partition, None, line, origin)
+        return ManifestRange(topic, partition, None, line, origin)
     first = json_fields.integer(content, "from")
     until = json_fields.required(json_fields.integer(content, "until"), "until")
     if first is not None and first > until >= 0:
         raise FieldError("from", "is after until")
     anchor = anchor_fields.load_optional(content.get("anchor"), "anchor", LONG)
     own = json_fields.integer(content, "written_at_ms") if "written_at_ms" in content else time
-    return Range(topic, partition, StoredOffset(until, anchor, own), line, origin)
+    return ManifestRange(topic, partition, StoredOffset(until, anchor, own), line, origin)
 
 
 def _origin(content: Mapping[str, object]) -> str | None:

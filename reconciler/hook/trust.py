@@ -30,9 +30,9 @@ def ready(trust: TrustSettings) -> PrivateKey | None:
     Before every start, so that it is found out on an ordinary day; it costs nothing where neither is configured.
     """
     if trust.audit_log is not None:
-        from reconciler.trust.audit_log import Log
+        from reconciler.trust.audit_log import AuditLog
 
-        Log(Path(trust.audit_log)).check()
+        AuditLog(Path(trust.audit_log)).check()
     if trust.signing_key is None:
         return None
     from reconciler.trust import signing

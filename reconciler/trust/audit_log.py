@@ -3,7 +3,7 @@
 Format ``reconciler.audit-log/1``: one JSON object a line, in the canonical spelling of plans, with a newline at its
 end. ``hash`` is the SHA-256 of the object without it; ``prev`` the hash of the record before, 64 zeros for the first.
 
-Invariants that ``verified`` checks and ``Log`` keeps:
+Invariants that ``verified`` checks and ``AuditLog`` keeps:
 
 1. A line is to the byte the canonical JSON of a record, or it is torn: the beginning of a line whose writing was cut
    off, which is never JSON.
@@ -70,7 +70,7 @@ class Head:
     torn: bytes = b""
 
 
-class Log:
+class AuditLog:
     """The log at ``path``. Each ``append`` reads the end of the file again: others write it too."""
 
     def __init__(self, path: Path) -> None:
@@ -223,7 +223,7 @@ def _head_of(record: Record, torn: bytes, path: Path) -> Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Torn:
+class TornLine:
     """A line whose writing was cut off. ``declared``: the record behind it says so."""
 
     after_line: int
@@ -231,7 +231,7 @@ class Torn:
     declared: bool
 
 
-def verified(path: Path) -> Iterator[Record | Torn]:
+def verified(path: Path) -> Iterator[Record | TornLine]:
     """The log's records, one after another, as long as the chain holds.
 
     Raises Changed at the first line that is not what was written there; ConfigError if the file cannot be read.
@@ -260,14 +260,14 @@ def verified(path: Path) -> Iterator[Record | Torn]:
     if torn.endswith(b"\n"):
         raise _broken(head, path, "is no record")
     if torn:
-        yield Torn(head.line, len(torn), declared=False)
+        yield TornLine(head.line, len(torn), declared=False)
 
 
-def _declared(record: Record, torn: bytes, head: Head, path: Path) -> Torn:
+def _declared(record: Record, torn: bytes, head: Head, path: Path) -> TornLine:
     said = {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
     if record["kind"] != "torn" or record["torn"] != said:
         raise _broken(head, path, "is no record")
-    return Torn(head.line, len(torn), declared=True)
+    return TornLine(head.line, len(torn), declared=True)
 
 
 def _next(record: Record, head: Head, path: Path) -> Head:

@@ -20,7 +20,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ExitCode, NeedsPerson, OutcomeUnknown, ReconcilerError
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
-from reconciler.trust.audit_log import Log
+from reconciler.trust.audit_log import AuditLog
 
 if TYPE_CHECKING:
     from reconciler.failover.apply import JobChanges
@@ -78,7 +78,12 @@ class Attempt:
     """
 
     def __init__(
-        self, log: Log | None, action: str, by: Mapping[str, Any], command: Sequence[str], now_ms: Callable[[], int]
+        self,
+        log: AuditLog | None,
+        action: str,
+        by: Mapping[str, Any],
+        command: Sequence[str],
+        now_ms: Callable[[], int],
     ) -> None:
         self._log = log
         self._now_ms = now_ms

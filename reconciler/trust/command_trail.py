@@ -14,7 +14,7 @@ from reconciler.clock import clock_ms
 from reconciler.config.addresses import without_secrets
 from reconciler.config.redaction import KNOWN
 from reconciler.config.settings import TrustSettings
-from reconciler.trust.audit_log import Log
+from reconciler.trust.audit_log import AuditLog
 from reconciler.trust.audit_trail import Attempt
 
 FREE_SETTINGS = frozenset({"--option", "--conf", "--kafka-option", "--source-option"})
@@ -26,7 +26,7 @@ def attempt(trust: TrustSettings, action: str, options: argparse.Namespace) -> A
     if trust.audit_log is None:
         return Attempt(None, action, {}, (), clock_ms)
     words = getattr(options, "words", ())
-    return Attempt(Log(Path(trust.audit_log)), action, _who(), list(without_secret_words(words)), clock_ms)
+    return Attempt(AuditLog(Path(trust.audit_log)), action, _who(), list(without_secret_words(words)), clock_ms)
 
 
 def _who() -> dict[str, Any]:

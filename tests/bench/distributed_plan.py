@@ -31,7 +31,7 @@ from reconciler.artifacts import kafka_jars
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import Found, Inquiry, Outcome
+from reconciler.engine import Inquiry, Outcome, SearchResult
 from reconciler.failover.check import Outside, check
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
@@ -279,7 +279,7 @@ def drive(place: Path, count: int) -> None:
         finding = Finding(
             Verdict.MOVED, 11, 0, 0, "fingerprint", 10, "the anchor's record was found; all behind it read"
         )
-        return Outcome({key: Found(finding, 3, 2) for key in keys}, {}, 2)
+        return Outcome({key: SearchResult(finding, 3, 2) for key in keys}, {}, 2)
 
     outside = Outside(Described(topics), lambda address: open_store(address), time.monotonic, lambda: BEGIN_MS, run=run)
     began = time.process_time()

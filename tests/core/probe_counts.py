@@ -13,7 +13,7 @@ from math import log2
 from statistics import median
 
 from reconciler.core.anchors import Identity, StoredOffset
-from reconciler.core.probes import Answer, Cleaning, Edges, Probe, Range, Read, TimeLookup
+from reconciler.core.probes import Answer, Cleaning, Edges, LogRange, Probe, Read, TimeLookup
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
@@ -39,7 +39,7 @@ class CachedLookups:
 
     def answer(self, probe: Probe) -> Answer:
         if isinstance(probe, Edges):
-            return Range(self._part.start, self._part.end)
+            return LogRange(self._part.start, self._part.end)
         if isinstance(probe, TimeLookup):
             place = bisect_left(self._stamps, probe.timestamp_ms)
             return self._part.records[place].offset if place < len(self._stamps) else None

@@ -21,7 +21,7 @@ from reconciler.core.probes import Search
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.engine import Found, Inquiry, run
+from reconciler.engine import Inquiry, SearchResult, run
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 
@@ -128,7 +128,7 @@ def ask(log: MemoryLog, stored: StoredOffset | Anchor | None, identity: Identity
 
 def ask_with_cost(
     log: MemoryLog, stored: StoredOffset | Anchor | None, identity: Identity = BY_ID, **words: Any
-) -> Found:
+) -> SearchResult:
     """An anchor alone means: stored right after it (or at it, where it names the next record)."""
     if isinstance(stored, Anchor):
         behind = 0 if stored.names is Names.NEXT else 1
@@ -137,7 +137,7 @@ def ask_with_cost(
     return answer(log, lambda: reconcile(question))
 
 
-def answer(log: MemoryLog, search: Callable[[], Search[Finding]]) -> Found:
+def answer(log: MemoryLog, search: Callable[[], Search[Finding]]) -> SearchResult:
     return run(log, {0: Inquiry(PLACE, search)}, clock=lambda: 0.0).found[0]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.formats import range_manifests
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.range_manifests import Manifest, Range, Torn
+from reconciler.formats.range_manifests import Manifest, ManifestRange, TornManifest
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -29,9 +29,9 @@ VERSIONS = st.none() | st.builds("{}.{:08x}".format, st.integers(1, 10**20 - 1),
 
 
 @st.composite
-def a_range(draw: st.DrawFn) -> Range:
+def a_range(draw: st.DrawFn) -> ManifestRange:
     topic, partition, stored = draw(NAMES), draw(st.integers(0, 2**31 - 1)), draw(st.none() | STORED)
-    return Range(topic, partition, stored, range_manifests.line_of(topic, partition, stored), draw(VERSIONS))
+    return ManifestRange(topic, partition, stored, range_manifests.line_of(topic, partition, stored), draw(VERSIONS))
 
 
 MANIFESTS = st.tuples(
@@ -42,7 +42,7 @@ MANIFESTS = st.tuples(
 )
 
 
-def by_place(found: tuple[Range, ...] | list[Range]) -> dict[tuple[str, int], Range]:
+def by_place(found: tuple[ManifestRange, ...] | list[ManifestRange]) -> dict[tuple[str, int], ManifestRange]:
     return {(each.topic, each.partition): each for each in found}
 
 
@@ -61,7 +61,7 @@ def test_a_manifest_reads_back(made):
 def test_a_manifest_cut_anywhere_is_torn(made, drawn):
     data = range_manifests.dump(made[0], made[1], written_at_ms=made[2])
     length = drawn.draw(st.integers(0, len(data) - 2))  # without the last line break it is whole
-    with pytest.raises(Torn):
+    with pytest.raises(TornManifest):
         range_manifests.load(data[:length])
 
 
@@ -70,13 +70,13 @@ def test_a_manifest_with_another_byte_is_torn(made, drawn):
     data = bytearray(range_manifests.dump(made[0], made[1], written_at_ms=made[2]))
     at = drawn.draw(st.integers(0, data.rindex(b'"sha256"') - 20))
     data[at] ^= drawn.draw(st.integers(1, 127))
-    with pytest.raises(Torn):
+    with pytest.raises(TornManifest):
         range_manifests.load(bytes(data))
 
 
 @given(st.binary() | st.text().map(str.encode))
 def test_bytes_of_anybody_are_torn(data):
-    with pytest.raises(Torn):
+    with pytest.raises(TornManifest):
         range_manifests.load(data)
 
 
@@ -99,24 +99,24 @@ KEYS = ["topic", "partition", "from", "until", "anchor", "written_at_ms", "delet
 @given(st.lists(st.text() | st.dictionaries(st.sampled_from(KEYS), JSON).map(json.dumps), max_size=4))
 def test_whole_manifests_of_anybody_are_read_or_refused_in_words(lines):
     for tried in (lines, [HEADER, *lines]):
-        with suppress(FieldError, Torn):
+        with suppress(FieldError, TornManifest):
             assert isinstance(range_manifests.load(whole(*tried)), Manifest)
 
 
 def test_the_format_is_fixed():
     anchor = Anchor(880, 1_767_225_600_000, b"id", "0" * 32, "cluster", "topic")
     rows = [
-        Range(
+        ManifestRange(
             "events",
             0,
             StoredOffset(4514, None, 9),
             range_manifests.line_of("events", 0, StoredOffset(4514), from_offset=4400),
         ),
-        Range(
+        ManifestRange(
             "events", 3, StoredOffset(881, anchor, 9), range_manifests.line_of("events", 3, StoredOffset(881, anchor))
         ),
-        Range("events", 5, None, range_manifests.line_of("events", 5, None)),
-        Range(
+        ManifestRange("events", 5, None, range_manifests.line_of("events", 5, None)),
+        ManifestRange(
             "events", 4, StoredOffset(7, None, 8), range_manifests.line_of("events", 4, StoredOffset(7)), "41.0badcafe"
         ),
     ]
@@ -187,7 +187,7 @@ def test_what_is_whole_and_wrong_is_named(lines, problem):
     ],
 )
 def test_why_a_manifest_is_torn(data, reason):
-    with pytest.raises(Torn) as caught:
+    with pytest.raises(TornManifest) as caught:
         range_manifests.load(data)
     assert reason in str(caught.value)
 

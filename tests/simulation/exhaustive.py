@@ -21,7 +21,7 @@ from reconciler.core.anchors import (
     fingerprint,
     record_timestamp,
 )
-from reconciler.core.probes import Answer, Cleaning, Edges, Probe, Range, TimeLookup
+from reconciler.core.probes import Answer, Cleaning, Edges, LogRange, Probe, TimeLookup
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
@@ -246,7 +246,7 @@ def answer(asked: Asked) -> Finding:
 
 def _reply(part: MemoryPartition, probe: Probe) -> Answer:
     if isinstance(probe, Edges):
-        return Range(part.start, part.end)
+        return LogRange(part.start, part.end)
     if isinstance(probe, TimeLookup):
         return part.lookup(probe.timestamp_ms)
     if isinstance(probe, Cleaning):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.trust import audit_log
-from reconciler.trust.audit_log import FIRST, Log, Torn, verified
+from reconciler.trust.audit_log import FIRST, AuditLog, TornLine, verified
 
 NOW = "2026-01-31T06:00:00.000Z"
 
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 def written(path: Path) -> Path:
     """A log of five records."""
     for number in range(5):
-        Log(path).append(fields(number), NOW)
+        AuditLog(path).append(fields(number), NOW)
     return path
 
 
@@ -69,7 +69,7 @@ def broken(path: Path) -> str:
 
 
 def test_a_log_is_verified_as_it_was_written(written: Path) -> None:
-    records = [record for record in verified(written) if not isinstance(record, Torn)]
+    records = [record for record in verified(written) if not isinstance(record, TornLine)]
     assert [record["line"] for record in records] == [1, 2, 3, 4, 5]
     assert [record["by"]["pid"] for record in records] == [0, 1, 2, 3, 4]
     assert written.stat().st_mode & 0o777 == 0o600
@@ -77,7 +77,7 @@ def test_a_log_is_verified_as_it_was_written(written: Path) -> None:
 
 def test_a_line_is_on_the_disk_before_anything_else_happens(path: Path, synced: list[int]) -> None:
     for number in range(3):
-        Log(path).append(fields(number), NOW)
+        AuditLog(path).append(fields(number), NOW)
         assert path.stat().st_size in synced[-2:]
 
 
@@ -92,9 +92,9 @@ def test_the_chain_can_be_followed_without_the_product(written: Path) -> None:
 
 
 def test_what_is_no_text_is_spelled_out(path: Path) -> None:
-    Log(path).append(fields(command=["apply", os.fsdecode(b"plan-\xff.json"), "new\nline", "é"]), NOW)
+    AuditLog(path).append(fields(command=["apply", os.fsdecode(b"plan-\xff.json"), "new\nline", "é"]), NOW)
     (record,) = verified(path)
-    assert not isinstance(record, Torn)
+    assert not isinstance(record, TornLine)
     assert record["command"] == ["apply", r"plan-\udcff.json", "new\nline", "é"]
 
 
@@ -103,14 +103,14 @@ def test_what_is_no_text_is_spelled_out(path: Path) -> None:
 
 def test_no_byte_can_be_altered_unseen(path: Path) -> None:
     for _ in range(2):
-        Log(path).append({"kind": "nothing"}, NOW)
+        AuditLog(path).append({"kind": "nothing"}, NOW)
     whole = path.read_bytes()
     for place in range(len(whole)):
         for other in (whole[place] ^ 1, ord("\n"), ord(" ")):
             if other != whole[place]:
                 path.write_bytes(whole[:place] + bytes([other]) + whole[place + 1 :])
                 try:
-                    seen = [record for record in verified(path) if isinstance(record, Torn)]
+                    seen = [record for record in verified(path) if isinstance(record, TornLine)]
                 except Changed:
                     continue
                 # All but the last newline: then the last line looks as if its writing had been cut off.
@@ -124,7 +124,7 @@ def test_no_bytes_can_be_put_in_or_taken_out_unseen(
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "audit.jsonl"
     for number in range(3):
-        Log(path).append(fields(number), NOW)
+        AuditLog(path).append(fields(number), NOW)
     whole = path.read_bytes()
     begin = data.draw(st.integers(0, len(whole) - 2))
     end = data.draw(st.integers(begin, len(whole) - 1))
@@ -182,7 +182,7 @@ def test_nothing_is_appended_to_an_end_that_was_altered(
 ) -> None:
     written.write_bytes(b"".join(change(lines(written))))
     before = written.read_bytes()
-    for act in (Log(written).check, lambda: Log(written).append(fields(), NOW)):
+    for act in (AuditLog(written).check, lambda: AuditLog(written).append(fields(), NOW)):
         with pytest.raises(Changed, match="The last line of the audit log"):
             act()
     assert written.read_bytes() == before
@@ -192,14 +192,14 @@ def test_an_altered_last_line_is_told_from_one_that_was_cut_off(written: Path) -
     *front, last = lines(written)
     written.write_bytes(b"".join([*front, last.replace(b"ada", b"eve")]))
     with pytest.raises(Changed, match="was altered"):
-        Log(written).append(fields(), NOW)
+        AuditLog(written).append(fields(), NOW)
 
 
 @pytest.mark.parametrize("content", [b"[destination]\n", b"x", b'{"format": "reconciler.plan/1"}\n', b"{}\n"])
 def test_a_file_that_is_no_audit_log_is_left_alone(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises((ConfigError, Changed)):
-        Log(path).append(fields(), NOW)
+        AuditLog(path).append(fields(), NOW)
     assert path.read_bytes() == content
 
 
@@ -207,7 +207,7 @@ def test_a_file_that_is_no_audit_log_is_left_alone(path: Path, content: bytes) -
 def test_a_log_that_cannot_be_written_is_the_configurations_fault(path: Path, make: Callable[[Path], None]) -> None:
     make(path)
     with pytest.raises(ConfigError, match="cannot be written") as caught:
-        Log(path).append(fields(), NOW)
+        AuditLog(path).append(fields(), NOW)
     assert caught.value.exit_code is ExitCode.USAGE
     assert "Nothing else was written" in caught.value.message
 
@@ -218,7 +218,7 @@ def test_a_log_that_cannot_be_locked_is_not_written(path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(ConfigError, match="No locks available"):
-        Log(path).append(fields(), NOW)
+        AuditLog(path).append(fields(), NOW)
 
 
 # ---------------------------------------------------------------- torn lines
@@ -229,33 +229,33 @@ def test_a_line_that_was_cut_off_is_told_by_the_next(written: Path, left: int) -
     whole = lines(written)
     written.write_bytes(b"".join(whole[:4]) + whole[4][:left])
     *_, torn = verified(written)
-    assert torn == Torn(4, left, declared=False)
-    Log(written).append(fields(7), NOW)
+    assert torn == TornLine(4, left, declared=False)
+    AuditLog(written).append(fields(7), NOW)
     *front, torn, told, record = verified(written)
-    assert (len(front), torn) == (4, Torn(4, left, declared=True))
-    assert not isinstance(told, Torn)
-    assert not isinstance(record, Torn)
+    assert (len(front), torn) == (4, TornLine(4, left, declared=True))
+    assert not isinstance(told, TornLine)
+    assert not isinstance(record, TornLine)
     assert (told["kind"], told["torn"]["bytes"], record["by"]["pid"]) == ("torn", left, 7)
     assert [record["line"] for record in (told, record)] == [5, 6]
 
 
 def test_a_first_line_that_was_cut_off_is_told_as_well(path: Path) -> None:
-    Log(path).append(fields(), NOW)
+    AuditLog(path).append(fields(), NOW)
     path.write_bytes(path.read_bytes()[:50])
-    Log(path).append(fields(), NOW)
-    assert [isinstance(each, Torn) for each in verified(path)] == [True, False, False]
+    AuditLog(path).append(fields(), NOW)
+    assert [isinstance(each, TornLine) for each in verified(path)] == [True, False, False]
 
 
 def test_a_page_of_zeros_after_a_power_cut_is_a_torn_line(written: Path) -> None:
     written.write_bytes(written.read_bytes() + bytes(4096))
-    Log(written).append(fields(), NOW)
-    assert Torn(5, 4096, declared=True) in list(verified(written))
+    AuditLog(written).append(fields(), NOW)
+    assert TornLine(5, 4096, declared=True) in list(verified(written))
 
 
 def test_what_was_cut_off_cannot_be_altered_afterwards(written: Path) -> None:
     with written.open("ab") as file:
         file.write(b'{"action":"apply","by":{"host":"h')
-    Log(written).append(fields(), NOW)
+    AuditLog(written).append(fields(), NOW)
     content = written.read_bytes()
     written.write_bytes(content.replace(b'{"action":"apply","by":{"host":"h\n', b'{"action":"apply","by":{"host":"x\n'))
     assert "is no record" in broken(written)
@@ -281,14 +281,14 @@ def test_a_disk_that_is_full_again_and_again_leaves_a_log_that_goes_on(
     for size in (100, 0, 50, 70):
         full_disk(size)
         with pytest.raises(ConfigError, match="cannot be written"):
-            Log(written).append(fields(8), NOW)
+            AuditLog(written).append(fields(8), NOW)
     full_disk(-1)
-    Log(written).append(fields(9), NOW)
+    AuditLog(written).append(fields(9), NOW)
     *front, torn, _, record = verified(written)
     assert len(front) == 5
-    assert isinstance(torn, Torn)
+    assert isinstance(torn, TornLine)
     assert (torn.declared, torn.bytes) == (True, 220)
-    assert not isinstance(record, Torn)
+    assert not isinstance(record, TornLine)
     assert record["by"]["pid"] == 9
 
 
@@ -297,16 +297,16 @@ def test_a_disk_that_is_full_again_and_again_leaves_a_log_that_goes_on(
 
 def test_the_last_record_is_found_behind_a_very_long_line(path: Path) -> None:
     for size in (1, 300_000, 5):
-        Log(path).append(fields(message="x" * size), NOW)
+        AuditLog(path).append(fields(message="x" * size), NOW)
     path.write_bytes(path.read_bytes() + b'{"action":' + b"y" * 200_000)
-    Log(path).append(fields(), NOW)
-    assert [isinstance(each, Torn) for each in verified(path)] == [False, False, False, True, False, False]
+    AuditLog(path).append(fields(), NOW)
+    assert [isinstance(each, TornLine) for each in verified(path)] == [False, False, False, True, False, False]
 
 
 def _append(path: Path, begin: Any, number: int) -> None:
     begin.wait(60)
     for count in range(20):
-        Log(path).append(fields(number * 100 + count), NOW)
+        AuditLog(path).append(fields(number * 100 + count), NOW)
 
 
 def test_many_writers_make_one_chain(path: Path) -> None:
@@ -318,5 +318,5 @@ def test_many_writers_make_one_chain(path: Path) -> None:
     for writer in writers:
         writer.join(120)
     assert [writer.exitcode for writer in writers] == [0] * 4
-    pids = [record["by"]["pid"] for record in verified(path) if not isinstance(record, Torn)]
+    pids = [record["by"]["pid"] for record in verified(path) if not isinstance(record, TornLine)]
     assert sorted(pids) == [number * 100 + count for number in range(4) for count in range(20)]

@@ -15,7 +15,7 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Unreachable
 from reconciler.formats.plan import digest
 from reconciler.stores.sqlite.store import SqliteStore
-from reconciler.trust.audit_log import Log, Torn, verified
+from reconciler.trust.audit_log import AuditLog, TornLine, verified
 from tests.failover.killed import Driver
 from tests.world import World, a_world, made, outside
 
@@ -63,7 +63,7 @@ class Trust:
         return "\n".join([*lines, *(f"{name} = {json.dumps(value)}" for name, value in more.items())])
 
     def records(self) -> list[dict[str, Any]]:
-        return [dict(record) for record in verified(self.log) if not isinstance(record, Torn)]
+        return [dict(record) for record in verified(self.log) if not isinstance(record, TornLine)]
 
     def told(self) -> list[tuple[str, str, str | None]]:
         """What the log has: action, kind and outcome of each record."""
@@ -299,14 +299,14 @@ def test_a_write_whose_end_cannot_be_logged_is_a_7_and_the_next_run_says_what_is
 ) -> None:
     config = ready.config(extra=trust.table(required=False))
     ready.plan(config)
-    append = Log.append
+    append = AuditLog.append
 
-    def until_the_end(log: Log, fields: Any, time: str) -> Any:
+    def until_the_end(log: AuditLog, fields: Any, time: str) -> Any:
         if fields["kind"] == "result":
             raise ConfigError("The audit log is full.")
         return append(log, fields, time)
 
-    monkeypatch.setattr(Log, "append", until_the_end)
+    monkeypatch.setattr(AuditLog, "append", until_the_end)
     ended = ready.run("apply", ready.plan_file, "-c", config, "--yes")
     monkeypatch.undo()
     assert (ended.code, "were written, and that cannot be logged" in ended.err) == (7, True), ended.said

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from reconciler import __version__
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import EngineSettings, Found, Inquiry, Outcome, run
+from reconciler.engine import EngineSettings, Inquiry, Outcome, SearchResult, run
 from reconciler.ports import LogReader, TopicPartition
 
 K = TypeVar("K", bound=Hashable)
@@ -87,7 +87,7 @@ def tasks_of(
 
 def outcome_of(keys: Sequence[K], answers: Iterable[Answer]) -> Outcome[K, Finding]:
     """The tasks' answers as if one engine had run them all. Raises the first error among them."""
-    found: dict[K, Found[Finding]] = {}
+    found: dict[K, SearchResult[Finding]] = {}
     probes: dict[str, int] = {}
     rounds = 0
     for answer in answers:
@@ -156,7 +156,7 @@ def _reader(orders: Orders) -> LogReader:
     return KafkaLogReader(orders.client, timeout_s=orders.timeout_s)
 
 
-def _row(number: int, found: Found[Finding]) -> FoundRow:
+def _row(number: int, found: SearchResult[Finding]) -> FoundRow:
     one = found.finding
     return (
         *(number, one.verdict.value, one.resume_offset, one.replay_at_most, one.replay_exact),
@@ -164,6 +164,6 @@ def _row(number: int, found: Found[Finding]) -> FoundRow:
     )
 
 
-def _found(row: FoundRow) -> Found[Finding]:
+def _found(row: FoundRow) -> SearchResult[Finding]:
     _, verdict, resume, at_most, exact, matched_by, record, detail, probes, rounds = row
-    return Found(Finding(Verdict(verdict), resume, at_most, exact, matched_by, record, detail), probes, rounds)
+    return SearchResult(Finding(Verdict(verdict), resume, at_most, exact, matched_by, record, detail), probes, rounds)

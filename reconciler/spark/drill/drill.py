@@ -22,7 +22,7 @@ from reconciler.checkpoints.show import Description, describe
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.probes import Range
+from reconciler.core.probes import LogRange
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Outside
 from reconciler.failover.positions import check_positions
@@ -166,7 +166,7 @@ def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[Top
 
 def _ranges(
     reader: LogReader, rows: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], records: int
-) -> dict[TopicPartition, Range]:
+) -> dict[TopicPartition, LogRange]:
     places = [row.key for row in rows if row.key in starts]
     begins, ends = reader.log_starts(places), reader.log_ends(places)
     for at in places:
@@ -176,18 +176,18 @@ def _ranges(
                 f"{starts[at]}.",
                 hint=AGAIN,
             )
-    return {at: Range(starts[at], min(ends[at], starts[at] + records)) for at in places}
+    return {at: LogRange(starts[at], min(ends[at], starts[at] + records)) for at in places}
 
 
 def _behind_anchors(
-    reader: LogReader, rows: Sequence[PartitionPlan], ranges: Mapping[TopicPartition, Range]
+    reader: LogReader, rows: Sequence[PartitionPlan], ranges: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, list[Record]]:
     """What a reader meets that starts at the record the plan rests on, or where there is none at the plan's offset."""
-    asked: dict[TopicPartition, Range] = {}
+    asked: dict[TopicPartition, LogRange] = {}
     for row in rows:
         begin = row.resume_offset if row.record_offset is None else row.record_offset
         if row.key in ranges and begin is not None:
-            asked[row.key] = Range(begin, max(ranges[row.key].end, begin + 1))
+            asked[row.key] = LogRange(begin, max(ranges[row.key].end, begin + 1))
     return read_ranges(reader, asked)
 
 
@@ -195,7 +195,7 @@ def _tried(
     row: PartitionPlan,
     policy: StartPolicy,
     identity: Identity,
-    ranges: Mapping[TopicPartition, Range],
+    ranges: Mapping[TopicPartition, LogRange],
     seen: Batch,
     behind: Mapping[TopicPartition, Sequence[Record]],
 ) -> Tried:
@@ -208,7 +208,7 @@ def _tried(
 
 
 def _judged(
-    row: PartitionPlan, identity: Identity, where: Range, read: Sequence[Seen], records: Sequence[Record]
+    row: PartitionPlan, identity: Identity, where: LogRange, read: Sequence[Seen], records: Sequence[Record]
 ) -> tuple[str, str | None]:
     """What the batch proves, and what is wrong with it."""
     if row.resume_offset != where.start:

@@ -11,11 +11,11 @@ from typing import Any
 
 from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, Refused
-from reconciler.core.probes import Range
+from reconciler.core.probes import LogRange
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from reconciler.spark.session import own_session
 
-Ranges = Mapping[TopicPartition, Range]
+Ranges = Mapping[TopicPartition, LogRange]
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -29,7 +29,7 @@ from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreach
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import range_manifests
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.range_manifests import Manifest, Range, Torn
+from reconciler.formats.range_manifests import Manifest, ManifestRange, TornManifest
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 class _Place:
     """A partition's range, the version of the manifest it was first written in, and the newest torn one above it."""
 
-    range: Range
+    range: ManifestRange
     version: str
     below_torn: str = ""
 
@@ -157,7 +157,7 @@ class FilesStore:
     def _load(self, group: str, name: str) -> Manifest | None:
         try:
             manifest = range_manifests.load(self._folder.read(name))
-        except Torn as err:
+        except TornManifest as err:
             self._tell(name, f"it is torn: {err}")
             return None
         except FieldError as err:
@@ -291,7 +291,7 @@ def _note(place: _Place) -> str:
     return f"the manifest {place.below_torn}, which is newer, is torn: what its batch did may be done again"
 
 
-def _range(change: Change, now_ms: int) -> Range:
+def _range(change: Change, now_ms: int) -> ManifestRange:
     topic, partition = change.key.topic, change.key.partition
     stored = common.stamped(change, now_ms)
     text = change.text
@@ -300,7 +300,7 @@ def _range(change: Change, now_ms: int) -> Range:
             theirs = range_manifests.parse_range(text, stored.written_at_ms)
             if (theirs.topic, theirs.partition, theirs.stored) == (topic, partition, stored):
                 return theirs
-    return Range(topic, partition, stored, range_manifests.line_of(topic, partition, stored))
+    return ManifestRange(topic, partition, stored, range_manifests.line_of(topic, partition, stored))
 
 
 def folder_of(group: str) -> str:

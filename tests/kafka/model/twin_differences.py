@@ -24,7 +24,7 @@ from reconciler.core.anchors import (
 from reconciler.core.probes import Chunk
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
-from reconciler.engine import EngineSettings, Found, Inquiry, run
+from reconciler.engine import EngineSettings, Inquiry, SearchResult, run
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
@@ -294,7 +294,7 @@ def in_findings(reader: LogReader, twins: Sequence[Twin]) -> Iterator[str]:
             yield f"{_name(twin)}: {question} gives {_found(there[key])}, in memory {_found(here[key])}"
 
 
-def _found(found: Found) -> str:
+def _found(found: SearchResult) -> str:
     return f"{found.finding} after {found.probes} probes in {found.rounds} rounds"
 
 

@@ -13,7 +13,7 @@ from reconciler.cli import context
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width
 from reconciler.core.errors import Changed, ConfigError, ExitCode
-from reconciler.trust.audit_log import Record, Torn, verified
+from reconciler.trust.audit_log import Record, TornLine, verified
 
 EXAMPLE = "reconciler audit-log verify -c reconciler.toml"
 HELP = Help(
@@ -84,13 +84,13 @@ class _Read:
     records: int = 0
     head: str = ""
     hashes: set[str] = field(default_factory=set)
-    torn: list[Torn] = field(default_factory=list)
+    torn: list[TornLine] = field(default_factory=list)
     attempts: dict[str, _Attempt] = field(default_factory=dict)
 
-    def take(self, found: Iterable[Record | Torn]) -> Iterator[Record]:
+    def take(self, found: Iterable[Record | TornLine]) -> Iterator[Record]:
         """Takes all in, and hands the records on."""
         for each in found:
-            if isinstance(each, Torn):
+            if isinstance(each, TornLine):
                 self.torn.append(each)
                 continue
             self.records, self.head = each["line"], each["hash"]
