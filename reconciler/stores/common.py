@@ -98,6 +98,12 @@ def wanted_topics(topics: Iterable[str] | None) -> frozenset[str] | None:
     return None if topics is None else frozenset(topics)
 
 
+def of_topics(rows: Iterable[Row], topics: Iterable[str] | None) -> list[Row]:
+    """The rows of these topics (None: of all), ordered by topic and partition."""
+    wanted = wanted_topics(topics)
+    return sorted((row for row in rows if wanted is None or row.key.topic in wanted), key=lambda row: row.key)
+
+
 def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str]) -> tuple[TopicPartition, ...]:
     """Keys whose row is no longer at the expected version; ``versions`` holds the rows there are."""
     return tuple(change.key for change in changes if versions.get(change.key) != change.expected)

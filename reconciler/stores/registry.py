@@ -52,7 +52,7 @@ SCHEMES: Mapping[str, Scheme] = {
         extra="zookeeper",
     ),
     "postgresql": Scheme(
-        "reconciler.stores.postgresql.opening", "postgresql://HOST/DATABASE", client="psycopg", extra="postgresql"
+        "reconciler.stores.postgresql", "postgresql://HOST/DATABASE", client="psycopg", extra="postgresql"
     ),
     "checkpoint": Scheme(
         "reconciler.stores.checkpoint",

@@ -34,7 +34,7 @@ from reconciler.stores.hbase.layouts.cells import Cell
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.postgresql import own as postgresql_own
 from reconciler.stores.registry import open_store
-from reconciler.stores.sqlite.schema import to_columns
+from reconciler.stores.sql_rows import to_columns
 from reconciler.stores.sqlite.store import SqliteStore
 from reconciler.stores.zookeeper import anchor_node as zookeeper_anchor
 from reconciler.stores.zookeeper import paths as zookeeper_paths

@@ -1,1 +1,25 @@
-"""Offset stores in PostgreSQL: the product's own tables, or a table that a job already keeps its offsets in."""
+"""Offsets in PostgreSQL: in this product's own tables (``own``), or in an existing table of a job (``mapped``).
+
+``address`` says what an address may hold; ``connection`` and ``errors`` are how both stores talk to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.config.addresses import without_secrets
+from reconciler.ports import OffsetStore
+from reconciler.stores.postgresql.address import parse
+from reconciler.stores.postgresql.connection import Database
+from reconciler.stores.postgresql.mapped import MappedStore
+from reconciler.stores.postgresql.own import OwnStore
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``postgresql://…`` with ``table=`` for an existing table, without for this product's own."""
+    parsed = parse(address)
+    database = Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s)
+    shown = without_secrets(address)
+    if parsed.columns is None:
+        return OwnStore(database, parsed.schema, shown)
+    return MappedStore(database, parsed.schema, parsed.columns, shown)

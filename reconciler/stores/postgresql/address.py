@@ -1,9 +1,9 @@
-"""PostgreSQL addresses: which of their parameters are this product's, and which libpq's. Nothing is opened here.
+"""PostgreSQL addresses: which parameters are this product's, and which libpq's. Nothing is opened here.
 
     postgresql://[USER[:PASSWORD]@][HOST[:PORT],…][/DATABASE][?PARAMETERS]
 
-All but this product's own parameters goes to libpq as it is, with its environment variables, password file and service
-file. No parameter of libpq has one of our names; one that neither knows is an error, not ignored.
+Everything but this product's own parameters goes to libpq unchanged, with its environment variables, password file and
+service file. No libpq parameter has one of our names; a parameter unknown to both is an error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from reconciler.stores import common
 EXAMPLE = "postgresql://host/db, or with a table of your own postgresql://host/db?table=T&topic=C&partition=C&offset=C"
 OWN = ("schema", "table", "topic", "partition", "offset", "group", "of_group", "timeout")
 TIMEOUT_S = 5.0
-"""How long each step may take: to connect, a statement, and to wait for a lock."""
+"""How long connecting, each statement, and each wait for a lock may take."""
 _REQUIRED = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """An existing table, by its schema (None: by the search path) and name, and its columns. Names as in the catalog.
+    """An existing table and its columns. Names as in the catalog.
 
     ``group`` None: the table has no groups, and all its rows are one job's, that of ``of_group`` if it is given.
     """
@@ -51,7 +51,7 @@ class Address:
 
 
 def parse(address: str) -> Address:
-    """Raises ConfigError, which shows no secret, for what neither this product nor libpq understands."""
+    """Take an address apart. Raises ConfigError, without secrets, for anything that this product and libpq reject."""
     rest = address.partition(":")[2]
     if not rest.startswith("//"):
         raise _wrong("it does not begin with postgresql://")
@@ -120,5 +120,5 @@ def _seconds(text: str | None) -> float:
 
 
 def _wrong(why: str) -> ConfigError:
-    # The address is not repeated: it may hold a password, and could not be taken apart.
+    # The message leaves the address out: it may hold a password that could not be parsed.
     return ConfigError(f"A store's address postgresql:… is wrong: {why}.", hint=f"Write it like {EXAMPLE}.")

@@ -1,8 +1,7 @@
-"""One database through psycopg, in this product's words and errors: every statement ends in time, every transaction
-either surely happened, surely did not, or is said to be in doubt.
+"""One database through psycopg. Every statement ends in time; a transaction happened, did not, or is OutcomeUnknown.
 
-A statement ends by the server's own clock (``statement_timeout``, ``lock_timeout``). A server that is frozen has no
-clock: then the connection is cut from this side, which is what ``_Cutter`` is for.
+The server's own clock ends a statement (``statement_timeout``, ``lock_timeout``). If the server is frozen, ``_Cutter``
+cuts the connection from this side.
 """
 
 from __future__ import annotations
@@ -11,22 +10,22 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
 
-from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
+from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.retry import insist
-from reconciler.stores.postgresql import errors as errors
+from reconciler.stores.postgresql import errors
 from reconciler.stores.postgresql.errors import Again
 
 T = TypeVar("T")
 
 GRACE_S = 0.5
-"""How much later than the server's clock this side's one ends a statement."""
+"""How much later than the server this side ends a statement."""
 
 _silent = logging.getLogger("psycopg")
 _silent.addHandler(logging.NullHandler())
@@ -34,17 +33,17 @@ _silent.propagate = False
 
 
 def quoted(*names: str | None) -> str:
-    """An identifier as SQL has it, of as many parts as are known."""
+    """An SQL identifier of the given parts, quoted; None for a part that is left out."""
     return str(sql.Identifier(*(name for name in names if name is not None)).as_string(None))
 
 
 def identifier(*names: str | None) -> sql.SQL:
-    """The same for a statement with values, where a per cent sign stands for one of them."""
+    """The same for a statement with values, where a per cent sign marks a value and must be doubled."""
     return sql.SQL(quoted(*names).replace("%", "%%"))
 
 
 class Undo(Exception):
-    """Raised within a transaction to take it back, and still return ``result``."""
+    """Raised within a transaction to roll it back and still return ``result``."""
 
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -60,24 +59,24 @@ class Session:
         self._cursor = connection.cursor()
 
     def all(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement that answers with rows."""
+        """Run a statement and return its rows."""
         with _cut_after(self._connection, self._timeout_s + GRACE_S):
             return list(self._cursor.execute(statement, values).fetchall())
 
     def one(self, statement: Any, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        """The first row of the answer, None where there is none."""
+        """The first row, None where there is none."""
         return next(iter(self.all(statement, values)), None)
 
     def run(self, statement: Any, values: Sequence[Any] = ()) -> None:
-        """Run a statement without an answer."""
+        """Run a statement that returns no rows."""
         with _cut_after(self._connection, self._timeout_s + GRACE_S):
             self._cursor.execute(statement, values)
 
     def each(self, statement: Any, rows: Sequence[Sequence[Any]]) -> int:
-        """Run a statement once for each of ``rows``, all sent together. How many rows of the table were concerned."""
+        """Run a statement once for each of ``rows``, all sent together. Returns the number of affected rows."""
         if not rows:
             return 0
-        # The server's clock is for each of them, this side's for the progress of a thousand.
+        # The server times each statement; this side allows that time for every thousand of them.
         patience_s = (self._timeout_s + GRACE_S) * (1 + len(rows) // 1000)
         with _cut_after(self._connection, patience_s):
             self._cursor.executemany(statement, rows)
@@ -85,7 +84,7 @@ class Session:
 
 
 class Database:
-    """One database. The connection is made when first needed, kept, and made anew after a drop."""
+    """One database. The connection is opened when first needed, kept, and opened again after a drop."""
 
     def __init__(self, libpq: str, place: str, *, timeout_s: float) -> None:
         self._libpq = libpq
@@ -94,11 +93,10 @@ class Database:
         self._connection: Any = None
 
     def transaction(self, work: Callable[[Session], T]) -> T:
-        """Do ``work`` in a transaction (read committed) and commit it; an exception takes it back.
+        """Run ``work`` in a transaction (read committed) and commit it; an exception rolls it back.
 
-        ``work`` is done again where others were in the way (a deadlock, a race) or a connection that had been kept
-        turned out to be dead: nothing had been written then. Raises OutcomeUnknown where COMMIT was not answered,
-        Unreachable and Refused with nothing written.
+        Runs ``work`` again after a deadlock or a race, or if a kept connection was dead: nothing had been written then.
+        Raises OutcomeUnknown if COMMIT was not answered; Unreachable and Refused with nothing written.
         """
         deadline = time.monotonic() + self._timeout_s
 
@@ -112,6 +110,29 @@ class Database:
                 raise
 
         return insist(once, helps=lambda error: isinstance(error, Again), give_up=lambda: time.monotonic() >= deadline)
+
+    def refuse_read_only(self, db: Session) -> None:
+        """Raise Refused where this transaction may not write anything."""
+        found = db.one("SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'")
+        if found and any(found):
+            why = "it is a standby" if found[0] else "its transactions are read-only by default"
+            raise Refused(
+                f"{self.place} cannot be written: {why}; nothing was written.",
+                hint="Name the primary, or several hosts and target_session_attrs=read-write.",
+            )
+
+    def refuse_without(self, db: Session, privileges: Iterable[str], table: str, column: str | None = None) -> None:
+        """Raise Refused where this user lacks a privilege on a table (quoted as in SQL), or on one column of it."""
+        for privilege in privileges:
+            if column is None:
+                granted = db.one("SELECT has_table_privilege(%s, %s)", (table, privilege))
+            else:
+                granted = db.one("SELECT has_column_privilege(%s, %s, %s)", (table, column, privilege))
+            if granted != (True,):
+                raise Refused(
+                    f"{self.place} does not allow this user to {privilege} on {table}; nothing was written.",
+                    hint=f"Have it granted: GRANT {privilege} ON {table} TO …",
+                )
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -132,17 +153,17 @@ class Database:
                 )
                 result = work(session)
             except Undo as undo:
-                self._take_back(connection)
+                self._roll_back(connection)
                 return undo.result  # type: ignore[no-any-return]
             except ReconcilerError:
-                self._take_back(connection)
+                self._roll_back(connection)
                 raise
             except psycopg.Error as err:
-                self._take_back(connection)
+                self._roll_back(connection)
                 errors.raise_explained(err, self.place, self._timeout_s)
             self._commit(connection)
         except BaseException:
-            # Interrupted, or worse: whatever state it is in, nobody shall go on with it.
+            # Interrupted, or worse: the connection is in an unknown state and must not be used again.
             if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 self.close()
             raise
@@ -153,20 +174,20 @@ class Database:
             with _cut_after(connection, self._timeout_s + GRACE_S):
                 connection.commit()
         except psycopg.Error as err:
-            if errors.took_back(err):
+            if errors.rolled_back(err):
                 errors.raise_explained(err, self.place, self._timeout_s)
             self.close()
             raise OutcomeUnknown(
-                f"{self.place} did not say whether it took what was written ({errors.word(err)}).",
+                f"{self.place} did not say whether it took what was written ({errors.server_message(err)}).",
                 hint="Check the server, then run this again: it finishes what was not taken.",
             ) from err
 
-    def _take_back(self, connection: Any) -> None:
+    def _roll_back(self, connection: Any) -> None:
         try:
             with _cut_after(connection, self._timeout_s + GRACE_S):
                 connection.rollback()
         except psycopg.Error:
-            self.close()  # the server takes back what was never committed
+            self.close()  # the server rolls back what was never committed
 
     def _connected(self) -> Any:
         if self._connection is not None and self._connection.closed:
@@ -180,7 +201,7 @@ class Database:
         return self._connection
 
     def _defaults(self) -> dict[str, Any]:
-        """What holds where the address and the environment say nothing."""
+        """Connection settings, unless the address or the environment sets them."""
         given = psycopg.conninfo.conninfo_to_dict(self._libpq)
         from_environment = {
             option.keyword.decode(): option.val for option in psycopg.pq.Conninfo.get_defaults() if option.val
@@ -190,7 +211,7 @@ class Database:
             "client_encoding": "utf8",
             "fallback_application_name": "reconciler",
         }
-        # Statements are never prepared on the server: a pooler in between may give each transaction another one.
+        # Statements are never prepared on the server: a pooler may send each transaction to another server.
         more: dict[str, Any] = {"prepare_threshold": None}
         return more | {key: value for key, value in wanted.items() if key not in given and key not in from_environment}
 
@@ -201,7 +222,7 @@ class Database:
 
 @contextmanager
 def _cut_after(connection: Any, seconds: float) -> Iterator[None]:
-    """Cut the connection if the block takes longer: a read that would wait for ever then fails as for a drop."""
+    """Cut the connection if the block takes longer; a blocked read then fails as after a dropped connection."""
     cutter = _Cutter(connection.fileno())
     timer = threading.Timer(seconds, cutter.cut)
     timer.daemon = True
@@ -218,7 +239,7 @@ def _cut_after(connection: Any, seconds: float) -> Iterator[None]:
 
 
 class _Cutter:
-    """Shuts a socket down, unless it was disarmed first: its number may be another's by then."""
+    """Shuts a socket down, unless disarmed first: by then its number may belong to another socket."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -234,7 +255,7 @@ class _Cutter:
                     try:
                         line.shutdown(socket.SHUT_RDWR)
                     finally:
-                        line.detach()  # closing it is libpq's affair
+                        line.detach()  # libpq closes it
 
     def disarm(self) -> None:
         with self._lock:

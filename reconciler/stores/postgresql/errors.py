@@ -33,26 +33,27 @@ _SENTENCES = {
 
 
 def raise_explained(err: psycopg.Error, place: str, timeout_s: float) -> NoReturn:
-    """Raise what an error before COMMIT means: nothing was written. One that only a bug can cause goes on as it is."""
+    """Raise this product's error for one before COMMIT: nothing was written. An error that only a bug causes stays."""
     if err.sqlstate is not None:
         raise _by_code(err, err.sqlstate, place, timeout_s) from err
     if isinstance(err, psycopg.OperationalError):
         raise Unreachable(
-            f"{place} did not answer ({word(err)}); nothing was written.",
+            f"{place} did not answer ({server_message(err)}); nothing was written.",
             hint="Check that the server runs and can be reached, then run this again.",
         ) from err
     if isinstance(err, psycopg.DataError):
         raise Refused(
-            f"{place} cannot hold this: {word(err)}; nothing was written.", hint="Choose another store for it."
+            f"{place} cannot hold this: {server_message(err)}; nothing was written.",
+            hint="Choose another store for it.",
         ) from err
     raise err
 
 
 def _by_code(err: psycopg.Error, code: str, place: str, timeout_s: float) -> Unreachable:
-    said = word(err)
+    message = server_message(err)
     if code in _BUSY_CODES:
         return Again(
-            f"{place}: other transactions were in the way ({said}); nothing was written.", hint="Run this again."
+            f"{place}: other transactions were in the way ({message}); nothing was written.", hint="Run this again."
         )
     if code in _SENTENCES:
         return Unreachable(
@@ -60,20 +61,20 @@ def _by_code(err: psycopg.Error, code: str, place: str, timeout_s: float) -> Unr
             hint="See in pg_stat_activity what holds it up, then run this again.",
         )
     if _UNREACHABLE_CODES.fullmatch(code):
-        return Unreachable(f"{place} gave up ({said}); nothing was written.", hint="See the server's log for why.")
+        return Unreachable(f"{place} gave up ({message}); nothing was written.", hint="See the server's log for why.")
     return _refused(err, code, place)
 
 
 def _refused(err: psycopg.Error, code: str, place: str) -> Refused:
-    said = word(err)
+    message = server_message(err)
     if code == "42501":
         return Refused(
-            f"{place} does not allow it ({said}); nothing was written.",
+            f"{place} does not allow it ({message}); nothing was written.",
             hint="Have it granted to the user of the store's address (GRANT … ON …), or use another one.",
         )
     if code == "25006":
         return Refused(
-            f"{place} is read-only ({said}); nothing was written.",
+            f"{place} is read-only ({message}); nothing was written.",
             hint="A standby cannot be written: name the primary, or several hosts and target_session_attrs=read-write.",
         )
     if code == "23502":
@@ -84,7 +85,7 @@ def _refused(err: psycopg.Error, code: str, place: str) -> Refused:
             hint="Give the column a default, or insert rows for the destination's topic yourself (any offset will do),"
             " then make a new plan.",
         )
-    return Refused(f"{place} refused it: {said} (SQLSTATE {code}); nothing was written.", hint=_hint(err))
+    return Refused(f"{place} refused it: {message} (SQLSTATE {code}); nothing was written.", hint=_hint(err))
 
 
 def _hint(err: psycopg.Error) -> str:
@@ -93,37 +94,37 @@ def _hint(err: psycopg.Error) -> str:
 
 
 def explain_connecting(err: psycopg.Error, place: str) -> Unreachable:
-    """The error to raise for a connection that did not come about. libpq has no code for that, only words."""
-    said = word(err)
-    if _NO_DATABASE.search(said):
+    """The error to raise for a connection that failed. libpq has no code for that, only a message."""
+    message = server_message(err)
+    if _NO_DATABASE.search(message):
         return Refused(
-            f"{place} does not exist ({said}).", hint="Correct the store's address, or create it with createdb."
+            f"{place} does not exist ({message}).", hint="Correct the store's address, or create it with createdb."
         )
-    if _CREDENTIALS.search(said):
+    if _CREDENTIALS.search(message):
         return Refused(
-            f"{place} does not let this user in ({said}).",
+            f"{place} does not let this user in ({message}).",
             hint="Correct user and password (in the address, PGPASSWORD or ~/.pgpass), or the server's pg_hba.conf.",
         )
     return Unreachable(
-        f"{place} could not be reached ({said}); nothing was written.",
+        f"{place} could not be reached ({message}); nothing was written.",
         hint="Check host and port of the store's address, and that the server runs.",
     )
 
 
-def took_back(err: psycopg.Error) -> bool:
-    """True if an error in answer to COMMIT says that nothing of it happened.
+def rolled_back(err: psycopg.Error) -> bool:
+    """True if an error in answer to COMMIT proves that nothing was committed.
 
-    A server that is shut down says so even where it has committed, and was only waiting for its standby.
+    The shutdown codes (57P…) prove nothing: the server may have committed and was only waiting for its standby.
     """
     code = err.sqlstate or ""
     return (code.startswith("40") and code != "40003") or code.startswith("23")
 
 
-def word(err: psycopg.Error) -> str:
-    """What the server or libpq said, as one line without a full stop."""
+def server_message(err: psycopg.Error) -> str:
+    """The message of the server or of libpq, as one line without a full stop."""
     text = err.diag.message_primary or str(err)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(err).__name__]
-    # Of several hosts each has its line; the last is the one that was tried last.
-    said = lines[0] if len(lines) < 3 else "; ".join(lines[:4])
-    said = re.sub(r"^(connection failed: )?(connection to server .*? failed: )?(FATAL:\s*)?", "", said)
-    return said.rstrip(".")
+    # One line for each host, in the order they were tried.
+    message = lines[0] if len(lines) < 3 else "; ".join(lines[:4])
+    message = re.sub(r"^(connection failed: )?(connection to server .*? failed: )?(FATAL:\s*)?", "", message)
+    return message.rstrip(".")

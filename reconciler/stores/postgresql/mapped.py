@@ -1,13 +1,13 @@
-"""Offsets in a table that is another program's: a row for each topic and partition (and group), its columns mapped.
+"""Offsets in another program's table: a row for each topic and partition (and group), its columns mapped.
 
-Only the mapped columns are read and written; all others are left alone, and get their defaults in a row that is made.
-A batch is one transaction: if any row is another than expected, nothing is written. The table has no room for anchors.
+The store reads and writes only the mapped columns; in a new row, all others get their defaults. A batch is one
+transaction: if any row has changed, nothing is written. The table has no room for anchors.
 
 - M1  The rows of the batch's topics are locked, compared, and then changed where they still hold the old offset.
-- M2  Before rows are made, the table is locked against other writers: it may have no unique constraint that would keep
-      two rows of one partition apart.
-- M3  Numbers go to the server as text, and take the type of their column there: any type that shows an offset as
-      decimal digits will do.
+- M2  Before rows are inserted, the table is locked against other writers: it may lack a unique constraint that would
+      prevent two rows of one partition.
+- M3  Numbers go to the server as text, and take their column's type there: any type works that shows an offset as
+      decimal digits.
 """
 
 from __future__ import annotations
@@ -25,30 +25,23 @@ from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteRes
 from reconciler.stores import common
 from reconciler.stores.postgresql.address import Columns
 from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
-from reconciler.stores.postgresql.own import refuse_read_only, refuse_without
 
 _TABLES = {"r", "p"}
-"""``pg_class.relkind`` of what has rows with an ``xmin``: tables, and partitioned ones."""
+"""``pg_class.relkind`` of relations whose rows have an ``xmin``: tables and partitioned tables."""
 
 
 class MappedStore:
     """An offset store in an existing table. Raises as ``OwnStore`` does."""
 
+    capabilities = Capabilities(keeps_anchors=False, atomic_batches=True)
+
     def __init__(self, database: Database, schema: str | None, columns: Columns, address: str) -> None:
+        self.address = address
         self._database = database
         self._columns = columns
         self._schema = schema
         self._name = quoted(schema, columns.table)
-        self._address = address
-        self._looked = False
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_anchors=False, atomic_batches=True)
-
-    @property
-    def address(self) -> str:
-        return self._address
+        self._checked = False
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition, without anchors and times."""
@@ -60,7 +53,7 @@ class MappedStore:
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer as expected. ``reason`` is not kept.
 
-        Raises OutcomeUnknown where the answer to the COMMIT did not come.
+        Raises OutcomeUnknown if COMMIT was not answered.
         """
         common.check_changes(group, changes)
         self._check_group(group)
@@ -69,7 +62,7 @@ class MappedStore:
 
         def work(db: Session) -> WriteResult:
             if any(change.expected is None and change.new is not None for change in changes):
-                self._look(db)
+                self._check_table(db)
                 db.run(self._sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
             found = self._rows(db, group, {change.key.topic for change in changes}, lock=True)
             conflicts = common.conflicts(changes, {key: row.version for key, row in found.items()})
@@ -81,23 +74,18 @@ class MappedStore:
         return self._database.transaction(work)
 
     def create(self) -> None:
-        """Raise Refused if the table is not there: it is another program's to make."""
-        self._database.transaction(self._look)
+        """Raise Refused if the table does not exist: the program that owns it creates it."""
+        self._database.transaction(self._check_table)
 
     def check_writable(self, group: str) -> None:
         """Raise Refused if the database is read-only, or this user may not update the offsets. Writes nothing."""
         self._check_group(group)
 
         def work(db: Session) -> None:
-            self._look(db)
-            refuse_read_only(db, self._database.place)
-            refuse_without(db, self._database.place, self._name, ("SELECT",))
-            update = "SELECT has_column_privilege(%s, %s, 'UPDATE')"
-            if db.one(update, (self._name, self._columns.offset)) != (True,):
-                raise Refused(
-                    f"{self._database.place} does not allow this user to UPDATE {self._name}; nothing was written.",
-                    hint=f"Have it granted: GRANT UPDATE ON {self._name} TO …",
-                )
+            self._check_table(db)
+            self._database.refuse_read_only(db)
+            self._database.refuse_without(db, ("SELECT",), self._name)
+            self._database.refuse_without(db, ("UPDATE",), self._name, self._columns.offset)
 
         self._database.transaction(work)
 
@@ -109,7 +97,7 @@ class MappedStore:
     def _rows(
         self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
     ) -> dict[TopicPartition, Row]:
-        self._look(db)
+        self._check_table(db)
         statement = self._sql(
             "SELECT {topic}::text, {partition}::text, {offset}::text, xmin::text FROM {table}"
             " WHERE (%s::text[] IS NULL OR {topic}::text = ANY(%s::text[])) AND {of_group}"
@@ -138,7 +126,7 @@ class MappedStore:
             stored = StoredOffset(decimal_text.offset_of(offset))
         except NotDecimal as err:
             raise self._damaged(f"{offset!r} for {topic}:{partition}, which {err}") from err
-        # xmin is the transaction that wrote the row as it is: it tells 5 from a later 5.
+        # xmin is the transaction that wrote the row: it distinguishes 5 from a later 5.
         return Row(TopicPartition(topic, number), stored, f"{xmin}.{number}.{offset}", text=offset)
 
     def _put(self, db: Session, group: str, changes: Sequence[Change], found: dict[TopicPartition, Row]) -> None:
@@ -201,9 +189,9 @@ class MappedStore:
     def _of(self, group: str) -> tuple[str, ...]:
         return (group,) if self._columns.group else ()
 
-    def _look(self, db: Session) -> None:
-        """Refused where the table or a column is missing; looked for once."""
-        if self._looked:
+    def _check_table(self, db: Session) -> None:
+        """Raise Refused where the table or a column is missing; checked once."""
+        if self._checked:
             return
         name = self._name
         kind = db.one("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", (name,))
@@ -234,7 +222,7 @@ class MappedStore:
                     f'The table {name} in {self._database.place} has no column "{column}".',
                     hint=f"Correct the store's address; the table has: {', '.join(there)}.",
                 )
-        self._looked = True
+        self._checked = True
 
     def _sql(self, text: str, **parts: sql.Composable) -> sql.Composable:
         columns: dict[str, Any] = {

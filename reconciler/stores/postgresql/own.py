@@ -1,78 +1,47 @@
-"""This product's own tables in PostgreSQL: offsets with their anchors, whole batches, and a history.
+"""This product's own tables in PostgreSQL (``stores.sql_rows``): offsets with anchors, atomic batches, and a history.
 
-``reconciler_offsets`` holds the rows, ``reconciler_history`` every change with the row before and after it, the
-sequence ``reconciler_changes`` numbers the changes, and ``reconciler_store`` has one row with a random name and the
-version of these tables. A row's version is that name and the number of the change that made it, so that none ever comes
-back, not even when the tables are dropped and made anew.
+The sequence ``reconciler_changes`` numbers the changes; ``reconciler_store`` also holds the version of these tables.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from typing import Any
 
 from psycopg import sql
 
-from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
-from reconciler.stores import common
+from reconciler.stores import common, sql_rows
 from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
 from reconciler.stores.postgresql.errors import Again
-from reconciler.stores.sqlite.schema import HISTORY_KEPT, NOTHING, from_columns, to_columns
+from reconciler.stores.sql_rows import COLUMN_TYPES, COLUMNS, HISTORY_COLUMNS, NOTHING, Kind
 
 SCHEMA_VERSION = 1
 _ONE_AT_A_TIME = 0x4F464652
-"""The advisory lock under which tables are made: the letters OFFR."""
+"""The advisory lock held while the tables are made: the letters OFFR."""
 
-_TYPES = {
-    "stored_offset": "bigint",
-    "names": "text",
-    "anchor_offset": "bigint",
-    "timestamp_ms": "bigint",
-    "id": "bytea",
-    "fingerprint": "text",
-    "cluster_id": "text",
-    "topic_id": "text",
-    "written_at_ms": "bigint",
-}
-"""In the order of ``to_columns``."""
-_COLUMNS = tuple(_TYPES)
-_HISTORY = tuple(f"{side}_{name}" for side in ("before", "after") for name in _TYPES)
+_SQL_TYPES = {int: "bigint", str: "text", bytes: "bytea"}
+_TYPES = {name: _SQL_TYPES[kind] for name, kind in COLUMN_TYPES.items()}
 _KEY = ("grp", "topic", "partition")
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
-
-
-class Kind(Enum):
-    """What is in the database."""
-
-    OURS = "ours"
-    MISSING = "missing"
-    NEWER = "newer"
-    FOREIGN = "foreign"
 
 
 class OwnStore:
     """An offset store in tables of this product's own, in ``schema`` (None: by the connection's search path).
 
-    Raises, from every method: Refused where the tables are missing, another program's or a newer version's, and where
-    the server says no; Unreachable without an answer in time.
+    Every method raises Refused where the tables are missing, another program's or a newer version's, and where the
+    server refuses; Unreachable without an answer in time.
     """
 
+    capabilities = Capabilities(keeps_history=True, atomic_batches=True)
+
     def __init__(self, database: Database, schema: str | None, address: str) -> None:
+        self.address = address
         self._database = database
         self._schema = schema
-        self._address = address
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_history=True, atomic_batches=True)
-
-    @property
-    def address(self) -> str:
-        return self._address
+        self._decoder = sql_rows.Decoder(self._damaged)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition."""
@@ -81,9 +50,8 @@ class OwnStore:
 
         def work(db: Session) -> list[Row]:
             name = self._name(db)
-            return sorted(
-                (self._row(name, *values) for values in self._rows(db, group, wanted)), key=lambda row: row.key
-            )
+            rows = (self._decoder.row(name, *values) for values in self._rows(db, group, wanted))
+            return sorted(rows, key=lambda row: row.key)
 
         return self._database.transaction(work)
 
@@ -102,7 +70,7 @@ class OwnStore:
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version.
 
-        Raises OutcomeUnknown where the answer to the COMMIT did not come.
+        Raises OutcomeUnknown if COMMIT was not answered.
         """
         common.check_changes(group, changes)
         if not changes:
@@ -111,7 +79,7 @@ class OwnStore:
         def work(db: Session) -> WriteResult:
             name = self._name(db)
             found = {
-                TopicPartition(topic, partition): (f"{name}-{change}", values)
+                TopicPartition(topic, partition): (sql_rows.version(name, change), values)
                 for topic, partition, change, *values in self._rows(
                     db, group, {change.key.topic for change in changes}, lock=True
                 )
@@ -120,7 +88,7 @@ class OwnStore:
             if conflicts:
                 raise Undo(WriteResult(conflicts=conflicts))
             before = {key: tuple(values) for key, (_, values) in found.items()}
-            # In one order for all, so that two batches wait for each other and never in a circle.
+            # Every batch locks its rows in this order, so that two batches cannot deadlock.
             ordered = sorted((c for c in changes if c.new is not None or c.key in before), key=lambda c: c.key)
             self._put(db, group, ordered, before, reason, now_ms)
             return WriteResult(tuple(change.key for change in changes))
@@ -136,28 +104,18 @@ class OwnStore:
             statement = self._sql(
                 "SELECT topic, partition, reason, at_ms, {history} FROM {table} WHERE grp = %s ORDER BY change",
                 "reconciler_history",
-                history=_listed(_HISTORY),
+                history=_listed(HISTORY_COLUMNS),
             )
             return db.all(statement, (group,))
 
-        half = len(NOTHING)
-        return [
-            HistoryEntry(
-                TopicPartition(topic, partition),
-                self._stored(values[:half]),
-                self._stored(values[half:]),
-                reason,
-                at_ms,
-            )
-            for topic, partition, reason, at_ms, *values in self._database.transaction(work)
-        ]
+        return [self._decoder.entry(*values) for values in self._database.transaction(work)]
 
     def create(self) -> None:
         """Make the tables, unless they are there. The database and the schema must exist."""
 
         def work(db: Session) -> None:
             db.all("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
-            if self._kind(db) is Kind.MISSING:
+            if self._kind(db) is Kind.EMPTY:
                 for statement in self._definitions():
                     db.run(statement)
                 insert = self._sql("INSERT INTO {table} (name, version) VALUES (%s, %s)", "reconciler_store")
@@ -172,11 +130,9 @@ class OwnStore:
 
         def work(db: Session) -> None:
             self._name(db)
-            refuse_read_only(db, self._database.place)
+            self._database.refuse_read_only(db)
             for table in ("reconciler_offsets", "reconciler_history"):
-                refuse_without(
-                    db, self._database.place, quoted(self._schema, table), ("SELECT", "INSERT", "UPDATE", "DELETE")
-                )
+                self._database.refuse_without(db, _PRIVILEGES, quoted(self._schema, table))
 
         self._database.transaction(work)
 
@@ -193,7 +149,7 @@ class OwnStore:
             " AND (%s::text[] IS NULL OR topic = ANY(%s::text[])) ORDER BY topic, partition"
             + (" FOR UPDATE" if lock else ""),
             "reconciler_offsets",
-            columns=_listed(_COLUMNS),
+            columns=_listed(COLUMNS),
         )
         names = None if topics is None else sorted(topics)
         return db.all(statement, (group, names, names))
@@ -208,7 +164,7 @@ class OwnStore:
         now_ms: int,
     ) -> None:
         keys = [(group, change.key.topic, change.key.partition) for change in changes]
-        after = [to_columns(common.stamped(change, now_ms)) for change in changes]
+        after = [sql_rows.to_columns(common.stamped(change, now_ms)) for change in changes]
         sequence = quoted(self._schema, "reconciler_changes")
         found = db.all("SELECT nextval(%s::regclass) FROM generate_series(1, %s)", (sequence, len(changes)))
         numbers = sorted(number for (number,) in found)
@@ -216,40 +172,28 @@ class OwnStore:
         remembered = [
             (number, *key, reason, now_ms, *before.get(change.key, NOTHING), *new) for change, key, new, number in rows
         ]
-        db.each(self._insert("reconciler_history", ("change", *_KEY, "reason", "at_ms", *_HISTORY)), remembered)
+        db.each(self._insert("reconciler_history", ("change", *_KEY, "reason", "at_ms", *HISTORY_COLUMNS)), remembered)
         where = "WHERE grp = %s AND topic = %s AND partition = %s"
         db.each(
             self._sql(f"DELETE FROM {{table}} {where}", "reconciler_offsets"),
             [key for change, key, _, _ in rows if change.new is None],
         )
         db.each(
-            self._sql(f"UPDATE {{table}} SET change = %s, {{new}} {where}", "reconciler_offsets", new=_set(_COLUMNS)),
+            self._sql(f"UPDATE {{table}} SET change = %s, {{new}} {where}", "reconciler_offsets", new=_set(COLUMNS)),
             [(number, *new, *key) for change, key, new, number in rows if change.new and change.key in before],
         )
         made = [(*key, number, *new) for change, key, new, number in rows if change.new and change.key not in before]
-        insert = self._insert("reconciler_offsets", (*_KEY, "change", *_COLUMNS))
+        insert = self._insert("reconciler_offsets", (*_KEY, "change", *COLUMNS))
         if db.each(sql.SQL("{} ON CONFLICT DO NOTHING").format(insert), made) != len(made):
             raise Again(f"{self._database.place}: another writer made the same rows; nothing was written.")
         db.each(
             self._sql(
                 f"DELETE FROM {{table}} {where} AND change <= (SELECT change FROM {{table}} {where}"
-                f" ORDER BY change DESC LIMIT 1 OFFSET {HISTORY_KEPT})",
+                f" ORDER BY change DESC LIMIT 1 OFFSET {sql_rows.HISTORY_KEPT})",
                 "reconciler_history",
             ),
             [(*key, *key) for key in keys],
         )
-
-    def _row(self, name: str, topic: str, partition: int, change: int, *values: object) -> Row:
-        stored = self._stored(values)
-        if stored is None:
-            raise self._damaged(f"{topic}:{partition} has no offset")
-        return Row(TopicPartition(topic, partition), stored, f"{name}-{change}")
-
-    def _stored(self, values: Sequence[Any]) -> StoredOffset | None:
-        try:
-            return from_columns(values)
-        except ValueError as err:
-            raise self._damaged(str(err)) from err
 
     def _damaged(self, what: str) -> Refused:
         return Refused(
@@ -261,7 +205,7 @@ class OwnStore:
 
     def _kind(self, db: Session) -> Kind:
         if not any(self._exists(db, name) for name in ("reconciler_store", "reconciler_offsets")):
-            return Kind.MISSING
+            return Kind.EMPTY
         columns = db.all(
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             (quoted(self._schema, "reconciler_store"),),
@@ -278,10 +222,10 @@ class OwnStore:
         return bool(found and found[0])
 
     def _name(self, db: Session) -> str:
-        """The store's own name; Refused for tables that this version must keep its hands off."""
+        """The store's own name. Raises Refused for tables that this version must not touch."""
         kind, place = self._kind(db), self._database.place
         where = f"{place}, schema {self._schema}" if self._schema else place
-        if kind is Kind.MISSING:
+        if kind is Kind.EMPTY:
             raise Refused(
                 f"There are no tables of an offset store in {where}.",
                 hint="Correct the store's address. To make a new store there, run: reconciler anchors import -c FILE"
@@ -326,27 +270,6 @@ class OwnStore:
     def _insert(self, table: str, columns: Sequence[str]) -> sql.Composable:
         marks = sql.SQL(", ").join([sql.Placeholder()] * len(columns))
         return self._sql("INSERT INTO {table} ({names}) VALUES ({marks})", table, names=_listed(columns), marks=marks)
-
-
-def refuse_read_only(db: Session, place: str) -> None:
-    """Raise Refused where this transaction may not write anything at all."""
-    found = db.one("SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'")
-    if found and any(found):
-        why = "it is a standby" if found[0] else "its transactions are read-only by default"
-        raise Refused(
-            f"{place} cannot be written: {why}; nothing was written.",
-            hint="Name the primary, or several hosts and target_session_attrs=read-write.",
-        )
-
-
-def refuse_without(db: Session, place: str, name: str, privileges: Iterable[str]) -> None:
-    """Raise Refused where this user lacks one of the privileges on a table, named as SQL has it."""
-    for privilege in privileges:
-        if db.one("SELECT has_table_privilege(%s, %s)", (name, privilege)) != (True,):
-            raise Refused(
-                f"{place} does not allow this user to {privilege} on {name}; nothing was written.",
-                hint=f"Have it granted: GRANT {privilege} ON {name} TO …",
-            )
 
 
 def _listed(names: Sequence[str]) -> sql.Composable:

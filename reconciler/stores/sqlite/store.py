@@ -1,7 +1,7 @@
-"""Offset stores in a SQLite file, with compare-and-set, whole batches and a history. Standard library only.
+"""Offset stores in a SQLite file, with compare-and-set, atomic batches and a history. Standard library only.
 
-Every call opens its own connection: calls from threads, forked processes and other programs do not disturb each
-other, and nothing is held between calls. Reading never creates the file; ``create`` and the first write do.
+Every call opens its own connection: threads, forked processes and other programs can use one file at the same time,
+and nothing stays open between calls. Reading never creates the file; ``create`` and the first write do.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Any
 from urllib.parse import quote
 
-from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused
 from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
-from reconciler.stores import common
-from reconciler.stores.sqlite import errors
-from reconciler.stores.sqlite import schema as schema
+from reconciler.stores import common, sql_rows
+from reconciler.stores.sqlite import errors, schema
 
 BUSY_TIMEOUT_S = 10.0
 """How long a call waits for other writers."""
@@ -31,31 +28,24 @@ class SqliteStore:
     program or to a newer version, or may not be opened; Unreachable where it stays locked or the disk fails.
     """
 
+    capabilities = Capabilities(keeps_history=True, atomic_batches=True)
+
     def __init__(self, path: str, *, address: str | None = None, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        self.address = address or f"sqlite:///{path}"
         self._path = os.path.abspath(path)
-        self._address = address or f"sqlite:///{path}"
         self._busy_timeout_s = busy_timeout_s
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_history=True, atomic_batches=True)
-
-    @property
-    def address(self) -> str:
-        return self._address
+        self._decoder = sql_rows.Decoder(self._damaged)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition."""
         common.check_name("group's name", group)
-        wanted = common.wanted_topics(topics)
         with self._reading() as db:
             name = schema.store_name(db)
             found = db.execute(
-                f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets"
-                " WHERE grp = ? ORDER BY topic, partition",
+                f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets WHERE grp = ?",
                 (group,),
             ).fetchall()
-        return [self._row(name, *values) for values in found if wanted is None or values[0] in wanted]
+        return common.of_topics((self._decoder.row(name, *values) for values in found), topics)
 
     def groups(self) -> list[str]:
         """The groups that have rows."""
@@ -65,8 +55,8 @@ class SqliteStore:
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version.
 
-        Creates the file if there is none, in a directory that must exist. Raises OutcomeUnknown where the disk
-        fails at the very end, so that the changes may be there or not.
+        Creates the file if there is none, in a directory that must exist. Raises OutcomeUnknown if the disk fails
+        during COMMIT: the changes may be there or not.
         """
         common.check_changes(group, changes)
         if not os.path.exists(self._path):
@@ -89,17 +79,7 @@ class SqliteStore:
                 " WHERE grp = ? ORDER BY change",
                 (group,),
             ).fetchall()
-        half = len(schema.NOTHING)
-        return [
-            HistoryEntry(
-                TopicPartition(topic, partition),
-                self._stored(values[:half]),
-                self._stored(values[half:]),
-                reason,
-                at_ms,
-            )
-            for topic, partition, reason, at_ms, *values in found
-        ]
+        return [self._decoder.entry(*values) for values in found]
 
     def create(self) -> None:
         """Make the file with its empty tables, unless it is there. Its directory must exist."""
@@ -140,7 +120,7 @@ class SqliteStore:
             self._check_parent()
         with self._translated(), closing(self._connect("rwc")) as db:
             self._prefer_wal(db)
-            # IMMEDIATE: what is read in it is still so when it is written.
+            # IMMEDIATE: rows that this transaction reads cannot change before it writes.
             db.execute("BEGIN IMMEDIATE")
             if not self._is_ours(db):
                 schema.create(db)
@@ -153,7 +133,7 @@ class SqliteStore:
 
     def _connect_to_read(self) -> sqlite3.Connection:
         # A WAL file needs a lock file beside it even to be read. On a read-only mount or in a backup there can be
-        # none, but without a -wal file nobody has unfinished business there: the main file is the whole truth.
+        # none; but without a -wal file no write is unfinished, and the main file holds everything.
         if not _allowed(os.path.dirname(self._path), os.W_OK) and not os.path.exists(f"{self._path}-wal"):
             return self._connect("ro", "&immutable=1")
         # Not mode=ro: such a connection leaves its lock files behind.
@@ -162,8 +142,8 @@ class SqliteStore:
         return db
 
     def _prefer_wal(self, db: sqlite3.Connection) -> None:
-        # Readers then do not hold up writers. Some file systems cannot do it, and while others are creating the
-        # file it may be locked; the store is right without it too.
+        # With a WAL, readers do not block writers. Some file systems cannot do it, and the file may be locked while
+        # another process creates it; the store is correct without a WAL too.
         if os.path.getsize(self._path) == 0:
             with suppress(sqlite3.OperationalError):
                 db.execute("PRAGMA journal_mode = WAL")
@@ -192,19 +172,19 @@ class SqliteStore:
     # ------------------------------------------------------------ what kind of file it is
 
     def _is_ours(self, db: sqlite3.Connection) -> bool:
-        """False for an empty file; Refused for one that this version must keep its hands off."""
+        """False for an empty file. Raises Refused for a file that this version must not touch."""
         kind = schema.kind_of(db)
-        if kind is schema.Kind.NEWER:
+        if kind is sql_rows.Kind.NEWER:
             raise Refused(
                 f"The offset store {self._path} was made by a newer version of this product.",
                 hint="Upgrade this installation to at least that version.",
             )
-        if kind is schema.Kind.FOREIGN:
+        if kind is sql_rows.Kind.FOREIGN:
             raise Refused(
                 f"{self._path} is a SQLite file of another program, not an offset store.",
                 hint="Give the offset store a file of its own.",
             )
-        return kind is schema.Kind.OURS
+        return kind is sql_rows.Kind.OURS
 
     def _missing(self) -> Refused:
         return Refused(
@@ -231,7 +211,7 @@ class SqliteStore:
     def _conflicts(self, db: sqlite3.Connection, group: str, changes: Sequence[Change]) -> tuple[TopicPartition, ...]:
         name = schema.store_name(db)
         found = db.execute("SELECT topic, partition, change FROM reconciler_offsets WHERE grp = ?", (group,))
-        return common.conflicts(changes, {TopicPartition(t, p): _version(name, c) for t, p, c in found})
+        return common.conflicts(changes, {TopicPartition(t, p): sql_rows.version(name, c) for t, p, c in found})
 
     def _put(self, db: sqlite3.Connection, group: str, change: Change, reason: str, now_ms: int) -> None:
         row = (group, change.key.topic, change.key.partition)
@@ -239,8 +219,8 @@ class SqliteStore:
         before = db.execute(f"SELECT {schema.COLUMNS} FROM reconciler_offsets {where}", row).fetchone()
         if before is None and change.new is None:
             return
-        after = schema.to_columns(common.stamped(change, now_ms))
-        remembered = (*row, reason, now_ms, *(before or schema.NOTHING), *after)
+        after = sql_rows.to_columns(common.stamped(change, now_ms))
+        remembered = (*row, reason, now_ms, *(before or sql_rows.NOTHING), *after)
         number = db.execute(
             f"INSERT INTO reconciler_history (grp, topic, partition, reason, at_ms, {schema.HISTORY_COLUMNS})"
             f" VALUES ({_marks(remembered)})",
@@ -258,20 +238,8 @@ class SqliteStore:
         db.execute(
             f"DELETE FROM reconciler_history {where} AND change <= (SELECT change FROM reconciler_history {where}"
             " ORDER BY change DESC LIMIT 1 OFFSET ?)",
-            (*row, *row, schema.HISTORY_KEPT),
+            (*row, *row, sql_rows.HISTORY_KEPT),
         )
-
-    def _row(self, name: str, topic: str, partition: int, change: int, *values: object) -> Row:
-        stored = self._stored(values)
-        if stored is None:
-            raise self._damaged(f"{topic}:{partition} has no offset")
-        return Row(TopicPartition(topic, partition), stored, _version(name, change))
-
-    def _stored(self, values: Sequence[Any]) -> StoredOffset | None:
-        try:
-            return schema.from_columns(values)
-        except ValueError as err:
-            raise self._damaged(str(err)) from err
 
     def _damaged(self, what: str) -> Refused:
         return Refused(
@@ -280,11 +248,7 @@ class SqliteStore:
         )
 
 
-def _version(name: str, change: int) -> str:
-    return f"{name}-{change}"
-
-
-def _marks(values: Sequence[Any]) -> str:
+def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
 
 

@@ -219,7 +219,7 @@ def test_a_row_that_came_after_a_killed_apply_is_what_rollback_brings_back(laid:
 
 
 def columns(stored: StoredOffset) -> tuple[object, ...]:
-    from reconciler.stores.sqlite.schema import to_columns
+    from reconciler.stores.sql_rows import to_columns
 
     return to_columns(stored)
 

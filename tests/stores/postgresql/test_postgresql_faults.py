@@ -16,7 +16,7 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores.postgresql import opening
+from reconciler.stores import postgresql
 from tests.stores.postgresql.fixtures import MAPPED, TABLES, a_server
 from tests.stores.store_cases import NOW, put
 
@@ -44,7 +44,7 @@ def address(database: str, psql: Any) -> str:
     """Both kinds of tables are there, and empty."""
     for statement in TABLES:
         psql.execute(statement)
-    store = opening.open_address(database)
+    store = postgresql.open_address(database)
     store.create()
     store.close()
     return database
@@ -57,7 +57,7 @@ def open_it(request, address: str) -> Iterator[Callable[..., Any]]:
 
     def open_it(*more: str, timeout_s: float = PATIENCE) -> Any:
         parameters = [*more, f"timeout={timeout_s}", *([MAPPED] if request.param == "mapped" else [])]
-        opened.append(opening.open_address("&".join([address, *parameters])))
+        opened.append(postgresql.open_address("&".join([address, *parameters])))
         return opened[-1]
 
     yield open_it
@@ -159,7 +159,7 @@ def test_who_is_not_let_in_is_told(postgres):
         (postgres.url("no_such_database"), 'does not exist .*database "no_such_database"'),
     ):
         with pytest.raises(Refused, match=sentence) as caught:
-            opening.open_address(url).read("g")
+            postgresql.open_address(url).read("g")
         assert "wrong" not in str(caught.value)
         assert caught.value.hint
 
@@ -168,7 +168,7 @@ def test_the_password_may_come_from_the_environment(postgres, address, monkeypat
     from tests.lab.postgresql import PASSWORD
 
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    store = opening.open_address(address.replace(f":{PASSWORD.replace(' ', '%20')}@", "@"))
+    store = postgresql.open_address(address.replace(f":{PASSWORD.replace(' ', '%20')}@", "@"))
     assert store.read("g") == []
     store.close()
 
@@ -241,7 +241,7 @@ def mortal(disposable) -> Any:
         connection.execute("CREATE SCHEMA public")
         for statement in TABLES:
             connection.execute(statement)
-    store = opening.open_address(f"{disposable.url()}?timeout={PATIENCE}")
+    store = postgresql.open_address(f"{disposable.url()}?timeout={PATIENCE}")
     store.create()
     store.close()
     return disposable
@@ -249,7 +249,9 @@ def mortal(disposable) -> Any:
 
 @pytest.fixture(params=["own", "mapped"])
 def fragile(request, mortal) -> Iterator[Any]:
-    store = opening.open_address(f"{mortal.url()}?timeout={SOON}" + (f"&{MAPPED}" if request.param == "mapped" else ""))
+    store = postgresql.open_address(
+        f"{mortal.url()}?timeout={SOON}" + (f"&{MAPPED}" if request.param == "mapped" else "")
+    )
     put(store, "g", {KEY: StoredOffset(1)})
     yield store
     store.close()

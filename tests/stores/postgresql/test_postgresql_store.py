@@ -11,8 +11,7 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores.postgresql import opening
-from reconciler.stores.postgresql import own as postgresql_own
+from reconciler.stores import postgresql, sql_rows
 from tests.stores.postgresql.fixtures import GROUPED, MAPPED
 from tests.stores.store_cases import NOW, put
 
@@ -29,7 +28,7 @@ def open_at(database: str) -> Iterator[Callable[..., Any]]:
     opened = []
 
     def open_at(parameters: str = "") -> Any:
-        opened.append(opening.open_address(database + (f"&{parameters}" if parameters else "")))
+        opened.append(postgresql.open_address(database + (f"&{parameters}" if parameters else "")))
         return opened[-1]
 
     yield open_at
@@ -315,7 +314,7 @@ def test_many_that_make_the_tables_at_once_make_them_once(database):
     from concurrent.futures import ThreadPoolExecutor
 
     def make(_: int) -> None:
-        store = opening.open_address(f"{database}&timeout=60")
+        store = postgresql.open_address(f"{database}&timeout=60")
         store.create()
         store.close()
 
@@ -350,7 +349,7 @@ def test_other_programs_tables_and_newer_ones_are_not_touched(open_at, own, psql
 
 @system
 def test_the_history_of_a_partition_does_not_grow_for_ever(own, psql, monkeypatch):
-    monkeypatch.setattr(postgresql_own, "HISTORY_KEPT", 3)
+    monkeypatch.setattr(sql_rows, "HISTORY_KEPT", 3)
     for number in range(6):
         put(own, "g", {KEY: StoredOffset(number), TopicPartition("events", 1): StoredOffset(number)})
     kept = [(entry.key.partition, entry.after.offset) for entry in own.history("g")]

@@ -12,6 +12,7 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
+from reconciler.stores import sql_rows
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite import schema
 from reconciler.stores.sqlite.store import SqliteStore
@@ -263,7 +264,7 @@ def test_versions_do_not_come_back_with_a_new_file(path):
 
 
 def test_the_history_of_a_partition_is_bounded_and_versions_go_on(path, monkeypatch):
-    monkeypatch.setattr(schema, "HISTORY_KEPT", 5)
+    monkeypatch.setattr(sql_rows, "HISTORY_KEPT", 5)
     store = made(path)
     put(store, "g", {TopicPartition("events", 1): StoredOffset(0)})
     versions = set()

@@ -1,0 +1,112 @@
+"""The tables of this product's own SQL stores: their columns, and rows to and from them. Pure; no connection here.
+
+``reconciler_offsets`` holds the rows, ``reconciler_history`` every change with the row before and after it, and
+``reconciler_store`` one random name of the store. A row's version is that name and the number of the change that made
+it, so that no version ever returns, even when the store is deleted and recreated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.errors import Refused
+from reconciler.ports import HistoryEntry, Row, TopicPartition
+
+HISTORY_KEPT = 1000
+"""Changes kept per partition. A tracker writes every few seconds, and the history must not grow without bound."""
+
+COLUMN_TYPES: Mapping[str, type] = {
+    "stored_offset": int,
+    "names": str,
+    "anchor_offset": int,
+    "timestamp_ms": int,
+    "id": bytes,
+    "fingerprint": str,
+    "cluster_id": str,
+    "topic_id": str,
+    "written_at_ms": int,
+}
+COLUMNS = tuple(COLUMN_TYPES)
+HISTORY_COLUMNS = tuple(f"{side}_{name}" for side in ("before", "after") for name in COLUMNS)
+NOTHING: tuple[None, ...] = (None,) * len(COLUMNS)
+
+
+class Kind(Enum):
+    """What a database is to a store of this product."""
+
+    OURS = "ours"
+    EMPTY = "empty"
+    NEWER = "newer"
+    FOREIGN = "foreign"
+
+
+def to_columns(stored: StoredOffset | None) -> tuple[object, ...]:
+    """The values of ``COLUMNS``; all null for no row. ``names`` is null exactly where there is no anchor."""
+    if stored is None:
+        return NOTHING
+    anchor = stored.anchor
+    if anchor is None:
+        return (stored.offset, *NOTHING[2:], stored.written_at_ms)
+    return (
+        stored.offset,
+        anchor.names.value,
+        anchor.offset,
+        anchor.timestamp_ms,
+        anchor.id,
+        anchor.fingerprint,
+        anchor.cluster_id,
+        anchor.topic_id,
+        stored.written_at_ms,
+    )
+
+
+def from_columns(values: Sequence[Any]) -> StoredOffset | None:
+    """The reverse of ``to_columns``. Raises ValueError for values that it never makes."""
+    offset, names, anchor_offset, timestamp_ms, id_bytes, fingerprint, cluster_id, topic_id, at_ms = values
+    if offset is None:
+        return None
+    if names is None:
+        return StoredOffset(offset, None, at_ms)
+    anchor = Anchor(
+        offset=anchor_offset,
+        timestamp_ms=timestamp_ms,
+        id=id_bytes,
+        fingerprint=fingerprint,
+        cluster_id=cluster_id,
+        topic_id=topic_id,
+        names=Names(names),
+    )
+    return StoredOffset(offset, anchor, at_ms)
+
+
+def version(name: str, change: int) -> str:
+    """The version of a row, from the store's name and the change that made the row."""
+    return f"{name}-{change}"
+
+
+class Decoder:
+    """Rows from columns. Raises ``damaged(what)`` for a row that this product did not write."""
+
+    def __init__(self, damaged: Callable[[str], Refused]) -> None:
+        self._damaged = damaged
+
+    def row(self, name: str, topic: str, partition: int, change: int, *values: object) -> Row:
+        """A row of ``reconciler_offsets``; ``values`` are ``COLUMNS``."""
+        stored = self._stored(values)
+        if stored is None:
+            raise self._damaged(f"{topic}:{partition} has no offset")
+        return Row(TopicPartition(topic, partition), stored, version(name, change))
+
+    def entry(self, topic: str, partition: int, reason: str, at_ms: int, *values: object) -> HistoryEntry:
+        """A row of ``reconciler_history``; ``values`` are ``HISTORY_COLUMNS``."""
+        before, after = self._stored(values[: len(COLUMNS)]), self._stored(values[len(COLUMNS) :])
+        return HistoryEntry(TopicPartition(topic, partition), before, after, reason, at_ms)
+
+    def _stored(self, values: Sequence[Any]) -> StoredOffset | None:
+        try:
+            return from_columns(values)
+        except ValueError as err:
+            raise self._damaged(str(err)) from err
