@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
 import hmac
 import ipaddress
 import logging
@@ -23,10 +22,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import TCPServer
 from typing import Any
-from urllib.parse import parse_qs
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
@@ -118,21 +115,23 @@ def _no_password() -> str:
 # ---------------------------------------------------------------- what is answered
 
 
+_TEXT = (("Content-Type", "text/plain; charset=utf-8"),)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a request is answered with."""
 
     status: int
     body: bytes
-    kind: str = "text/plain; charset=utf-8"
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = _TEXT
 
 
 class Site:
     """``/metrics``, ``/healthz`` and an index. ``health`` gives the reason why something is wrong, or None."""
 
     def __init__(self, registry: CollectorRegistry, health: Callable[[], str | None], access: Access) -> None:
-        self._registry = registry
+        self._metrics = make_wsgi_app(registry)
         self.health = health
         self.access = access
 
@@ -144,21 +143,26 @@ class Site:
             return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
         if not self.access.lets_in(headers.get("Authorization", "")):
             challenge = ("WWW-Authenticate", 'Basic realm="reconciler", charset="UTF-8"')
-            return Answer(401, b"Log in.\n", headers=(challenge,))
+            return Answer(401, b"Log in.\n", (*_TEXT, challenge))
         if path == "/metrics":
-            return self._metrics(query, headers)
+            return self._scrape(query, headers)
         if path == "/":
-            return Answer(200, _INDEX, "text/html; charset=utf-8")
+            return Answer(200, _INDEX, (("Content-Type", "text/html; charset=utf-8"),))
         return Answer(404, b"There are /metrics and /healthz.\n")
 
-    def _metrics(self, query: str, headers: Mapping[str, str]) -> Answer:
-        """In the format that was asked for: all of them, or those of ``name[]``."""
-        encode, kind = choose_encoder(headers.get("Accept", ""))
-        names = parse_qs(query).get("name[]")
-        body = encode(self._registry.restricted_registry(names) if names else self._registry)
-        if "gzip" not in headers.get("Accept-Encoding", ""):
-            return Answer(200, body, kind)
-        return Answer(200, gzip.compress(body, 5), kind, (("Content-Encoding", "gzip"),))
+    def _scrape(self, query: str, headers: Mapping[str, str]) -> Answer:
+        """As prometheus_client's WSGI application answers: it knows the formats, gzip and ``name[]``."""
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+        environment = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": "/metrics",
+            "QUERY_STRING": query,
+            "HTTP_ACCEPT": headers.get("Accept", ""),
+            "HTTP_ACCEPT_ENCODING": headers.get("Accept-Encoding", ""),
+        }
+        body = b"".join(self._metrics(environment, lambda *status_and_headers: started.append(status_and_headers)))
+        ((status, fields),) = started
+        return Answer(int(status.partition(" ")[0]), body, tuple(fields))
 
 
 _INDEX = b"""<!DOCTYPE html>
@@ -293,7 +297,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._visit.has_asked = True
         answer = self._site.get(self.path, self.headers)  # type: ignore[arg-type]
         self.send_response(answer.status)
-        self.send_header("Content-Type", answer.kind)
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
         for name, value in answer.headers:
