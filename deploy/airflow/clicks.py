@@ -3,8 +3,8 @@
 Two DAGs, to choose from. ``clicks`` has one task: the hook becomes spark-submit, so every retry begins with a check.
 ``clicks_by_operator`` is for jobs that are started by an operator of their own, and hands over what the hook found.
 
-A start that needs a person (4), or whose configuration is wrong (2), fails at once and is not retried. What may heal by
-itself (5, 6, 7, and the job's own failures) is retried.
+A start that needs a decision (4), or whose configuration is wrong (2), fails at once and is not retried. What may heal
+by itself (5, 6, 7, and the job's own failures) is retried.
 
 To change: the paths, the job's name, the schedule, who is told of a failure.
 """
@@ -26,14 +26,14 @@ from airflow.sdk import DAG, BaseOperator, task
 CONFIG = os.environ.get("RECONCILER_CONFIG", "/etc/clicks/reconciler.toml")
 HOOK = ["reconciler", "hook", "--config", CONFIG, "--job", "clicks", "--wait", "300"]
 APPLICATION = os.environ.get("CLICKS_APPLICATION", "/srv/clicks/clicks.py")
-NEEDS_A_PERSON = {2: "the configuration is wrong", 4: "a partition needs a person"}
+NOT_RETRIED = {2: "the configuration is wrong", 4: "a partition needs a decision"}
 RETRIES = {"retries": 3, "retry_delay": timedelta(minutes=1)}
 
 
 def judge(code: int) -> None:
     """Raise what makes Airflow do the right thing about an exit code."""
-    if code in NEEDS_A_PERSON:
-        raise AirflowFailException(f"The job was not started: {NEEDS_A_PERSON[code]} (exit code {code}).")
+    if code in NOT_RETRIED:
+        raise AirflowFailException(f"The job was not started: {NOT_RETRIED[code]} (exit code {code}).")
     if code != 0:
         raise AirflowException(f"Exit code {code}: tried again.")
 

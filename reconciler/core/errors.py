@@ -31,7 +31,7 @@ _MEANINGS = {
     ExitCode.BUG: "a bug",
     ExitCode.USAGE: "usage or configuration",
     ExitCode.CORRECTABLE: "offsets need correcting, and can be",
-    ExitCode.NEEDS_PERSON: "a partition needs a person: do not start",
+    ExitCode.NEEDS_PERSON: "a partition needs a decision: do not start",
     ExitCode.CHANGED: "the store or the destination changed since the plan, or the plan is expired, altered or "
     "not signed: nothing was written",
     ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused: nothing was written",

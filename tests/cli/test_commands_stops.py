@@ -1,4 +1,4 @@
-"""What stops a start: partitions that need a person (4), things that changed since the plan (5), no answer (6)."""
+"""What stops a start: partitions that need a decision (4), things that changed since the plan (5), no answer (6)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_each_partition_that_needs_a_person_says_why_and_what_to_do(three_ills: 
     with nothing_written(three_ills):
         ended = three_ills.run("check", "-c", config)
     assert ended.code == 4
-    assert "Do not start: a partition needs a person. Nothing was written." in ended.out
+    assert "Do not start: a partition needs a decision. Nothing was written." in ended.out
     assert f"{three_ills.there}-2 must not start" in ended.out
     assert "choose an offset with --set TOPIC:PARTITION=OFFSET" in ended.out
 
@@ -73,7 +73,7 @@ def test_lost_missing_and_unresolved_stop_their_job_and_no_other(world: World) -
     assert dry.code == 4
     applied = world.run("apply", world.plan_file, "-c", config, "--yes")
     assert applied.code == 4
-    assert f"Not written for {lost}, {gone}, {bare}: a partition needs a person." in applied.err
+    assert f"Not written for {lost}, {gone}, {bare}: a partition needs a decision." in applied.err
     assert f"a.{lost}-0 (lost) must not start" in applied.out
     assert world.offsets(f"a.{fine}") == {0: world.offset_of(5, topic=f"a.{fine}") + 1}
     assert [world.offsets(f"a.{topic}") for topic in (lost, gone, bare)] == [{}, {}, {}]

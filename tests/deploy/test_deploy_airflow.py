@@ -76,7 +76,7 @@ def test_the_dags_hook_starts_a_job_or_does_not(deployed: Deployed) -> None:
 
 
 def test_only_what_cannot_heal_is_not_tried_again() -> None:
-    assert set(constants()["NEEDS_A_PERSON"]) == {2, 4}
+    assert set(constants()["NOT_RETRIED"]) == {2, 4}
 
 
 # ---------------------------------------------------------------- with Airflow

@@ -71,7 +71,7 @@ def test_a_job_that_needs_a_person_is_not_submitted(deployed: Deployed) -> None:
     before = deployed.world.rows()
     ended = start(deployed, "clicks.py")
     assert ended.returncode == 4
-    assert "must not start: a partition needs a person" in ended.stderr
+    assert "must not start: a partition needs a decision" in ended.stderr
     assert (deployed.starts, deployed.world.rows()) == ([], before)
     assert exit_code_for_prometheus(deployed) == 4
 

@@ -206,7 +206,7 @@ def test_systemd_leaves_a_job_alone_that_needs_a_person(unit: Unit) -> None:
     state = unit.awaited(lambda now: now["ActiveState"] == "failed" and now["SubState"] == "failed")
     assert state["Result"] == "exit-code", state
     assert unit.starts == []
-    assert "must not start: a partition needs a person" in unit.systemd.log(unit.name)
+    assert "must not start: a partition needs a decision" in unit.systemd.log(unit.name)
     one_process = unit.name == "clicks.service"
     assert state["NRestarts"] == ("0" if one_process else "3"), "ExecStartPre is tried again as often as the limit says"
     assert (state["ExecMainStatus"] == "4") == one_process

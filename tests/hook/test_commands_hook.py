@@ -82,7 +82,7 @@ def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
     ran = world.folder / "ran"
     ended = outside("hook", "-c", world.config(), "--plans", plans, "--", "touch", ran)
     assert ended.code == 4
-    assert 'Job "clicks" must not start: a partition needs a person.' in ended.err
+    assert 'Job "clicks" must not start: a partition needs a decision.' in ended.err
     assert (ended.out, "1 unresolved" in ended.err) == ("", True)
     assert not ran.exists()
     assert world.rows() == before

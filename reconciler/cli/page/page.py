@@ -34,7 +34,7 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
     files = files or Files()
     rows = shown_rows(plan.jobs, policy)
     stopped = sum(each.stopped is not None for each in rows)
-    title = f"{stopped:,} need a person" if stopped else "may start"
+    title = f"{stopped:,} need a decision" if stopped else "may start"
     body = (
         '<a class="skip" href="#rows">Skip to the table</a>'
         f'<p id="said" class="away" role="status"></p>{SHAPES}'
@@ -56,7 +56,7 @@ def _verdict(plan: Plan, policy: StartPolicy, rows: Sequence[Shown]) -> str:
     changed = {_place(each) for each in rows if each.changes and each.row.position != "end"}
     figures = (
         (_many(len(places), "partition")[1], f"{len(places):,}"),
-        ("need a person", f"{len(stopped):,}"),
+        ("need a decision", f"{len(stopped):,}"),
         ("start at another offset", f"{len(changed):,}"),
         ("records read again", replay_total(plan).removesuffix("s").removesuffix(" record").replace("at most", "≤")),
     )
@@ -76,7 +76,7 @@ def _headline(places: set[tuple[int, str, int]], stopped: set[tuple[int, str, in
         return "Nothing to start: the plan holds no partition"
     if stopped:
         count, noun = _many(len(stopped), "partition")
-        return f"Do not start: {count} {noun} {'needs' if len(stopped) == 1 else 'need'} a person"
+        return f"Do not start: {count} {noun} {'needs' if len(stopped) == 1 else 'need'} a decision"
     return "Every partition may start" if len(places) > 1 else "The partition may start"
 
 
@@ -127,7 +127,7 @@ def _jobs(plan: Plan, policy: StartPolicy) -> str:
     rows = "".join(_job(job, policy) for job in plan.jobs)
     listed = (
         '<div class="wide"><table class="plain"><thead><tr><th scope="col">Job<th scope="col">Group<th scope="col">'
-        'Store<th scope="col">Verdicts<th scope="col" class="n">Need a person<th scope="col" class="n">Read again'
+        'Store<th scope="col">Verdicts<th scope="col" class="n">Need a decision<th scope="col" class="n">Read again'
         f"</thead><tbody>{rows}</tbody></table></div>"
     )
     if len(plan.jobs) > MOST_JOBS:
@@ -185,7 +185,7 @@ def _tools(jobs: Sequence[JobPlan], rows: Sequence[Shown]) -> str:
         '<span class="away">Filter by text</span><input type="search" id="filter" autocomplete="off" '
         'spellcheck="false" placeholder="Filter: topic, offset, words of what was found   ( / )" '
         'aria-keyshortcuts="/"></label>'
-        f'{job}<label><input type="checkbox" id="person"> only what needs a person ({stopped:,})</label>'
+        f'{job}<label><input type="checkbox" id="person"> only what needs a decision ({stopped:,})</label>'
         f'<label><input type="checkbox" id="changes"> only what changes ({changed:,})</label>'
         '<button type="button" id="reset">Show all</button>'
         f'<div class="chips" id="verdicts" role="group" aria-label="Verdicts">{chips}</div>'

@@ -1,4 +1,4 @@
-"""The page's table: a row a partition, those that need a person first."""
+"""The page's table: a row a partition, those that need a decision first."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from reconciler.cli.page.advice import Files, row_steps
 from reconciler.cli.page.picture import Scale, axis, picture
 from reconciler.cli.page.style import text
-from reconciler.cli.terminal.report import number_text, place_name, replay_text, tone_of
+from reconciler.cli.terminal.report import place_name, replay_text, tone_of
 from reconciler.clock import stamp
 from reconciler.formats.plan import JobPlan, PartitionPlan, PlanAnchor, StartPolicy, why_stopped
 
 LONGEST_NAME = 300
 MOST_OPEN = 5
-"""So many partitions that need a person have their details open when the page is."""
+"""So many partitions that need a decision have their details open when the page is."""
 
 _HEADS = (
     ("partition", "", "Partition"),
@@ -44,7 +44,7 @@ class Shown:
 
 
 def shown_rows(jobs: Sequence[JobPlan], policy: StartPolicy) -> list[Shown]:
-    """Those that need a person first, then by verdict, the worst first; else as the plan has them."""
+    """Those that need a decision first, then by verdict, the worst first; else as the plan has them."""
     rows = [
         Shown(row, job, number, why_stopped(row, policy)) for number, job in enumerate(jobs) for row in job.partitions
     ]
@@ -61,8 +61,8 @@ def table(rows: Sequence[Shown], policy: StartPolicy, files: Files, *, several_j
     )
     jobs = " jobs" if several_jobs else ""
     return (
-        f'<table class="rows{jobs}" id="rows" role="table"><caption class="away">Partitions, those that need a person '
-        'first</caption><thead role="rowgroup"><tr role="row">'
+        f'<table class="rows{jobs}" id="rows" role="table"><caption class="away">Partitions, those that need a '
+        'decision first</caption><thead role="rowgroup"><tr role="row">'
         f'{heads}<th class="g" role="columnheader"><span class="away">Picture</span>{axis(scale, policy.max_replay)}'
         f'</thead>\n<tbody role="rowgroup">\n{body}</tbody></table>'
     )
@@ -97,7 +97,7 @@ def _row(each: Shown, policy: StartPolicy, files: Files, scale: Scale, *, is_ope
 
 
 def _number(value: int | None) -> str:
-    return "–" if value is None else number_text(value)
+    return "–" if value is None else f"{value:,}"
 
 
 def _again(row: PartitionPlan) -> str:
@@ -111,7 +111,7 @@ def _data(value: int | None) -> str:
 def _more(each: Shown, files: Files) -> Iterator[str]:
     row = each.row
     if each.stopped is not None:
-        yield f'<p><strong class="bad">Needs a person:</strong> {text(each.stopped)}.'
+        yield f'<p><strong class="bad">Needs a decision:</strong> {text(each.stopped)}.'
         for step in row_steps(row, each.job, files):
             yield f"<p>{text(step.said)}{command_box(step.command)}"
     names = f"From topic {text(row.source_topic, LONGEST_NAME)}. " if row.source_topic != row.topic else ""

@@ -20,6 +20,19 @@ VERDICTS = {
     Verdict.UNRESOLVED: "nothing could be proven",
 }
 
+_BRIEF = {
+    Verdict.MATCH: "right as stored",
+    Verdict.MOVED: "anchor found elsewhere",
+    Verdict.NEW: "nothing stored",
+    Verdict.TIED: "only its time is known",
+    Verdict.BOUNDED: "not pinned, skips nothing",
+    Verdict.REMAPPED: "partition counts differ",
+    Verdict.BEHIND: "not mirrored yet",
+    Verdict.LOST: "records may be gone",
+    Verdict.MISSING: "no such partition",
+    Verdict.UNRESOLVED: "nothing proven",
+}
+
 TERMS = {
     "stored offset": "the next offset to read as the job saved it, in the source cluster's numbers",
     "anchor": "the identity of the last record that the job processed: its offset, time, id and fingerprint",
@@ -32,12 +45,12 @@ TERMS = {
 
 
 def legend(verdicts: Iterable[Verdict], columns: int) -> str:
-    """The meaning of the given verdicts, best first, folded to ``columns``; empty if there are none."""
+    """The given verdicts in a few words each, best first, folded to ``columns``; empty if there are none."""
     present = sorted(set(verdicts))
     if not present:
         return ""
-    meanings = ", ".join(f"{verdict.value} ({VERDICTS[verdict]})" for verdict in present)
-    return fold(f"Verdicts: {meanings}. All terms: reconciler check --explain", columns, indent="  ")
+    meanings = " · ".join(f"{verdict.value}: {_BRIEF[verdict]}" for verdict in present)
+    return fold(f"{meanings} (more: reconciler check --explain)", columns, indent="  ")
 
 
 def glossary(columns: int) -> str:

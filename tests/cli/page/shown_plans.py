@@ -86,7 +86,7 @@ def all_moved() -> Plan:
 
 
 def every_ending() -> Plan:
-    """Two jobs, all ten verdicts, four partitions that need a person, one that has been decided."""
+    """Two jobs, all ten verdicts, four partitions that need a decision, one that has been decided."""
     clicks = job(
         row(0),
         row(1, V.MATCH, stored=812, anchor=811, resume=812, record=811, detail="the anchor is at its own offset"),
@@ -119,7 +119,7 @@ def every_ending() -> Plan:
 
 
 def many(partitions: int = 5_000, jobs: int = 4) -> Plan:
-    """As many partitions as that, of every likely verdict; every 500th needs a person."""
+    """As many partitions as that, of every likely verdict; every 500th needs a decision."""
     made = []
     for number in range(jobs):
         rows = []

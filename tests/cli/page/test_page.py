@@ -118,14 +118,14 @@ def test_a_plan_that_may_start_says_so_and_how() -> None:
 
 def test_a_plan_that_may_not_start_says_how_many_and_which_jobs() -> None:
     said = words(html_of(every_ending()))
-    assert "Do not start: 4 partitions need a person" in said
+    assert "Do not start: 4 partitions need a decision" in said
     assert "Jobs clicks, sums must not start" in said
     assert "≤ 42,150,738" in said
 
 
 def test_one_partition_is_one() -> None:
     lost = plan(job(row(0, V.LOST)))
-    assert "Do not start: 1 partition needs a person" in words(html_of(lost))
+    assert "Do not start: 1 partition needs a decision" in words(html_of(lost))
     assert "The partition may start" in words(html_of(plan(job(row(0)))))
     assert "the plan holds no partition" in words(html_of(plan(job())))
 
@@ -133,7 +133,7 @@ def test_one_partition_is_one() -> None:
 def test_the_policy_that_judges_is_the_given_one() -> None:
     made = plan(job(row(0, V.BOUNDED, at_most=50)))
     assert "may start" in words(html_of(made))
-    assert "1 partition needs a person" in words(html_of(made, StartPolicy(max_replay=49)))
+    assert "1 partition needs a decision" in words(html_of(made, StartPolicy(max_replay=49)))
 
 
 def test_both_ends_of_a_repeated_batch_are_one_partition() -> None:

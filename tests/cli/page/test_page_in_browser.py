@@ -92,7 +92,7 @@ def test_text_filters_names_offsets_and_sentences(opened: Opened) -> None:
 @pytest.mark.thorough
 def test_filters_hold_together_and_can_be_taken_back(opened: Opened) -> None:
     view = opened(every_ending())
-    view.get_by_label("only what needs a person").check()
+    view.get_by_label("only what needs a decision").check()
     assert names(view) == ["a.events-8", "a.orders-0", "a.events-6", "a.events-7"]
     view.get_by_role("button", name="lost 2").click()
     assert names(view) == ["a.events-6"]

@@ -35,7 +35,7 @@ HELP = Help(
     {
         ExitCode.OK: "written and read back, or there was nothing to write",
         ExitCode.USAGE: "usage or configuration, or it was not confirmed: nothing was written",
-        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a person; the other jobs were written",
+        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a decision; the other jobs were written",
         ExitCode.CHANGED: "",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "",
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         refused = [change.job.name for change in changes if change.is_refused]
         if refused:
             raise NeedsPerson(
-                f"Not written for {', '.join(refused)}: a partition needs a person.",
+                f"Not written for {', '.join(refused)}: a partition needs a decision.",
                 hint="Make a new plan with --set or --accept once it is decided.",
             )
         if not count and not options.dry_run:

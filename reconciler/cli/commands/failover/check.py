@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from reconciler.cli import arguments, context
+from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
 from reconciler.cli.terminal.table import wants_colour, width, wrap
@@ -47,9 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_job(parser)
     arguments.add_decisions(parser)
     arguments.add_engine(parser)
-    parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="json prints the plan (default: text)"
-    )
+    arguments.add_format(parser, "json prints the plan (default: text)")
+    parser.add_argument("--explain", action=_Explain, nargs=0, help="explain all terms and verdicts, and exit")
+
+
+class _Explain(argparse.Action):
+    """``--explain``: print the glossary and exit, like ``--help``."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(glossary(width()))
+        parser.exit()
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -86,12 +94,12 @@ def copied(plan: Plan) -> JobPlan | None:
 
 
 def stops(plan: Plan, policy: StartPolicy) -> int:
-    """How many partitions need a person."""
+    """How many partitions need a decision."""
     return sum(why_stopped(row, policy) is not None for job in plan.jobs for row in job.partitions)
 
 
 def verdict_code(checked: Checked, policy: StartPolicy) -> ExitCode:
-    """4 if a partition needs a person, 3 if something is to be written, else 0."""
+    """4 if a partition needs a decision, 3 if something is to be written, else 0."""
     if stops(checked.plan, policy):
         return ExitCode.NEEDS_PERSON
     return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
@@ -101,7 +109,7 @@ def summary(checked: Checked, code: ExitCode) -> str:
     """The last line: what it means and what to do next."""
     replay = replay_total(checked.plan)
     if code is ExitCode.NEEDS_PERSON:
-        return "Do not start: a partition needs a person. Nothing was written."
+        return "Do not start: a partition needs a decision. Nothing was written."
     if code is ExitCode.CORRECTABLE:
         count = len(checked.to_write)
         noun = "offset needs" if count == 1 else "offsets need"

@@ -38,7 +38,7 @@ HELP = Help(
     {
         ExitCode.OK: "",
         ExitCode.USAGE: "something is at NEW_PATH, or the job's topics do not fit",
-        ExitCode.NEEDS_PERSON: "a partition needs a person, or it is not clear which job is meant",
+        ExitCode.NEEDS_PERSON: "a partition needs a decision, or it is not clear which job is meant",
         ExitCode.CHANGED: "the plan expired or was altered, or the checkpoint or the destination changed",
         ExitCode.UNREACHABLE: "not reachable, no checkpoint, or something in it is not understood",
         ExitCode.UNKNOWN_OUTCOME: "whether the finished copy has its name is not known",

@@ -41,7 +41,7 @@ HELP = Help(
     """
     Stands in front of a job's command, at every start, on whichever cluster. It checks the job, writes what needs
     correcting, and then becomes the command, which finds the plan and its offsets in its environment. If a partition
-    needs a person the command is not run. On a job that is right already it changes nothing, so it is safe before
+    needs a decision the command is not run. On a job that is right already it changes nothing, so it is safe before
     every start.
     """,
     [
@@ -58,7 +58,7 @@ HELP = Help(
     {
         ExitCode.OK: "it may start (without a command; else the command's own exit code)",
         ExitCode.USAGE: "usage or configuration, or the command cannot be run: it was not run",
-        ExitCode.NEEDS_PERSON: "a partition needs a person, or a plan a person's signature: the command was not run",
+        ExitCode.NEEDS_PERSON: "a partition needs a decision, or a plan a person's signature: the command was not run",
         ExitCode.CHANGED: "the store or the destination changed meanwhile: the command was not run",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused: the command was not run",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: the command was not run; start it again",
@@ -142,7 +142,7 @@ def _made_ready(
         if stops(checked.plan, config.policy.start):
             _show(checked.plan, config.policy.start, options)
             raise NeedsPerson(
-                f'Job "{job.name}" must not start: a partition needs a person.', hint=f"Plan: {files.plan}"
+                f'Job "{job.name}" must not start: a partition needs a decision.', hint=f"Plan: {files.plan}"
             )
         if checked.to_write:
             _show(checked.plan, config.policy.start, options)

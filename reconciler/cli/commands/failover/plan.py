@@ -35,7 +35,7 @@ HELP = Help(
     {
         ExitCode.OK: "every job may start, corrected or not; the plan was written",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "a partition needs a person; the plan was written, and apply refuses that job",
+        ExitCode.NEEDS_PERSON: "a partition needs a decision; the plan was written, and apply refuses that job",
         ExitCode.CHANGED: "a topic was made anew while it was checked",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     policy = config.policy.start
     print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
     if stops(checked.plan, policy):
-        print(f"\nDo not start: a partition needs a person (apply refuses its job).\nPlan: {options.output}")
+        print(f"\nDo not start: a partition needs a decision (apply refuses its job).\nPlan: {options.output}")
         return ExitCode.NEEDS_PERSON
     # A command stays on one line of its own, however long its paths: it is there to be copied.
     print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked.plan, options)}")

@@ -39,7 +39,7 @@ HELP = Help(
     {
         ExitCode.OK: "it could fail over, its offsets corrected or not",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "it could not: a partition needs a person",
+        ExitCode.NEEDS_PERSON: "it could not: a partition needs a decision",
         ExitCode.CHANGED: "the first batch is not what the plan promised, or something changed meanwhile",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
@@ -228,6 +228,6 @@ def _summary(done: Drill, config: Config) -> str:
     if done.faults:
         return "What was read is not what was planned. Nothing was written."
     if not done.may_start:
-        return "It could not fail over: a partition needs a person. Nothing was written."
+        return "It could not fail over: a partition needs a decision. Nothing was written."
     behind = "" if any(each.read for each in done.partitions) else " (nothing is there to be read yet)"
     return f"It could fail over{behind}: {replay_total(done.plan)} would be read again. Nothing was written."
