@@ -9,8 +9,7 @@ What is imported here is imported where it is needed: most starts have nothing t
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,12 +47,15 @@ def ready(trust: TrustSettings) -> PrivateKey | None:
 
 @contextmanager
 def applying(
-    trust: TrustSettings, plan: Plan, path: Path, key: PrivateKey | None, options: argparse.Namespace
+    trust: TrustSettings, plan: Plan, path: Path, key: PrivateKey | None, *, words: Sequence[str], config: object
 ) -> Iterator[Attempt]:
-    """An attempt to apply the hook's own plan, signed before. Raises NeedsPerson where a person must sign it."""
+    """An attempt to apply the hook's own plan, signed before; ``words`` are the command line, ``config`` its file.
+
+    Raises NeedsPerson where a person must sign the plan.
+    """
     from reconciler.trust import command_trail, signing
 
-    with command_trail.attempt(trust, "hook", options) as attempt:
+    with command_trail.attempt(trust, "hook", words) as attempt:
         content = plan.to_text().encode()  # and not what lies in the file by now
         signers: tuple[signing.Signer, ...] = ()
         attempt.concerns(plan, path, {})
@@ -63,7 +65,7 @@ def applying(
             raise NeedsPerson(
                 "The offsets need correcting, and a plan must be signed by a person first: do not start.",
                 hint=f"Look at it: reconciler sign {path} --key FILE; then reconciler apply {path} -c "
-                f"{options.config}, and start again.",
+                f"{config}, and start again.",
             )
         if key is not None:
             signers = signing.check(path, content, plan.sha256, trust)

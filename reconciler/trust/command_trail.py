@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import pwd
 from collections.abc import Iterator, Sequence
@@ -21,11 +20,10 @@ FREE_SETTINGS = frozenset({"--option", "--conf", "--kafka-option", "--source-opt
 """Options whose value is NAME=VALUE of another program, which may be a password: the name is kept."""
 
 
-def attempt(trust: TrustSettings, action: str, options: argparse.Namespace) -> Attempt:
-    """An attempt that goes into the configuration's audit log, if there is one."""
+def attempt(trust: TrustSettings, action: str, words: Sequence[str]) -> Attempt:
+    """An attempt, by the command line ``words``, that goes into the configuration's audit log, if there is one."""
     if trust.audit_log is None:
         return Attempt(None, action, {}, (), clock_ms)
-    words = getattr(options, "words", ())
     return Attempt(AuditLog(Path(trust.audit_log)), action, _who(), list(without_secret_words(words)), clock_ms)
 
 

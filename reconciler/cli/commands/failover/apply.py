@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     logged = TrustSettings() if options.dry_run else config.trust
-    with command_trail.attempt(logged, "apply", options) as attempt:
+    with command_trail.attempt(logged, "apply", options.words) as attempt:
         plan = trusted_plan(config, options.plan, attempt)
         changes, count = _apply(plan, config, options, attempt)
         _say_result(changes, count, options)

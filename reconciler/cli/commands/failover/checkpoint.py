@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
     """A copy that goes into the audit log, of a plan that is signed as the configuration asks."""
-    with command_trail.attempt(config.trust, "clone", options) as attempt:
+    with command_trail.attempt(config.trust, "clone", options.words) as attempt:
         plan = trusted_plan(config, options.plan, attempt)
         name = plan.job(options.job).name
         attempt.intends_copy(plan, config.chosen(name)[0])

@@ -150,7 +150,9 @@ def _made_ready(
         if not checked.to_write:
             log.info("every offset is right: %s will be read again", replay_total(checked.plan))
         else:
-            with trust.applying(config.trust, checked.plan, files.plan, key, options) as attempt:
+            with trust.applying(
+                config.trust, checked.plan, files.plan, key, words=options.words, config=options.config
+            ) as attempt:
                 if checkpoint is None:
                     _apply(config, checked, files, outside, attempt)
                 else:

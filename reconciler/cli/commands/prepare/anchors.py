@@ -113,7 +113,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
     total = 0
     concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
     with ExitStack() as closing:
-        attempt = closing.enter_context(command_trail.attempt(config.trust, "import", options))
+        attempt = closing.enter_context(command_trail.attempt(config.trust, "import", options.words))
         work = []
         for job in concerned:
             store = _open(config, job)
