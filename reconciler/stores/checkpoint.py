@@ -1,11 +1,11 @@
-"""The offsets of a Structured Streaming checkpoint, read and never written. On any file system that fsspec opens.
+"""The offsets of a Structured Streaming checkpoint, read and never written, on any file system that fsspec opens.
 
-A checkpoint belongs to one query and has no group: whatever group is asked for, its rows are the query's. They say
-where a restart reads from. A last batch that is not committed is repeated by a restart, so its rows are where it
-*begins*; where it ends, and all else that the checkpoint says, is in what ``read_checkpoint`` returns.
+A checkpoint belongs to one query and has no group: its rows are the query's for every group. They are the offsets that
+a restart reads from. A restart repeats a last batch that is not committed, so the rows are where that batch *begins*;
+``read_checkpoint`` also returns where it ends, and everything else that the checkpoint holds.
 
-Spark may be writing meanwhile. Files are renamed into place and removed when they are old; commits are listed before
-offsets, so that a batch that comes in between looks as it is: planned, and not committed.
+Spark may be writing meanwhile. It renames files into place and removes old ones. Commits are listed before offsets, so
+that a batch planned in between is seen as planned and not committed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reconciler.stores import common
 T = TypeVar("T")
 
 PATIENCE_S = 15.0
-"""Seconds for which a checkpoint whose files vanish while they are read is read again."""
+"""Seconds for which a checkpoint is read again if its files vanish while they are read."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 def read_checkpoint(path: str) -> Checkpoint:
     """The checkpoint at a local path or a URL that fsspec knows.
 
-    Raises ConfigError for a URL that cannot be opened, Unreachable for files that cannot be reached, and Refused for
-    what is no checkpoint, or holds something that is not understood: the file and the fault are named.
+    Raises ConfigError for a URL that cannot be opened, Unreachable for files that cannot be reached, and Refused for a
+    folder that is not a checkpoint, or a file in it that is not understood; the message names the file and the fault.
     """
     return _read(open_folder(path))
 
@@ -47,7 +47,7 @@ def _read(folder: Folder) -> Checkpoint:
     while True:
         try:
             return _read_once(folder)
-        except FileNotFoundError as err:  # listed, and gone: the query goes on, and tidies up behind itself
+        except FileNotFoundError as err:  # listed, then removed: the running query deletes old batches
             if monotonic() - began > PATIENCE_S:
                 raise Unreachable(
                     f"Files of the checkpoint {folder.shown} vanish while they are read ({err}).",
@@ -84,7 +84,7 @@ def _read_once(folder: Folder) -> Checkpoint:
 
 
 def _batches(folder: Folder, below: str) -> list[int]:
-    """The numbers of the batches that have a file there, the newest first."""
+    """The numbers of the batches that have a file in the folder ``below``, newest first."""
     return sorted((n for name in folder.names(below) if (n := layout.batch_of(name)) is not None), reverse=True)
 
 
@@ -121,32 +121,24 @@ def _no_checkpoint(folder: Folder) -> Refused:
 class CheckpointStore:
     """A checkpoint as a store. Every method raises what ``read_checkpoint`` raises.
 
-    ``ends``: the rows are where the batch that a restart repeats ends. There are none if it repeats none.
+    ``ends``: the rows are the end of the batch that a restart repeats; none if it repeats none.
     """
 
+    capabilities = Capabilities(writable=False, keeps_anchors=False)
+
     def __init__(self, folder: Folder, address: str, *, ends: bool = False) -> None:
+        self.address = address
         self._folder = folder
-        self._address = address
         self._ends = ends
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(writable=False, keeps_anchors=False)
-
-    @property
-    def address(self) -> str:
-        return self._address
-
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """Where a restart reads from, ordered by topic and partition. The group does not matter.
+        """The offsets that a restart reads from, ordered by topic and partition; the same for every group.
 
-        Of two sources that read the same partition the one that is behind counts.
+        If two sources read one partition, the lower offset counts.
         """
         common.check_name("group's name", group)
-        wanted = common.wanted_topics(topics)
         found = _read(self._folder)
-        rows = _end_rows(found) if self._ends else _rows(found)
-        return [row for row in rows if wanted is None or row.key.topic in wanted]
+        return common.of_topics(_end_rows(found) if self._ends else _start_rows(found), topics)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Refused: see ``check_writable``."""
@@ -156,31 +148,26 @@ class CheckpointStore:
         return WriteResult()
 
     def create(self) -> None:
-        """Nothing: Spark makes checkpoints."""
+        """Nothing to do: Spark creates checkpoints."""
 
     def check_writable(self, group: str) -> None:
-        """Raise Refused: a checkpoint holds state that belongs to its offsets."""
+        """Raise Refused: a checkpoint also holds state that belongs to its offsets."""
         common.check_name("group's name", group)
         raise Refused(
-            f"The checkpoint {self._folder.shown} is only read; nothing was written.",
-            hint="Make a copy that goes on at the plan's: reconciler checkpoint clone PATH NEW_PATH --plan PLAN.",
+            f"The checkpoint {self._folder.shown} is read-only; nothing was written.",
+            hint="Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN.",
         )
 
     def close(self) -> None:
         """Nothing is held between calls."""
 
 
-def _rows(found: Checkpoint) -> list[Row]:
+def _start_rows(found: Checkpoint) -> list[Row]:
     entry = found.starts_at
     written_at_ms = entry.planned_at_ms if entry is not None else None
     batch = "initial" if entry is None else str(entry.batch)
-    starts: dict[TopicPartition, list[int]] = {}
-    ends: dict[TopicPartition, list[int]] = {}
-    for position in found.positions:
-        for (topic, partition), offset in (position.start or {}).items():
-            starts.setdefault(TopicPartition(topic, partition), []).append(offset)
-        for (topic, partition), offset in (position.end or {}).items():
-            ends.setdefault(TopicPartition(topic, partition), []).append(offset)
+    starts = _by_partition(position.start for position in found.positions)
+    ends = _by_partition(position.end for position in found.positions)
     return [
         Row(
             key,
@@ -193,25 +180,30 @@ def _rows(found: Checkpoint) -> list[Row]:
 
 
 def _end_rows(found: Checkpoint) -> list[Row]:
-    """Of two sources that read one partition, the one that ends first counts: the other begins there again."""
-    ends: dict[TopicPartition, int] = {}
-    for position in found.positions:
-        for (topic, partition), offset in (position.end or {}).items():
-            key = TopicPartition(topic, partition)
-            ends[key] = min(offset, ends.get(key, offset))
+    """If two sources read one partition, the lower end counts: the other source starts there again."""
     if found.last is None:
         return []
     version, at_ms = f"{found.query_id} {found.last.batch}", found.last.planned_at_ms
-    return [Row(key, StoredOffset(end, None, at_ms), f"{version} {end}") for key, end in sorted(ends.items())]
+    ends = _by_partition(position.end for position in found.positions)
+    return [Row(key, StoredOffset(min(end), None, at_ms), f"{version} {min(end)}") for key, end in sorted(ends.items())]
+
+
+def _by_partition(sources: Iterable[Mapping[tuple[str, int], int] | None]) -> dict[TopicPartition, list[int]]:
+    """The offsets of all sources that read a partition."""
+    found: dict[TopicPartition, list[int]] = {}
+    for offsets in sources:
+        for (topic, partition), offset in (offsets or {}).items():
+            found.setdefault(TopicPartition(topic, partition), []).append(offset)
+    return found
 
 
 def _note(found: Checkpoint, starts: Sequence[int], ends: Sequence[int] | None) -> str:
-    said = []
+    parts = []
     if len(set(starts)) > 1:
-        said.append(f"the query reads it with {len(starts)} sources, the furthest at offset {max(starts)}")
+        parts.append(f"the query reads it with {len(starts)} sources, the furthest at offset {max(starts)}")
     if found.last is not None and ends is not None and max(ends) > min(starts):
-        said.append(f"batch {found.last.batch} is not committed and is repeated up to offset {max(ends)}")
-    return "; ".join(said)
+        parts.append(f"batch {found.last.batch} is not committed and is repeated up to offset {max(ends)}")
+    return "; ".join(parts)
 
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
@@ -219,7 +211,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     path, mark, query = address.partition(":")[2].partition("?")
     if mark and query != f"position={layout.END}":
         raise ConfigError(
-            f"A checkpoint: address takes no parameters, and has {query.partition('=')[0]!r}.",
+            f"A checkpoint: address takes no parameter {query.partition('=')[0]!r}.",
             hint="Write checkpoint:/path/of/checkpointLocation, with ?position=end for the end of a repeated batch.",
         )
     if not path:

@@ -1,4 +1,4 @@
-"""What all stores share: what a batch of changes must look like, and how a change is remembered."""
+"""Helpers that all stores share: names and batches checked, rows selected, changes compared and dated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ReadOnlyStore:
 
 
 def timeout_s(text: str) -> float | None:
-    """``timeout=`` of an address, in seconds: above 0 and up to 600, None if it is not that."""
+    """``timeout=`` of an address, in seconds: above 0 and up to 600; None for other text."""
     try:
         seconds = float(text)
     except ValueError:
@@ -56,7 +56,7 @@ def timeout_s(text: str) -> float | None:
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise ConfigError for a name that some store would cut off or could not hold.
+    """Raise ConfigError for a name that some store would truncate or cannot hold.
 
     A NUL ends a string in C clients: ``a\\0b`` would silently mean the group ``a``.
     """
@@ -86,7 +86,7 @@ def check_changes(group: str, changes: Sequence[Change]) -> None:
 
 
 def stamped(change: Change, now_ms: int) -> StoredOffset | None:
-    """What to write, with its time of writing: its own if it brings one (an import) or is put back, else now."""
+    """The new row with its time of writing: its own if it has one (an import) or is restored, else now."""
     new = change.new
     if new is None or new.written_at_ms is not None or change.restores:
         return new
@@ -104,6 +104,11 @@ def of_topics(rows: Iterable[Row], topics: Iterable[str] | None) -> list[Row]:
     return sorted((row for row in rows if wanted is None or row.key.topic in wanted), key=lambda row: row.key)
 
 
+def written(changes: Sequence[Change]) -> WriteResult:
+    """All of them were written."""
+    return WriteResult(tuple(change.key for change in changes))
+
+
 def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str]) -> tuple[TopicPartition, ...]:
-    """Keys whose row is no longer at the expected version; ``versions`` holds the rows there are."""
+    """Keys whose row is no longer at the expected version; ``versions`` are those of the existing rows."""
     return tuple(change.key for change in changes if versions.get(change.key) != change.expected)

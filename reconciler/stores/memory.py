@@ -8,13 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 
 _versions = itertools.count(1)
-"""One counter for all stores: no version ever comes back."""
+"""One counter for all stores: no version ever returns."""
 
 
 @dataclass(slots=True)
@@ -31,56 +30,36 @@ _stores_lock = threading.Lock()
 class MemoryStore:
     """An offset store that lives as long as the process. Safe to use from many threads."""
 
+    capabilities = Capabilities(keeps_history=True, atomic_batches=True)
+
     def __init__(self, name: str = "") -> None:
-        self._name = name
+        self.address = f"memory:{name}"
         with _stores_lock:
             self._shared = _stores.setdefault(name, _Shared())
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_history=True, atomic_batches=True)
-
-    @property
-    def address(self) -> str:
-        return f"memory:{self._name}"
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition."""
         common.check_name("group's name", group)
-        wanted = common.wanted_topics(topics)
         with self._shared.lock:
             rows = list(self._shared.rows.get(group, {}).values())
-        rows.sort(key=lambda row: row.key)
-        return [row for row in rows if wanted is None or row.key.topic in wanted]
+        return common.of_topics(rows, topics)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version."""
         common.check_changes(group, changes)
         with self._shared.lock:
             rows = self._shared.rows[group]
-            found = common.conflicts(changes, {key: row.version for key, row in rows.items()})
-            if found:
-                return WriteResult(conflicts=found)
+            conflicts = common.conflicts(changes, {key: row.version for key, row in rows.items()})
+            if conflicts:
+                return WriteResult(conflicts=conflicts)
             for change in changes:
-                before = rows.pop(change.key, None)
-                after = common.stamped(change, now_ms)
+                row, after = rows.pop(change.key, None), common.stamped(change, now_ms)
+                before = None if row is None else row.stored
                 if after is not None:
                     rows[change.key] = Row(change.key, after, str(next(_versions)))
                 if before is not None or after is not None:
-                    self._remember(group, change.key, before, after, reason, now_ms)
-        return WriteResult(written=tuple(change.key for change in changes))
-
-    def _remember(
-        self,
-        group: str,
-        key: TopicPartition,
-        before: Row | None,
-        after: StoredOffset | None,
-        reason: str,
-        now_ms: int,
-    ) -> None:
-        old = None if before is None else before.stored
-        self._shared.history[group].append(HistoryEntry(key, old, after, reason, now_ms))
+                    self._shared.history[group].append(HistoryEntry(change.key, before, after, reason, now_ms))
+        return common.written(changes)
 
     def history(self, group: str) -> list[HistoryEntry]:
         """All changes to the group's rows, oldest first."""
@@ -96,7 +75,7 @@ class MemoryStore:
         common.check_name("group's name", group)
 
     def close(self) -> None:
-        """Nothing to give back: the rows stay for the next store of this name."""
+        """The rows stay for the next store of this name."""
 
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:

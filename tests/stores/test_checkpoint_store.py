@@ -201,7 +201,7 @@ def test_nothing_is_ever_written(written):
         lambda: store.write("g", [change], reason="t", now_ms=NOW),
         lambda: store.write("g", [Change(TopicPartition("p", 0), None, None)], reason="t", now_ms=NOW),
     ):
-        with pytest.raises(Refused, match="is only read; nothing was written") as caught:
+        with pytest.raises(Refused, match="is read-only; nothing was written") as caught:
             attempt()
         assert "reconciler checkpoint clone" in caught.value.hint
     assert store.write("g", [], reason="t", now_ms=NOW).written == ()
@@ -264,7 +264,7 @@ def test_a_checkpoint_is_read_through_fsspec_wherever_it_is(written):
     ("address", "problem"),
     [
         ("checkpoint:", "names no checkpoint"),
-        ("checkpoint:/x?group=g", "takes no parameters, and has 'group'"),
+        ("checkpoint:/x?group=g", "takes no parameter 'group'"),
         ("checkpoint:nosuchfs://x", "fsspec knows no file system"),
     ],
 )

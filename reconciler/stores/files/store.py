@@ -208,7 +208,7 @@ class FilesStore:
                         hint="Stop what else writes this group's offsets, then run this again.",
                     ) from None
                 continue
-            return WriteResult(tuple(change.key for change in changes))
+            return common.written(changes)
 
     def _publish(self, group: str, state: _State, changes: Sequence[Change], reason: str, now_ms: int) -> None:
         """Make the next manifest. Raises FileExistsError where another writer did."""

@@ -205,7 +205,7 @@ class KafkaTopicStore:
             except Displaced:
                 self._forget_writer(group)
                 if self._came_through(group, token):
-                    return WriteResult(tuple(change.key for change in changes))
+                    return common.written(changes)
                 raise
             except BaseException:
                 self._forget_writer(group)
@@ -242,7 +242,7 @@ class KafkaTopicStore:
             return records
         if records:
             self._writers[group].write(records, token)
-        return WriteResult(tuple(change.key for change in changes))
+        return common.written(changes)
 
     def _records(
         self, group: str, changes: Sequence[Change], now_ms: int, *, waiting: bool = True

@@ -69,7 +69,7 @@ class MappedStore:
             if conflicts:
                 raise Undo(WriteResult(conflicts=conflicts))
             self._put(db, group, sorted(changes, key=lambda change: change.key), found)
-            return WriteResult(tuple(change.key for change in changes))
+            return common.written(changes)
 
         return self._database.transaction(work)
 

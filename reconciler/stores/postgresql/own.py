@@ -91,7 +91,7 @@ class OwnStore:
             # Every batch locks its rows in this order, so that two batches cannot deadlock.
             ordered = sorted((c for c in changes if c.new is not None or c.key in before), key=lambda c: c.key)
             self._put(db, group, ordered, before, reason, now_ms)
-            return WriteResult(tuple(change.key for change in changes))
+            return common.written(changes)
 
         return self._database.transaction(work)
 

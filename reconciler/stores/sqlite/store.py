@@ -68,7 +68,7 @@ class SqliteStore:
             if not found:
                 for change in changes:
                     self._put(db, group, change, reason, now_ms)
-        return WriteResult(conflicts=found) if found else WriteResult(tuple(change.key for change in changes))
+        return WriteResult(conflicts=found) if found else common.written(changes)
 
     def history(self, group: str) -> list[HistoryEntry]:
         """The changes to the group's rows, oldest first; the last ``HISTORY_KEPT`` of each partition."""
