@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from reconciler.config.file import Config
 from reconciler.core.anchors import Anchor, Record, StoredOffset
 from reconciler.core.errors import ReconcilerError
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key
 from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.formats.spark_checkpoint import END

@@ -32,13 +32,15 @@ from reconciler.clock import clock_ms, stamp
 from reconciler.config.file import Config, load_config
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Outside
-from reconciler.failover.positions import find_ends, with_ends
+from reconciler.failover.check import check
+from reconciler.failover.outside import Outside
+from reconciler.failover.positions import both, ends_of, planned_ends
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
-from reconciler.formats.spark_checkpoint import END, START, Checkpoint, batch_of, readings
+from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, batch_of, readings
 from reconciler.formats.spark_checkpoint_edit import entry_with, initial_with
 from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.registry import traits
 
 FORMAT = "reconciler.checkpoint-clone/1"
 MANIFEST = "_reconciler-clone.json"
@@ -113,8 +115,7 @@ def clone(
     with _the_outside(known, settings, outside) as world:
         if found.repeats_a_batch:
             translate(found, chosen)  # what is wrong with the plan is said first
-            chosen = with_ends(known, chosen)
-            chosen = find_ends(settings, chosen, world) if settings is not None else chosen
+            chosen = _with_ends(known, chosen, settings, world)
             refuse_undecided(chosen, policy)
         moved = translate(found, chosen)
         now_ms = world.now_ms()
@@ -129,6 +130,22 @@ def clone(
         _copy(source, target, listed, made, manifest)
         kept = keep_anchors(settings, chosen, known.cluster_id, records, world) if settings is not None else 0
     return replace(made, anchors=kept)
+
+
+def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside) -> JobPlan:
+    """The job with the ends of its repeated batch.
+
+    The plan of another release, or of before the batch began, lacks them or has them as another job. With the
+    configuration they are looked up now.
+    """
+    if any(row.position != NEXT for row in job.partitions):
+        return job
+    ends = planned_ends(plan, job)
+    if ends is None and config is not None:
+        (configured,) = config.chosen(job.name)
+        if traits(configured.store).corrected_in_copy:
+            (ends,) = check(config, [ends_of(config, configured)], outside).plan.jobs
+    return job if ends is None else both(job, ends)
 
 
 def _copy(source: Tree, target: Tree, listed: Listed, made: Clone, manifest: bytes) -> None:

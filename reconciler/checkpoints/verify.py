@@ -17,7 +17,7 @@ from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apply import prepare
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.failover.plan_checks import AGAIN, check_destination, check_offsets
 from reconciler.failover.positions import ends_of
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan

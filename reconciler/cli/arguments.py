@@ -12,7 +12,7 @@ from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import ByHand
+from reconciler.failover.outside import ByHand
 
 _MAY_HOLD_LOGINS = ("option", "kafka_option", "source_option")
 """Options for Spark's sources."""

@@ -20,7 +20,7 @@ from reconciler.config.file import Config, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
 from reconciler.engine import Progress
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
 
 if TYPE_CHECKING:

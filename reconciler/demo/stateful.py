@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.demo.counts import Compared, compare, counts_in, plain_counts
@@ -12,7 +12,6 @@ from reconciler.demo.job import COUNTS, Query
 from reconciler.demo.stage import COUNTS_JOB, MIRRORED, TOPIC, Stage
 from reconciler.demo.traffic import Event
 from reconciler.formats.plan import parse_plan
-from reconciler.formats.spark_checkpoint import END, NEXT
 from reconciler.spark.handoff.options import read_stream_options
 
 
@@ -59,10 +58,8 @@ def on_b(stage: Stage, bootstrap: str) -> Query:
 def anew(stage: Stage) -> Query:
     """Another way: at the right offsets, but with a new checkpoint, so without the state."""
     plan = parse_plan(stage.counts_plan.read_text())
-    (job,) = plan.jobs
     # It died within a batch, so the plan has a start and an end, and a new query could not use the end.
-    starts = tuple(replace(row, position=NEXT) for row in job.partitions if row.position != END)
-    options = read_stream_options(replace(plan, jobs=(replace(job, partitions=starts),)))
+    options = read_stream_options(plan.starts)
     return Query(COUNTS, str(stage.folder / "counts-anew"), options)
 
 

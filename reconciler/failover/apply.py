@@ -17,8 +17,8 @@ from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Verdict
 from reconciler.failover import snapshot
-from reconciler.failover.check import Outside
 from reconciler.failover.gather import job_topics
+from reconciler.failover.outside import Outside
 from reconciler.failover.plan_checks import AGAIN, check_configuration, check_destination, check_offsets, check_time
 from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
 from reconciler.fileio import locked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
@@ -10,10 +10,12 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
+from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
-from reconciler.ports import ClusterInfo, OffsetStore, Row, TopicPartition
+from reconciler.ports import ClusterInfo, Row, TopicPartition
 
-StoreOpener = Callable[[str], OffsetStore]
+Key = tuple[str, TopicPartition]
+"""A job's name, and a partition of the destination."""
 
 NOTHING_READ = -1
 """The stored offset of a partition of which nothing was processed (a sentinel)."""
@@ -35,7 +37,7 @@ class Place:
     """The row that speaks is in the destination's own numbering: the job has been handed over."""
 
     @property
-    def key(self) -> tuple[str, TopicPartition]:
+    def key(self) -> Key:
         return self.job.name, self.destination
 
     @property

@@ -12,7 +12,7 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config, Policy
 from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 

@@ -15,43 +15,21 @@ from dataclasses import replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.verdicts import STOPS, Verdict
-from reconciler.failover.check import ByHand, Checked, Outside, check
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
-from reconciler.formats.spark_checkpoint import END, NEXT, START
-from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.formats.spark_checkpoint import END, START
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
 
-def check_positions(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
-    """``check``, with rows for ``start`` and ``end`` where a job's checkpoint repeats a batch. Raises what it raises.
-
-    What a person sets by hand is where the next records are read: it sets the start, and the batch is repeated empty.
-    """
-    checked = check(config, jobs, outside, by_hand)
-    repeating = {job.name: job for job in jobs if _repeats(job)}
-    if not repeating:
-        return checked
-    ends = _check_ends(config, list(repeating.values()), outside)
-    jobs_now = tuple(both(job, ends[job.name]) if job.name in ends else job for job in checked.plan.jobs)
-    return replace(checked, plan=replace(checked.plan, jobs=jobs_now))
+def ending(config: Config, jobs: Sequence[Job]) -> list[Job]:
+    """For each of ``jobs`` whose checkpoint repeats a batch, the job of its ends, under the same name."""
+    return [replace(ends_of(config, job), name=job.name) for job in jobs if _repeats_a_batch(job)]
 
 
-def find_ends(config: Config, job: JobPlan, outside: Outside) -> JobPlan:
-    """A planned job with the ends that its plan lacks, looked up now. Raises what ``check`` does."""
-    (configured,) = config.chosen(job.name)
-    if not traits(configured.store).corrected_in_copy or any(row.position != NEXT for row in job.partitions):
-        return job
-    return both(job, _check_ends(config, [configured], outside)[job.name])
-
-
-def _check_ends(config: Config, jobs: Sequence[Job], outside: Outside) -> dict[str, JobPlan]:
-    ending = [replace(ends_of(config, job), name=job.name) for job in jobs]
-    return {job.name: job for job in check(config, ending, outside).plan.jobs}
-
-
-def _repeats(job: Job) -> bool:
+def _repeats_a_batch(job: Job) -> bool:
     if not traits(job.store).corrected_in_copy or is_end_of_batch(job.store):
         return False
+    from reconciler.stores.checkpoint import read_checkpoint
+
     return read_checkpoint(checkpoint_path(job.store)).repeats_a_batch
 
 
@@ -61,12 +39,9 @@ def ends_of(config: Config, job: Job) -> Job:
     return next((each for each in config.jobs if each.store == store), replace(job, store=store))
 
 
-def with_ends(plan: Plan, job: JobPlan) -> JobPlan:
-    """A job's rows, with those that the plan has of the ends of its checkpoint as another job."""
-    ends = [each for each in plan.jobs if each.store == end_of_batch(job.store)]
-    if not ends or any(row.position != NEXT for row in job.partitions):
-        return job
-    return both(job, ends[0])
+def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
+    """The ends of a job's checkpoint that the plan has as another job; None if it has none."""
+    return next((each for each in plan.jobs if each.store == end_of_batch(job.store)), None)
 
 
 def both(starts: JobPlan, ends: JobPlan) -> JobPlan:

@@ -12,7 +12,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.failover import snapshot
 from reconciler.failover.apply import confirm, put
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.failover.plan_checks import check_cluster, check_configuration, check_stores
 from reconciler.failover.selection import by_key
 from reconciler.formats.plan import Plan

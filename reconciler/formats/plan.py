@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
@@ -240,6 +240,12 @@ class JobPlan:
     def verdict(self) -> Verdict:
         return max((row.verdict for row in self.partitions), default=Verdict.MATCH)
 
+    @property
+    def starts(self) -> JobPlan:
+        """The job with one row a partition: where the next records are read, without the ends of a repeated batch."""
+        starts = (row for row in self.partitions if row.position != "end")
+        return replace(self, partitions=tuple(replace(row, position="next") for row in starts))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
@@ -288,6 +294,11 @@ class Plan:
             return found[0]
         known = ", ".join(job.name for job in self.jobs) or "none"
         raise NeedsPerson(f"Which job? The plan holds: {known}.", hint="Name one of them with --job.")
+
+    @property
+    def starts(self) -> Plan:
+        """The plan without the ends of repeated batches (see ``JobPlan.starts``)."""
+        return replace(self, jobs=tuple(job.starts for job in self.jobs))
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON values, ``sha256`` included."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.failover.check import Checked, Outside
+from reconciler.failover.check import Checked
+from reconciler.failover.outside import Outside
 from reconciler.stores.registry import checkpoint_at, checkpoint_path, traits
 
-VARIABLE = "RECONCILER_CHECKPOINT"
+VARIABLE = "RECONCILER_CHECKPOINT"  # as in spark.handoff.options
 
 log = logging.getLogger("reconciler.hook")
 

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from reconciler.config.settings import MetricsSettings
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.failover.check import Checked
-from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
+from reconciler.formats.plan import StartPolicy, why_stopped
 
 PUSH_S = 3.0
 READABLE = 0o644
@@ -43,11 +43,9 @@ class HookRun:
 
     def saw(self, checked: Checked, policy: StartPolicy) -> None:
         """The check that decides."""
-        plans: tuple[JobPlan, ...] = checked.plan.jobs
-        rows = [row for plan in plans for row in plan.partitions]
         self.to_correct = len(checked.to_write)
-        self.blocked = sum(why_stopped(row, policy) is not None for row in rows)
-        self.replay = sum(row.replay_at_most or 0 for row in rows)
+        self.blocked = sum(why_stopped(row, policy) is not None for row in checked.deciding)
+        self.replay = sum(row.replay_at_most or 0 for job in checked.plan.starts.jobs for row in job.partitions)
 
     def values(self, code: int) -> dict[str, tuple[str, float]]:
         """Names without their prefix, with what each means and its value."""

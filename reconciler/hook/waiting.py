@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import ByHand, Checked, Outside, check
+from reconciler.failover.check import Checked, check
+from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan import PartitionPlan
 from reconciler.mirror.lag import lags_ms
 from reconciler.ports import TopicPartition
@@ -50,8 +51,7 @@ class Waiting:
 
 def behind(checked: Checked) -> list[PartitionPlan]:
     """The partitions whose anchor has not been delivered, and about which no person has decided."""
-    rows = checked.plan.jobs[0].partitions
-    return [row for row in rows if row.verdict is Verdict.BEHIND and not row.set_by_hand]
+    return [row for row in checked.deciding if row.verdict is Verdict.BEHIND and not row.set_by_hand]
 
 
 def check_or_wait(
@@ -131,7 +131,7 @@ class _Wait:
     def _ends(self, checked: Checked) -> Ends | None:
         """The ends of what is behind; None if the cluster does not tell, so that the check says why."""
         try:
-            return dict(self.outside.reader.log_ends([row.key for row in behind(checked)]))
+            return dict(self.outside.reader.log_ends(list({row.key for row in behind(checked)})))
         except Unreachable as error:
             if error.retryable:
                 raise

@@ -29,7 +29,7 @@ from typing import TypeVar
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.engine import EngineSettings, Inquiry, run
-from reconciler.failover.gather import StoreOpener
+from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.retry import insist

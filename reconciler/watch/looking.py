@@ -19,8 +19,9 @@ from typing import Protocol
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ReconcilerError, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Checked, Outside
+from reconciler.failover.check import Checked
 from reconciler.failover.gather import job_topics
+from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan
 from reconciler.mirror.lag import lags_ms
 from reconciler.ports import Capabilities, OffsetStore, Row, TopicPartition

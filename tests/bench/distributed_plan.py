@@ -32,7 +32,8 @@ from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import Inquiry, Outcome, SearchResult
-from reconciler.failover.check import Outside, check
+from reconciler.failover.check import check
+from reconciler.failover.outside import Outside
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition

@@ -15,7 +15,7 @@ from reconciler.checkpoints.clone import Clone, clone
 from reconciler.clock import stamp
 from reconciler.core.anchors import fingerprint
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.kafka.memory import MemoryLog
 

@@ -18,7 +18,7 @@ from reconciler.checkpoints.files import BARRIER
 from reconciler.checkpoints.show import describe
 from reconciler.clock import stamp
 from reconciler.core.errors import Refused
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.handoff.options import read_stream_options

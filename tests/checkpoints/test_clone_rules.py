@@ -16,7 +16,7 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.failover.positions import both, check_positions
+from reconciler.failover.positions import both
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
@@ -287,7 +287,7 @@ def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) 
     config, there = with_anchors(below), log(o=10)
     below.planned(1, {"o": {0: 36, 1: 37}})
     world = world_of(config, there)
-    known = check_positions(config, config.jobs, world).plan
+    known = check(config, config.jobs, world).plan
     rows = [(r.partition, r.position, r.stored_offset, r.resume_offset) for r in known.jobs[0].partitions]
     assert rows == [(0, "start", 30, 3), (0, "end", 36, 3), (1, "start", 31, 4), (1, "end", 37, 4)]
     made = clone(below.path, new(below), known, config=config, outside=world)
@@ -319,14 +319,14 @@ def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: F
         made = clone(below.path, below.path.with_name(to), known, job="clicks", config=config, outside=world)
         assert not made.repeats_empty
         copied = replace(start, store=f"checkpoint:{made.new_path}")
-        rows = check(replace(config, jobs=(copied,)), [copied], world).plan.jobs[0].partitions
+        rows = check(replace(config, jobs=(copied,)), [copied], world).plan.starts.jobs[0].partitions
         assert [row.verdict for row in rows] == [Verdict.MATCH] * 2, "the anchors are those of the copy's starts"
         return read_checkpoint(made.new_path).positions[0].end
 
     right = {("a.o", 0): 6, ("a.o", 1): 7}
-    assert ends(check_positions(config, [start], world).plan, "new") == right
-    assert ends(check(config, config.jobs, world).plan, "newer") == right
-    both_ways = check_positions(config, config.jobs, world).plan
+    assert ends(check(config, [start], world).plan, "new") == right
+    both_ways = check(config, config.jobs, world).plan
+    assert ends(both_ways.starts, "newer") == right, "the plan has them as another job"
     assert [row.position for row in both_ways.jobs[0].partitions] == ["start", "end"] * 2
 
 
@@ -335,13 +335,10 @@ def test_the_end_that_recording_has_laid_aside_is_the_batchs_end_and_the_starts_
     below.planned(1, {"o": {0: 36, 1: 37}})
     keep(config, "clicks", (5, 6), (36, 37), aside=True)
     world = world_of(config, there)
-    known = check_positions(config, config.jobs, world).plan
-    of_starts = check(config, config.jobs, world).plan
-    for to, given in (("new", known), ("newer", of_starts)):
+    known = check(config, config.jobs, world).plan
+    for to, given in (("new", known), ("newer", known.starts)):
         made = clone(below.path, below.path.with_name(to), given, config=config, outside=world)
         assert read_checkpoint(made.new_path).positions[0].start == {("a.o", 0): 3, ("a.o", 1): 4}
         assert read_checkpoint(made.new_path).positions[0].end == {("a.o", 0): 6, ("a.o", 1): 7}
         assert (made.repeats_empty, made.repeated_at_most) == (False, 0)
-    assert check_positions(config, config.jobs, world).plan.jobs[0] == known.jobs[0], (
-        "nothing was moved in the anchor store"
-    )
+    assert check(config, config.jobs, world).plan.jobs[0] == known.jobs[0], "nothing was moved in the anchor store"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from reconciler import engine
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apply import prepare, write
-from reconciler.failover.check import ByHand, check
+from reconciler.failover.check import check
+from reconciler.failover.outside import ByHand
 from reconciler.formats.plan import why_stopped
 from reconciler.ports import TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, stored
@@ -318,3 +322,30 @@ def test_an_offset_behind_records_that_ids_prove_done_can_be_applied(memory: Mem
     assert found(plan.jobs[0].partitions[0]) == (Verdict.MOVED, 8)
     write(prepare(plan, config, memory.outside), plan, memory.folder / "plan.json", memory.outside)
     assert check(config, config.jobs, memory.outside).to_write == frozenset()
+
+
+# ---------------------------------------------------------------- where searches run
+
+
+def test_every_search_runs_on_the_callers_engine_and_its_probes_are_counted(wide: Memory) -> None:
+    """Those too that look for an anchor in partitions of other numbers."""
+    spread(wide, 3)
+    asked: list[int] = []
+    probes: list[Mapping[str, int]] = []
+    counted: list[Mapping[str, int]] = []
+
+    def run(reader: Any, inquiries: Mapping[Any, Any], /, **more: Any) -> Any:
+        outcome = engine.run(reader, inquiries, **more)
+        asked.append(len(inquiries))
+        probes.append(outcome.probes)
+        return outcome
+
+    wide.save({0: stored(8), 1: stored(9, 1)})
+    config = wide.config()
+    (job,) = check(config, config.jobs, replace(wide.outside, run=run, on_probes=counted.append)).plan.jobs
+    assert {row.verdict for row in job.partitions} == {Verdict.REMAPPED}
+    own, elsewhere, *later = asked
+    assert (own, elsewhere) == (3, 2), "one anchor is not in its partition, and is looked for in the two others"
+    assert probes[1]["Read"] > 0
+    assert counted == probes
+    assert later, "by time, and what a person set"

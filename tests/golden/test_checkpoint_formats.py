@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from reconciler.spark.handoff import from_environment
 from tests.golden.compare import Goldens
 from tests.golden.corpus import tracked
 from tests.golden.masks import details, without_words
@@ -62,3 +65,21 @@ def test_a_hook_hands_over_the_copy(committed: World, goldens: Goldens) -> None:
     found = committed.run("hook", *CONFIG, "--plans", "plans", "--clone-to", "copy")
     assert found.code == 0
     goldens.check("formats/hook/checkpoint.env", found.out)
+
+
+def test_a_hooks_plan_has_the_positions_that_plan_writes(stopped: World) -> None:
+    """And the command finds the starts: Spark knows no ends, and goes by the copy."""
+    assert stopped.run("plan", *CONFIG, "-o", "p.json").code == 0
+    found = stopped.run("hook", *CONFIG, "--plans", "plans", "--clone-to", "copy")
+    assert found.code == 0
+    names = dict(line.split("=", 1) for line in found.out.splitlines())
+    jobs = json.loads(stopped.read(names["RECONCILER_PLAN"]))["jobs"]
+    assert jobs == json.loads(stopped.read("p.json"))["jobs"]
+    (job,) = jobs
+    rows = job["partitions"]
+    assert [row["position"] for row in rows] == ["start", "end"] * 2
+    starts = {str(row["partition"]): row["resume_offset"] for row in rows if row["position"] == "start"}
+    offsets = json.loads(stopped.read(names["RECONCILER_STARTING_OFFSETS"]))
+    assert list(offsets.values()) == [starts]
+    environ = names | {name: str(stopped.folder / names[name]) for name in names}
+    assert from_environment(environ=environ).offsets == offsets

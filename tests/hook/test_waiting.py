@@ -11,7 +11,8 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import ByHand, Checked, Outside
+from reconciler.failover.check import Checked
+from reconciler.failover.outside import ByHand, Outside
 from reconciler.hook.waiting import RECHECK_S, Waiting, check_or_wait
 from reconciler.ports import TopicPartition
 from tests.in_memory import NOW, Memory, found, stored

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore

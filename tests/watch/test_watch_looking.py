@@ -14,7 +14,8 @@ import pytest
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Checked, Outside, check
+from reconciler.failover.check import Checked, check
+from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore

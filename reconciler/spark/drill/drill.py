@@ -24,8 +24,8 @@ from reconciler.core.anchors import Identity, IdOrder, Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import LogRange
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Outside
-from reconciler.failover.positions import check_positions
+from reconciler.failover.check import check
+from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.spark_checkpoint import END
 from reconciler.ports import LogReader, OffsetStore, TopicPartition
@@ -128,7 +128,7 @@ def _only_read(outside: Outside) -> Outside:
 def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[Plan, Description | None]:
     """The plan, and for a checkpoint its copy: made together, as a query that runs moves both."""
     for attempt in range(ATTEMPTS):
-        plan = check_positions(config, [job], outside).plan
+        plan = check(config, [job], outside).plan
         policy = config.policy.start
         stops = any(why_stopped(row, policy) for row in plan.job().partitions)
         if stops or not traits(job.store).corrected_in_copy:

@@ -32,6 +32,8 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanSource, pa
 
 PLAN_VARIABLE = "RECONCILER_PLAN"
 OFFSETS_VARIABLE = "RECONCILER_STARTING_OFFSETS"
+CHECKPOINT_VARIABLE = "RECONCILER_CHECKPOINT"
+"""Set for a job that goes on from a checkpoint."""
 
 Offsets = dict[str, dict[str, int]]
 """Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
@@ -232,7 +234,10 @@ def from_environment(job: Jobs = None, *, environ: Mapping[str, str] | None = No
             hint="Start the job by `reconciler hook -c FILE -- COMMAND`. Where the driver runs on another machine "
             "(cluster deploy mode), ship both files to it and set the variables there.",
         )
-    found = load(env[PLAN_VARIABLE], job)
+    plan = parse_plan(_text(env[PLAN_VARIABLE]))
+    if env.get(CHECKPOINT_VARIABLE):  # it holds both positions of a repeated batch, and Spark goes by it
+        plan = plan.starts
+    found = load(plan, job)
     handed = _read_offsets_file(env[OFFSETS_VARIABLE])
     if any(handed.get(topic) != partitions for topic, partitions in found.offsets.items()):
         raise ConfigError(

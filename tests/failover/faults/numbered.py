@@ -13,7 +13,7 @@ from reconciler.clock import clock_ms
 from reconciler.config.file import Cluster, Config, Job, Policy, SearchSettings, TopicNames
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import Outside
+from reconciler.failover.outside import Outside
 from reconciler.formats.plan import PartitionPlan
 from reconciler.identity import identity_from_spec
 from reconciler.lab.kafka import KafkaCluster

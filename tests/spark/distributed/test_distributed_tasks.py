@@ -20,7 +20,8 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode, ReconcilerErr
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.engine import Inquiry, Progress
-from reconciler.failover.check import ByHand, Outside, check
+from reconciler.failover.check import check
+from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan import Plan
 from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryLog, MemoryRecord

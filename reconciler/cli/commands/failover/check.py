@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
 from reconciler.cli.terminal.table import wants_colour, width, wrap
-from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode
-from reconciler.failover.check import ByHand, Checked, Outside, check
-from reconciler.formats.plan import JobPlan, Plan, StartPolicy, why_stopped
-from reconciler.stores.registry import traits
+from reconciler.failover.check import Checked, check
+from reconciler.formats.plan import StartPolicy
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(
@@ -64,7 +61,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = arguments.decisions(options)
     with context.outside_with_engine(config, options) as outside:
-        checked = check_all(config, options.job, outside, by_hand)
+        checked = check(config, config.chosen(options.job), outside, by_hand)
     code = verdict_code(checked, config.policy.start)
     if options.format == "json":
         print(json.dumps(checked.plan.to_json(), indent=1, ensure_ascii=False))
@@ -74,33 +71,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     return code
 
 
-def check_all(config: Config, name: str | None, outside: Outside, by_hand: ByHand) -> Checked:
-    """Check the job of that name, or all."""
-    return check_jobs(config, config.chosen(name), outside, by_hand)
-
-
-def check_jobs(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
-    """Check these jobs; a checkpoint that stopped within a batch has two positions a partition."""
-    if not any(traits(job.store).corrected_in_copy for job in jobs):
-        return check(config, jobs, outside, by_hand)
-    from reconciler.failover.positions import check_positions
-
-    return check_positions(config, jobs, outside, by_hand)
-
-
-def copied(plan: Plan) -> JobPlan | None:
-    """The first job whose correction is a copy of its checkpoint, None if each is a write to its store."""
-    return next((job for job in plan.jobs if traits(job.store).corrected_in_copy), None)
-
-
-def stops(plan: Plan, policy: StartPolicy) -> int:
-    """How many partitions need a decision."""
-    return sum(why_stopped(row, policy) is not None for job in plan.jobs for row in job.partitions)
-
-
 def verdict_code(checked: Checked, policy: StartPolicy) -> ExitCode:
     """4 if a partition needs a decision, 3 if something is to be written, else 0."""
-    if stops(checked.plan, policy):
+    if checked.stopped(policy):
         return ExitCode.NEEDS_PERSON
     return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
 
@@ -113,7 +86,7 @@ def summary(checked: Checked, code: ExitCode) -> str:
     if code is ExitCode.CORRECTABLE:
         count = len(checked.to_write)
         noun = "offset needs" if count == 1 else "offsets need"
-        then = "apply" if copied(checked.plan) is None else "checkpoint clone"
+        then = "apply" if checked.copied is None else "checkpoint clone"
         return (
             f"{count:,} {noun} correcting, and can be; {replay} will be read again. Next: reconciler plan, then {then}."
         )

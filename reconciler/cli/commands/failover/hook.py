@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, context
-from reconciler.cli.commands.failover.check import stops
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
 from reconciler.cli.terminal.table import wants_colour, width
@@ -22,10 +21,11 @@ from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.failover.apply import prepare, write
-from reconciler.failover.check import ByHand, Checked, Outside
+from reconciler.failover.check import Checked
+from reconciler.failover.outside import ByHand, Outside
 from reconciler.fileio import write_whole
 from reconciler.formats import snapshot
-from reconciler.formats.plan import Plan, StartPolicy
+from reconciler.formats.plan import Plan, StartPolicy, why_stopped
 from reconciler.hook import checkpoint as hook_checkpoint
 from reconciler.hook import environment as hook_environment
 from reconciler.hook import figures as hook_figures
@@ -139,14 +139,14 @@ def _made_ready(
         checked = _check_or_wait(config, job, outside, by_hand, options)
         figures.saw(checked, config.policy.start)
         files = _keep(folder, job.name, checked.plan, outside.now_ms())
-        if stops(checked.plan, config.policy.start):
+        if any(why_stopped(row, config.policy.start) for row in checked.deciding):
             _show(checked.plan, config.policy.start, options)
             raise NeedsPerson(
                 f'Job "{job.name}" must not start: a partition needs a decision.', hint=f"Plan: {files.plan}"
             )
         if checked.to_write:
             _show(checked.plan, config.policy.start, options)
-        write_whole(files.starting_offsets, starting_offsets_json(checked.plan) + "\n")
+        write_whole(files.starting_offsets, starting_offsets_json(checked.plan.starts) + "\n")
         if not checked.to_write:
             log.info("every offset is right: %s will be read again", replay_total(checked.plan))
         else:

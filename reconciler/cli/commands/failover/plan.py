@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, context
-from reconciler.cli.commands.failover.check import check_all, copied, stops
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text, replay_total
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.failover.check import Checked, check
 from reconciler.fileio import write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
@@ -65,15 +65,15 @@ def run(options: argparse.Namespace) -> ExitCode:
         )
     key = context.private_key(options.sign) if options.sign else None
     with context.outside_with_engine(config, options) as outside:
-        checked = check_all(config, options.job, outside, by_hand)
+        checked = check(config, config.chosen(options.job), outside, by_hand)
     _write(checked.plan, options.output, key)
     policy = config.policy.start
     print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
-    if stops(checked.plan, policy):
+    if checked.stopped(policy):
         print(f"\nDo not start: a partition needs a decision (apply refuses its job).\nPlan: {options.output}")
         return ExitCode.NEEDS_PERSON
     # A command stays on one line of its own, however long its paths: it is there to be copied.
-    print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked.plan, options)}")
+    print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked, options)}")
     return ExitCode.OK
 
 
@@ -86,8 +86,8 @@ def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
         signing.sign(path, text.encode(), plan.sha256, key)
 
 
-def _next_step(plan: Plan, options: argparse.Namespace) -> str:
-    job = copied(plan)
+def _next_step(checked: Checked, options: argparse.Namespace) -> str:
+    job = checked.copied
     if job is None:
         return f"reconciler apply {options.output} -c {options.config}"
     path = checkpoint_path(job.store).partition("?")[0]

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any
 
 from reconciler.cli import arguments, context
-from reconciler.cli.commands.failover.check import check_jobs
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.failover.check import Outside
+from reconciler.failover.check import check
+from reconciler.failover.outside import Outside
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.figures import Figures
 from reconciler.watch.listener import Access, Address, Listener, Site
@@ -133,7 +133,7 @@ def _prepare(options: argparse.Namespace, figures: Figures, limit: RateLimit, si
     looker = Looker(
         config,
         outside,
-        check_jobs,
+        check,
         every_s=every_s,
         take=limit.take,
         stopping=lambda: signals.stopping,

@@ -1,0 +1,65 @@
+"""The world outside of a check: the destination, the stores, the clocks, and the person who decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from reconciler import engine
+from reconciler.config.file import SearchSettings
+from reconciler.core.verdicts import Finding, Verdict
+from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
+from reconciler.kafka.patient import PatientReader
+from reconciler.ports import LogReader, OffsetStore
+
+StoreOpener = Callable[[str], OffsetStore]
+"""Opens the store at an address; the caller closes it."""
+
+K = TypeVar("K")
+
+
+class Engine(Protocol):
+    """Runs every search to its finding: ``engine.run``, or an engine that runs them on other machines.
+
+    An inquiry's ``start`` is a module's function with its arguments, so it can be sent to another process.
+    """
+
+    def __call__(
+        self,
+        reader: LogReader,
+        inquiries: Mapping[K, Inquiry[Finding]],
+        /,
+        *,
+        clock: Callable[[], float],
+        settings: EngineSettings | None = None,
+    ) -> Outcome[K, Finding]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """A person's decisions: offsets by (topic, partition), and verdicts accepted as they are."""
+
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    accepted: frozenset[Verdict] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The destination, the stores, the clocks (monotonic seconds and epoch ms), and two callbacks.
+
+    ``on_progress`` is called after every round of a search, ``on_probes`` with the number of probes of each kind after
+    every engine run. ``run`` is the engine.
+    """
+
+    reader: LogReader
+    open_store: StoreOpener
+    monotonic: Callable[[], float]
+    now_ms: Callable[[], int]
+    on_progress: Callable[[Progress], None] | None = None
+    on_probes: Callable[[Mapping[str, int]], None] | None = None
+    run: Engine = engine.run
+
+    def patient(self, settings: SearchSettings) -> LogReader:
+        """The destination; a call that fails is repeated until the search's deadline has passed."""
+        return PatientReader(self.reader, self.monotonic, settings.deadline_s)

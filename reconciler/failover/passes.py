@@ -1,0 +1,163 @@
+"""The passes of a check over the destination, each one engine run over all jobs and topics.
+
+First every partition by its own anchor; then, for topics whose partitions do not correspond, each doubtful anchor in
+the partitions of other numbers, and all their partitions by time (see ``repartition``); last the offsets that a person
+set. Every pass goes through ``Search.ask``, so it runs on the caller's engine and its probes are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from reconciler import engine
+from reconciler.core.errors import ConfigError
+from reconciler.core.question import Question
+from reconciler.core.reconcile import place, reconcile
+from reconciler.core.timebound import remap
+from reconciler.core.verdicts import Finding, Verdict
+from reconciler.engine import EngineSettings, Inquiry
+from reconciler.failover.gather import GatheredJob, Key, Place
+from reconciler.failover.outside import ByHand, Outside
+from reconciler.failover.repartition import (
+    IN_ITS_PLACE,
+    all_in_place,
+    beyond,
+    earlier_of,
+    earliest_anchor_ms,
+    not_newer_than,
+    span_of,
+)
+from reconciler.ports import LogReader, TopicPartition
+
+MOST_PAIRS = 64
+"""Anchors looked for in other partitions, to prove that records were spread: so many at most."""
+
+Found = engine.SearchResult[Finding]
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The searches of one check; ``questions`` are those of all places that exist at the destination."""
+
+    outside: Outside
+    reader: LogReader
+    settings: EngineSettings
+    questions: Mapping[Key, Question]
+
+    def ask(self, inquiries: Mapping[K, Inquiry[Finding]]) -> dict[K, Found]:
+        """One engine run."""
+        outcome = self.outside.run(self.outside.reader, inquiries, clock=self.outside.monotonic, settings=self.settings)
+        if self.outside.on_probes:
+            self.outside.on_probes(outcome.probes)
+        return dict(outcome.found)
+
+    def by_anchor_or_time(self, gathered: Sequence[GatheredJob]) -> dict[Key, Found]:
+        """A finding for every place that exists at the destination."""
+        topics = [[at for at in job.places if at.source.topic == topic] for job in gathered for topic in job.job.topics]
+        kept = [places for places in topics if not _has_fewer(places)]
+        keys = [at.key for places in kept for at in places if at.exists]
+        found = self.ask({key: Inquiry(key[1], partial(reconcile, self.questions[key])) for key in keys})
+        spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
+        doubtful = [places for places in kept if self._may_be_spread(places, found)]
+        proven = [places for places in doubtful if self._is_found_elsewhere(places, found)]
+        for key, by_time in self._by_time([places for places in doubtful if places not in proven]).items():
+            finding = earlier_of(found[key].finding, by_time.finding)
+            found[key] = replace(found[key], finding=finding, probes=found[key].probes + by_time.probes)
+        found.update(self._by_time([*spread, *proven]))
+        return found
+
+    def by_hand(self, by_hand: ByHand, places: Sequence[Place]) -> dict[Key, Found]:
+        """Findings for the offsets that a person set. Raises ConfigError for an offset outside of the log."""
+        offsets = {at.key: offset for at in places for offset in _offsets_for(by_hand, at) if at.exists}
+        inquiries = {key: Inquiry(key[1], partial(place, self.questions[key], offsets[key])) for key in offsets}
+        found = self.ask(inquiries)
+        for (_, tp), answer in found.items():
+            if answer.finding.resume_offset is None:
+                problem = f"--set {tp.topic}:{tp.partition}: {answer.finding.detail}."
+                raise ConfigError(problem, hint="Choose one inside.")
+        return found
+
+    # ------------------------------------------------------------ topics whose partitions may not correspond
+
+    def _may_be_spread(self, places: Sequence[Place], found: dict[Key, Found]) -> bool:
+        """True if numbers may mean nothing. Where partitions merely look old, their replay bound is loosened."""
+        existing = {at.destination: at.key for at in places if at.exists}
+        questions = {tp: self.questions[key] for tp, key in existing.items()}
+        in_place = all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions)
+        if not in_place and self._has_more(places, questions):
+            return True
+        silent = [tp for tp, question in questions.items() if question.stored is None]
+        earliest = earliest_anchor_ms(list(questions.values()))
+        old = {} if earliest is None else not_newer_than(earliest - 1, silent, questions, self.reader)
+        if old and not in_place:
+            return True
+        for tp, (start, end) in old.items():
+            asked = found[existing[tp]]
+            if asked.finding.resume_offset == start:
+                detail = f"{asked.finding.detail}; it holds records older than the job's other anchors"
+                finding = replace(asked.finding, replay_at_most=end - start, replay_exact=None, detail=detail)
+                found[existing[tp]] = replace(asked, finding=finding)
+        return False
+
+    def _has_more(self, places: Sequence[Place], questions: Mapping[TopicPartition, Question]) -> bool:
+        """True if the destination has more partitions than are stored, and not for sure because the topic grew."""
+        span = span_of({at.destination.partition: at.origin for at in places})
+        if span is None or is_handed_over(places):
+            return False
+        more = beyond([at.destination.partition for at in places if at.origin is not None], list(questions))
+        return bool(not_newer_than(span.latest_ms, more, questions, self.reader))
+
+    def _is_found_elsewhere(self, places: Sequence[Place], found: Mapping[Key, Found]) -> bool:
+        """True if some anchor lies in a partition of another number: records were spread, then."""
+        astray = [
+            at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in IN_ITS_PLACE
+        ]
+        pairs = [(at, other) for at in astray for other in places if other.exists and other is not at][:MOST_PAIRS]
+        answers = self.ask(
+            {
+                number: Inquiry(other.destination, partial(reconcile, self.questions[at.key]))
+                for number, (at, other) in enumerate(pairs)
+            }
+        )
+        return any(answer.finding.verdict in IN_ITS_PLACE for answer in answers.values())
+
+    def _by_time(self, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:
+        """Remap topics whose partitions do not correspond to the stored ones."""
+        inquiries: dict[Key, Inquiry[Finding]] = {}
+        found: dict[Key, Found] = {}
+        for places in topics:
+            span = span_of({at.destination.partition: at.origin for at in places})
+            keys = [at.key for at in places if at.exists and not at.own]
+            if span is None:
+                detail = "partition counts differ, and a stored offset has no anchor to go by"
+                found.update(
+                    dict.fromkeys(keys, engine.SearchResult(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0))
+                )
+                continue
+            lag = max((self.questions[key].anchor_lag for key in keys), default=0)
+            for key in keys:
+                question = replace(self.questions[key], anchor_lag=lag)
+                inquiries[key] = Inquiry(key[1], partial(remap, question, span.earliest_ms, span.latest_ms))
+        found.update(self.ask(inquiries))
+        return found
+
+
+def is_handed_over(places: Sequence[Place]) -> bool:
+    """True if every partition has a row in the destination's numbering: other rows are what is left of the source."""
+    existing = [at for at in places if at.exists]
+    return bool(existing) and all(at.own for at in existing)
+
+
+def _has_fewer(places: Sequence[Place]) -> bool:
+    """True if the destination lacks a partition that is stored, and the job has not been handed over since."""
+    stored = [at for at in places if at.selected.stored is not None]
+    return any(not at.exists for at in stored) and not all(at.is_new for at in stored) and not is_handed_over(places)
+
+
+def _offsets_for(by_hand: ByHand, at: Place) -> list[int]:
+    names = dict.fromkeys(((at.destination.topic, at.destination.partition), (at.source.topic, at.source.partition)))
+    return [by_hand.offsets[name] for name in names if name in by_hand.offsets][:1]
