@@ -7,8 +7,6 @@ never stop a job.
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ from reconciler.formats.plan import StartPolicy, why_stopped
 
 PUSH_S = 3.0
 READABLE = 0o644
-"""Another user, node_exporter's, reads the file."""
+"""node_exporter, which runs as another user, reads the file: whatever the umask is."""
 
 log = logging.getLogger("reconciler.hook")
 
@@ -109,19 +107,12 @@ def file_name(job: str) -> str:
 
 
 def _write_file(folder: str, job: str, registry: Any) -> None:
-    """In one piece, as the collector may read at any moment."""
-    from prometheus_client import generate_latest
+    """Replace the job's file in one step: the collector may read at any moment."""
+    from prometheus_client import write_to_textfile
 
     path = Path(folder) / file_name(job)
-    descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(generate_latest(registry))
-            os.fchmod(file.fileno(), READABLE)
-        os.replace(name, path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_to_textfile(str(path), registry)
+    path.chmod(READABLE)
 
 
 # ---------------------------------------------------------------- a push gateway

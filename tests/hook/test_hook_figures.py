@@ -132,7 +132,7 @@ def test_a_file_is_never_seen_half(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def killed(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(os, "replace", killed)
+    monkeypatch.setattr(os, "rename", killed)
     with told(settings, "clicks"):
         pass
     assert [file.read_text() for file in tmp_path.iterdir()] == [before]
