@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from threading import Event
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.signals import StopSignals
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
@@ -68,19 +67,19 @@ def run(options: argparse.Namespace) -> ExitCode:
     if not 0 < options.every <= 86_400:
         raise ConfigError(f"--every {options.every:g} is not a number of seconds above 0, and at most a day.")
     config = context.read_config(options)
-    stop = Event()
-    with _tracker(config, options.job, stop) as tracker:
+    signals = StopSignals()
+    with _tracker(config, options.job, signals) as tracker:
         for name in tracker.left_out:
             log.info('job "%s" keeps its anchors itself: not tracked', name)
         if options.once:
             return _once(tracker)
-        with _stopped_by_signals(stop):
-            _until_stopped(tracker, options.every, stop)
+        with signals:
+            _until_stopped(tracker, options.every, signals)
     return ExitCode.OK
 
 
 @contextmanager
-def _tracker(config: Config, job: str | None, stop: Event) -> Iterator[Tracker]:
+def _tracker(config: Config, job: str | None, signals: StopSignals) -> Iterator[Tracker]:
     from reconciler.kafka.reader import KafkaLogReader
     from reconciler.stores.registry import open_store
 
@@ -97,7 +96,7 @@ def _tracker(config: Config, job: str | None, stop: Event) -> Iterator[Tracker]:
         open_anchors=partial(open_store, config.anchor_store or "", kafka_client=config.destination.client),
         monotonic=time.monotonic,
         now_ms=clock_ms,
-        stopping=stop.is_set,
+        stopping=lambda: signals.stopping,
     )
     try:
         tracker = Tracker(config, config.chosen(job), side)
@@ -122,31 +121,13 @@ def _once(tracker: Tracker) -> ExitCode:
 # ---------------------------------------------------------------- until stopped
 
 
-@contextmanager
-def _stopped_by_signals(stop: Event) -> Iterator[None]:
-    """SIGTERM and SIGINT end the tracking after the step that is under way; a second one ends the process."""
-    before: dict[int, object] = {}
-
-    def ask_to_stop(number: int, _: object) -> None:
-        stop.set()
-        signal.signal(number, before[number])  # type: ignore[arg-type]
-
-    for number in (int(signal.SIGTERM), int(signal.SIGINT)):
-        before[number] = signal.signal(number, ask_to_stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-
-def _until_stopped(tracker: Tracker, every_s: float, stop: Event) -> None:
+def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> None:
     outages = Outages(every_s, time.monotonic, log)
     first = True
-    while not stop.is_set():
+    while not signals.stopping:
         began = time.monotonic()
         found = tracker.round()
-        if stop.is_set():
+        if signals.stopping:
             break
         if first:
             for error in found.troubles.values():
@@ -155,7 +136,7 @@ def _until_stopped(tracker: Tracker, every_s: float, stop: Event) -> None:
         first = False
         outages.tell(found.troubles)
         log.info("%s", progress(found))
-        stop.wait(max(0.0, began + every_s - time.monotonic()))
+        signals.wait(max(0.0, began + every_s - time.monotonic()))
     log.info("stopped")
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
-import os
-import select
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
@@ -77,7 +74,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     gc.freeze()
     config = context.read_config(options)
     figures = Figures(clock_ms)
-    with Signals() as signals:
+    with StopSignals(reload=True) as signals:
         limit = RateLimit(config.watch.requests_per_second, time.monotonic, signals.wait)
         site = Site(figures.registry(), lambda: None, Access())
         prepare = partial(_prepare, options, figures, limit, site, signals)
@@ -109,7 +106,9 @@ def _once(watch: Watch, figures: Figures) -> ExitCode:
 # ---------------------------------------------------------------- from the configuration
 
 
-def _prepare(options: argparse.Namespace, figures: Figures, limit: RateLimit, site: Site, signals: Signals) -> Setup:
+def _prepare(
+    options: argparse.Namespace, figures: Figures, limit: RateLimit, site: Site, signals: StopSignals
+) -> Setup:
     """All that the configuration file says now. Raises ConfigError for what cannot be used."""
     from reconciler.kafka.reader import KafkaLogReader
     from reconciler.stores.registry import open_store
@@ -173,63 +172,3 @@ def _listening(address: Address, site: Site) -> Iterator[None]:
         yield
     finally:
         listener.close()
-
-
-# ---------------------------------------------------------------- signals
-
-
-class Signals:
-    """SIGTERM and SIGINT ask to stop, a second one ends the process; SIGHUP asks to read the configuration again.
-
-    ``wait`` is cut short by each. A byte in a pipe wakes it: what a handler may do safely at any moment.
-    """
-
-    def __init__(self) -> None:
-        self.stopping = False
-        self._reload = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        self._read_end, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        for number, handler in (
-            (signal.SIGTERM, self._stop),
-            (signal.SIGINT, self._stop),
-            (signal.SIGHUP, self._ask_reload),
-        ):
-            self._before[number] = signal.signal(number, handler)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        os.close(self._read_end)
-        os.close(self._write_end)
-
-    def reload_once(self) -> bool:
-        """True if a reload was asked for since this was asked last."""
-        asked, self._reload = self._reload, False
-        return asked
-
-    def wait(self, seconds: float) -> None:
-        """Wait, but not once stopping, and no longer than until the next signal."""
-        if self.stopping:
-            return
-        woken, _, _ = select.select([self._read_end], [], [], seconds)
-        if woken:
-            os.read(self._read_end, 1024)
-
-    def _stop(self, *_: object) -> None:
-        self.stopping = True
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._before[number])
-        self._wake()
-
-    def _ask_reload(self, *_: object) -> None:
-        self._reload = True
-        self._wake()
-
-    def _wake(self) -> None:
-        try:
-            os.write(self._write_end, b"!")
-        except BlockingIOError:
-            return  # it is full: nobody sleeps over that
