@@ -1,18 +1,20 @@
 """Offsets that a group committed in Kafka, with their anchors in the commit metadata.
 
-Kafka has no compare-and-set for commits. What is done instead: a group with live members is refused (the broker
-refuses such commits too), the rows are read again right before the commit, with their offset and metadata as the
-version, and once more after it. What remains is a program that commits without being a member (manual assignment)
-in the milliseconds between: the second reading notices it, unless it committed the very same.
+Kafka has no compare-and-set for commits. Instead, this store refuses a group with live members (as the broker does),
+reads the rows again right before the commit, with their offset and metadata as the version, and once more after it.
+One gap remains: a program that commits without being a member (manual assignment) in the milliseconds between. The
+second read detects it, unless it committed exactly the same.
 
-Kafka holds no negative offset, so sentinels are refused. Its Python client can delete a whole group, but not one
-row: deleting all rows of a group deletes the group, any other deletion is refused with the command that does it.
+Kafka holds no negative offset, so sentinels are refused. Its Python client can delete a whole group, but no single
+row: deleting all rows of a group deletes the group; any other deletion is refused, with the command that does it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -22,7 +24,7 @@ from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.formats import anchor_text
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.kafka.group_rows import Committed, GroupState
+from reconciler.stores.kafka import require_client
 
 if TYPE_CHECKING:
     from reconciler.stores.kafka.group_requests import Requests
@@ -31,33 +33,64 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 BATCH = 250
-"""Partitions a commit. A commit becomes one record batch, of 1 MB at most by default; a row takes 1.6 kB at most."""
+"""Partitions per commit. A commit becomes one record batch of at most 1 MB by default; a row takes at most 1.6 kB."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One committed offset. To a broker, no metadata and empty metadata are the same."""
+
+    offset: int
+    metadata: str
+
+    @property
+    def version(self) -> str:
+        """Changes with the offset or the metadata, not with a second commit of the same."""
+        return hashlib.blake2b(f"{self.offset} {self.metadata}".encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """A topic's partitions by number, and whether this user has Read on it, which a commit needs."""
+
+    partitions: frozenset[int]
+    may_read: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group's state by the broker's name for it, its members' ``client id (host)``, and this user's permissions."""
+
+    state: str
+    members: tuple[str, ...] = ()
+    may_commit: bool = True
+    may_delete: bool = True
+
+    @property
+    def live(self) -> bool:
+        """True unless the broker says that the group has no members, or does not exist."""
+        return self.state not in ("EMPTY", "DEAD") or bool(self.members)
 
 
 class KafkaGroupStore:
     """The committed offsets of one cluster's groups.
 
     ``client`` holds librdkafka properties. Every method raises Unreachable without an answer in ``timeout_s``, and
-    Refused when the cluster says no.
+    Refused when the cluster refuses.
     """
+
+    capabilities = Capabilities(keeps_history=False, atomic_batches=False, translated_by_mirror=True)
+    address = "kafka-group:"
 
     def __init__(self, client: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> None:
         self._settings = dict(client)
         self._timeout_s = timeout_s
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_history=False, atomic_batches=False, translated_by_mirror=True)
-
-    @property
-    def address(self) -> str:
-        return "kafka-group:"
-
     @cached_property
     def _requests(self) -> Requests:
-        # Imported late: the client takes a tenth of a second to load, and a hook may never need it.
+        # Imported late: the client takes 0.1 s to load, and a hook may never need it.
         from reconciler.stores.kafka.group_requests import Requests
 
         return Requests(self._settings, timeout_s=self._timeout_s)
@@ -65,8 +98,8 @@ class KafkaGroupStore:
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition.
 
-        Offsets in an open transaction are waited for, also a partition's first one. Without ``topics``, all that the
-        group has is read, and a partition's first offset is not seen before its transaction ends.
+        Waits for offsets in an open transaction, including a partition's first one. Without ``topics``, reads all rows
+        of the group, and does not see a partition's first offset before its transaction ends.
         """
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
@@ -79,8 +112,8 @@ class KafkaGroupStore:
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
         """Every partition of those of the topics that exist.
 
-        A broker leaves out, without a word, the rows of topics that one may not describe, and offsets that only an
-        open transaction knows; it tells of both where they are named.
+        A broker silently leaves out the rows of topics that this user may not describe, and offsets that are only in
+        an open transaction; it reports both for partitions that the request names.
         """
         known = self._requests.topics(topics, why="where the group may have offsets")
         return [TopicPartition(name, number) for name in sorted(known) for number in sorted(known[name].partitions)]
@@ -90,7 +123,7 @@ class KafkaGroupStore:
 
         ``reason`` is only logged: Kafka keeps no history. Raises Refused, with nothing written, for a live group, a
         sentinel, a topic or partition that the cluster does not have, and a deletion of some but not all rows.
-        Raises OutcomeUnknown where a commit was not answered, was taken in part, or was overwritten at once.
+        Raises OutcomeUnknown if a commit was not answered, was accepted in part, or was overwritten at once.
         """
         common.check_changes(group, changes)
         if not changes:
@@ -112,7 +145,7 @@ class KafkaGroupStore:
         return WriteResult(tuple(change.key for change in good), conflicts)
 
     def create(self) -> None:
-        """Nothing to make: a group comes with its first commit."""
+        """Nothing to do: a group comes with its first commit."""
 
     def check_writable(self, group: str) -> None:
         """Raise Refused if the group has live members, or may not be looked at or changed. Writes nothing."""
@@ -137,7 +170,7 @@ class KafkaGroupStore:
         return found
 
     def _refuse_unknown_topics(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
-        # The broker would refuse these rows and take the others; better to know before anything is written.
+        # The broker would refuse these rows and accept the others; refuse all before anything is written.
         if not new:
             return
         known = self._requests.topics({key.topic for key in new}, why="where offsets are to be committed")
@@ -168,22 +201,21 @@ class KafkaGroupStore:
     def _commit(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
         from reconciler.stores.kafka.group_requests import outcome_unknown
 
-        taken = 0
+        accepted = 0
         for batch in _batches(list(new.items()), BATCH):
             try:
                 self._requests.commit(group, dict(batch))
             except Unreachable as err:
-                if not taken:
+                if not accepted:
                     raise
-                what = f"{taken} of {len(new)} were, then: {err.message}"
-                raise outcome_unknown(group, what) from err
-            taken += len(batch)
+                raise outcome_unknown(group, f"{accepted} of {len(new)} were, then: {err.message}") from err
+            accepted += len(batch)
         if new and _content(self._requests.committed(group, list(new))) != _content(new):
             raise outcome_unknown(group, "read again right after the commit, they were others.")
 
 
 def _content(rows: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, tuple[int, Anchor | None]]:
-    """Without the time of writing: what another process committed at the same time from the same plan is as good."""
+    """Without the time of writing: another process that commits the same plan at the same time writes the same."""
     return {key: (row.offset, anchor_text.decode(row.metadata).anchor) for key, row in rows.items()}
 
 
@@ -196,8 +228,7 @@ def _row(key: TopicPartition, committed: Committed) -> Row:
 
 
 def _committed(change: Change, stored: StoredOffset) -> Committed:
-    text = change.text
-    return Committed(stored.offset, anchor_text.encode(stored) if text is None else text)
+    return Committed(stored.offset, anchor_text.encode(stored) if change.text is None else change.text)
 
 
 def _refuse_sentinels(changes: Iterable[Change]) -> None:
@@ -237,12 +268,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     """``kafka-group:``, on the cluster that ``kafka_client`` names."""
     if address.partition(":")[2]:
         raise ConfigError(
-            "The address of the group store is kafka-group: and nothing behind it.",
-            hint="The cluster is the one under [destination]; groups and topics are a job's.",
+            "The address of the group store is kafka-group: with nothing behind it.",
+            hint="The cluster is the one under [destination]; each job names its group and topics.",
         )
-    if not kafka_client or not kafka_client.get("bootstrap.servers"):
-        raise ConfigError(
-            "The store kafka-group: needs the destination's client settings, and there are none.",
-            hint="Set bootstrap_servers under [destination].",
-        )
-    return KafkaGroupStore(kafka_client)
+    return KafkaGroupStore(require_client("kafka-group", kafka_client))

@@ -1,9 +1,9 @@
-"""The requests that the group store makes, in this product's words and errors.
+"""The requests of the group store, with this product's errors.
 
-Committed offsets are asked for through a consumer that subscribes to nothing, so joins nothing and disturbs no member.
-The admin client's request for them ends the whole process (librdkafka 2.16, its issue 5040) where a broker answers that
-another one is the group's coordinator, which happens whenever a coordinator is restarted or moved. A consumer asks the
-same of the broker and looks for the new coordinator itself; but it has to be told the partitions.
+A consumer that subscribes to nothing reads the committed offsets; it joins no group and disturbs no member. The admin
+client's request for them aborts the whole process (librdkafka 2.16, its issue 5040) if a broker answers that another
+broker is the group's coordinator, which happens whenever a coordinator is restarted or moved. A consumer sends the same
+request and finds the new coordinator itself, but only for partitions that it is given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
-    TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConsumerGroupDescription
@@ -24,9 +23,9 @@ from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.kafka.errors import ON_TOPIC, UNANSWERED, Needs
 from reconciler.kafka.requests import Admin, Ask, code_of, may_have_happened
 from reconciler.ports import TopicPartition
-from reconciler.stores.kafka.group_rows import Committed, GroupState, KnownTopic
+from reconciler.stores.kafka.group import Committed, GroupState, KnownTopic
+from reconciler.stores.kafka.topic_requests import NO_TOPIC, allows, described
 
-_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
 _LIVE = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,
@@ -35,9 +34,9 @@ _LIVE = frozenset(
         KafkaError.REBALANCE_IN_PROGRESS,
     }
 )
-"""How a broker refuses a change from outside to a group that has members."""
+"""A broker's answers to a commit or deletion for a group that has members."""
 _NEVER_JOINS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "isolation.level": "read_committed"}
-"""Offsets in an open transaction are waited for."""
+"""read_committed: requests wait for offsets in an open transaction."""
 
 
 class Requests:
@@ -53,12 +52,12 @@ class Requests:
         self._admin.close()
 
     def committed(self, group: str, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """The group's committed offsets of the given partitions. Offsets in an open transaction are waited for."""
+        """The group's committed offsets of the given partitions. Waits for offsets in an open transaction."""
         asked = [KafkaPartition(key.topic, key.partition) for key in keys]
 
         def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
             if group not in self._consumers:
-                _described(client, group, timeout_s)  # a consumer that may not ask for its coordinator asks for ever
+                _described_group(client, group, timeout_s)  # else a consumer without permission retries without end
                 self._consumers[group] = self._admin.consumer({**_NEVER_JOINS, "group.id": group})
             try:
                 return list(self._consumers[group].committed(asked, timeout=timeout_s))
@@ -71,7 +70,7 @@ class Requests:
         return self._rows(group, ask) if asked else {}
 
     def _answers_about(self, group: str, asked: Sequence[KafkaPartition], timeout_s: float) -> bool:
-        """Whether it was an open transaction that kept the answer back: without waiting for those, there is one."""
+        """True if only an open transaction delayed the answer: a request that does not wait for one is answered."""
         consumer = self._admin.consumer({**_NEVER_JOINS, "isolation.level": "read_uncommitted", "group.id": group})
         try:
             consumer.committed(list(asked), timeout=timeout_s)
@@ -84,8 +83,8 @@ class Requests:
     def all_committed(self, group: str) -> dict[TopicPartition, Committed]:
         """All of the group's committed offsets.
 
-        A partition's first offset is not seen before its transaction ends, nor are those of topics that one may not
-        describe. A coordinator that moves at this very moment ends the process.
+        Leaves out a partition's first offset until its transaction ends, and the offsets of topics that this user may
+        not describe. A coordinator that moves during the request aborts the process.
         """
 
         def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
@@ -99,7 +98,7 @@ class Requests:
         def checked(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
             rows = ask(client, timeout_s)
             for row in rows:
-                if row.error is not None and row.error.code() not in _NO_TOPIC:
+                if row.error is not None and row.error.code() not in NO_TOPIC:
                     raise KafkaException(row.error)
             return rows
 
@@ -114,14 +113,14 @@ class Requests:
         """Whether the group has members, and who they are."""
 
         def ask(client: AdminClient, timeout_s: float) -> GroupState:
-            found = _described(client, group, timeout_s)
+            found = _described_group(client, group, timeout_s)
             if found is None:
                 return GroupState("DEAD")
             return GroupState(
                 state=found.state.name,
                 members=tuple(f"{member.client_id} at {member.host.lstrip('/')}" for member in found.members),
-                may_commit=_may(AclOperation.READ, found.authorized_operations),
-                may_delete=_may(AclOperation.DELETE, found.authorized_operations),
+                may_commit=allows(AclOperation.READ, found.authorized_operations),
+                may_delete=allows(AclOperation.DELETE, found.authorized_operations),
             )
 
         return self._admin.call(f"look at the members of group {group!r}", ask, _to_look_at(group))
@@ -129,7 +128,7 @@ class Requests:
     def topics(self, names: Iterable[str], *, why: str) -> dict[str, KnownTopic]:
         """Those of the topics that exist. Creates none.
 
-        Raises Refused where one may not be described: it may exist or not. ``why`` it is asked for ends the sentence.
+        Raises Refused if this user may not describe one: it may exist or not. ``why`` ends the error's sentence.
         """
         asked = sorted(names)
         if not asked:
@@ -138,20 +137,14 @@ class Requests:
 
         def ask(client: AdminClient, timeout_s: float) -> dict[str, KnownTopic]:
             found = {}
-            futures = client.describe_topics(
-                TopicCollection(asked), include_authorized_operations=True, request_timeout=timeout_s
-            )
-            for name, future in futures.items():
-                try:
-                    topic = future.result()
-                except KafkaException as err:
-                    if code_of(err) in ON_TOPIC:
-                        hidden[name] = err
-                    elif code_of(err) not in _NO_TOPIC:
-                        raise
-                else:
+            for name, topic in described(client, asked, timeout_s):
+                if not isinstance(topic, KafkaException):
                     numbers = frozenset(partition.id for partition in topic.partitions)
-                    found[name] = KnownTopic(numbers, _may(AclOperation.READ, topic.authorized_operations))
+                    found[name] = KnownTopic(numbers, allows(AclOperation.READ, topic.authorized_operations))
+                elif code_of(topic) in ON_TOPIC:
+                    hidden[name] = topic
+                else:
+                    raise topic
             return found
 
         known = self._admin.call(f"look up {_some(asked)}, {why}", ask, Needs())
@@ -164,7 +157,7 @@ class Requests:
     def commit(self, group: str, rows: Mapping[TopicPartition, Committed]) -> None:
         """Commit the rows as one request.
 
-        Raises Refused where the broker took none, OutcomeUnknown where it took some, or did not answer.
+        Raises Refused if the broker accepted none, OutcomeUnknown if it accepted some or did not answer.
         """
         asked = [KafkaPartition(key.topic, key.partition, row.offset, row.metadata) for key, row in rows.items()]
 
@@ -181,22 +174,22 @@ class Requests:
 
         topics = _some(sorted({key.topic for key in rows}))
         needs = Needs(topic=f"Read on {topics}", group=f"Read on group {group!r}")
-        self._sent(group, f"commit offsets of group {group!r}", ask, needs)
+        self._send(group, f"commit offsets of group {group!r}", ask, needs)
 
     def delete_group(self, group: str) -> None:
-        """Delete the group with all its offsets. A group that is gone already is no error."""
+        """Delete the group with all its offsets, if it still exists."""
 
         def ask(client: AdminClient, timeout_s: float) -> None:
             try:
                 client.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
             except KafkaException as err:
-                if err.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                if code_of(err) != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
 
         doing = f"delete group {group!r}, which holds nothing but the offsets to be removed"
-        self._sent(group, doing, ask, Needs(group=f"Delete on group {group!r}"))
+        self._send(group, doing, ask, Needs(group=f"Delete on group {group!r}"))
 
-    def _sent(self, group: str, doing: str, ask: Ask[None], needs: Needs) -> None:
+    def _send(self, group: str, doing: str, ask: Ask[None], needs: Needs) -> None:
         try:
             self._admin.call(doing, ask, needs)
         except Unreachable as err:
@@ -210,8 +203,8 @@ class Requests:
             raise
 
 
-def _described(client: AdminClient, group: str, timeout_s: float) -> ConsumerGroupDescription | None:
-    """What a broker says of a group, None if there is none."""
+def _described_group(client: AdminClient, group: str, timeout_s: float) -> ConsumerGroupDescription | None:
+    """The group as a broker describes it, None if it does not exist."""
     futures = client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=timeout_s)
     try:
         return futures[group].result()
@@ -222,7 +215,7 @@ def _described(client: AdminClient, group: str, timeout_s: float) -> ConsumerGro
 
 
 def outcome_unknown(group: str, what: str) -> OutcomeUnknown:
-    """A write that was sent, and may have happened in whole, in part or not at all."""
+    """For a write that was sent, and may have happened in whole, in part or not at all."""
     return OutcomeUnknown(
         f"Whether all offsets of group {group!r} were written is not known: {what}",
         hint="Run apply again: it reads what is there and writes only what is missing.",
@@ -231,11 +224,6 @@ def outcome_unknown(group: str, what: str) -> OutcomeUnknown:
 
 def _to_look_at(group: str) -> Needs:
     return Needs(group=f"Describe on group {group!r} (Read to commit offsets there, Delete to remove all of them)")
-
-
-def _may(operation: AclOperation, allowed: Sequence[AclOperation] | None) -> bool:
-    """Whether an operation is among those that a broker says are allowed; an old one says nothing."""
-    return not allowed or operation in allowed or AclOperation.ALL in allowed
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,13 +1,13 @@
 """Offsets with their anchors in a compacted topic of the cluster that a job reads, so that a mirror carries them along.
 
-A job's rows are records of one topic of one partition, written in transactions (``kafka_topic_writer``: what makes
-this a compare-and-set) and read to the end (``kafka_topic_log``). On the destination cluster there may be two topics:
+A job's rows are records of one topic of one partition, written in transactions (``topic_writer``: they make this a
+compare-and-set) and read to the end (``topic_log``). The destination cluster may have two topics:
 
-- NAME holds what is written there, and, where the mirror renames nothing, what the mirror brings as well.
-- ``ALIAS.NAME`` is what MirrorMaker's default policy makes of the source's NAME. It is only read.
+- NAME holds the records written there and, if the mirror renames nothing, also the mirrored ones.
+- ``ALIAS.NAME`` is the source's NAME as MirrorMaker's default policy mirrors it. This store only reads it.
 
-Where both have a row for the same group, topic and partition, the one that was written later counts. A change is
-always written to NAME: deleting a row that only the mirrored topic has writes a record there that hides it.
+If both have a row for the same group, topic and partition, the one written later counts. Changes are always written to
+NAME: deleting a row that only the mirrored topic has writes a record to NAME that hides it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic
@@ -27,7 +27,7 @@ from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
 from reconciler.stores import common
-from reconciler.stores.kafka import topic_rows
+from reconciler.stores.kafka import require_client, topic_rows
 from reconciler.stores.kafka.topic_rows import RowName, Value
 
 if TYPE_CHECKING:
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 10.0
 CONTENDED_S = 30.0
-"""Seconds for which a writer that others keep displacing tries again."""
+"""Seconds for which a fenced writer tries again."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NOT_MIRRORED = re.compile(r"__.*|\..*|.*[.-]internal|.*\.replica")
-"""What MirrorMaker 2 takes for internal topics, and leaves behind (DefaultTopicFilter, ReplicationPolicy)."""
+"""Topics that MirrorMaker 2 takes for internal and does not mirror (DefaultTopicFilter, ReplicationPolicy)."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A row as one topic has it."""
+    """A row's record in one topic."""
 
     topic: str
     offset: int
@@ -61,19 +61,19 @@ class _Record:
             raise Refused(
                 f"The record at offset {self.offset} of topic {self.topic!r}, which holds the offset of group"
                 f" {name.group!r} for {name.topic}:{name.partition}, is damaged: {err}.",
-                hint="See what wrote it. Delete the row by a record with the same key and no value, then import it.",
+                hint="Find its writer. Delete the row by a record with the same key and no value, then import it.",
             ) from err
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the topics hold for one group: by name, the records of the topics that have one, NAME's first."""
+    """One group's records by row: one from each topic that has the row, NAME's first."""
 
     ids: Mapping[str, str]
     records: dict[RowName, list[_Record]] = field(default_factory=dict)
 
     def row(self, name: RowName) -> Row | None:
-        """The row that counts, if there is one. Raises Refused for a damaged record."""
+        """The row that counts, None if there is none. Raises Refused for a damaged record."""
         values = [(record, record.value(name)) for record in self.records.get(name, ())]
         if not values:
             return None
@@ -84,16 +84,18 @@ class _Found:
         return Row(key, value.stored, self.version(name), text=record.raw.decode())
 
     def version(self, name: RowName) -> str:
-        """Changes with every record, also when a topic is made anew."""
+        """Changes with every record, and when a topic is recreated."""
         return " ".join(f"{self.ids[record.topic]}@{record.offset}" for record in self.records[name])
 
 
 class KafkaTopicStore:
-    """Rows in the topic ``name``, and read also in the topics ``mirrored`` (None: those that look like it).
+    """Rows in the topic ``name``, and read also from the topics ``mirrored`` (None: those that look like copies of it).
 
     ``client`` holds librdkafka properties. Every method raises Unreachable without an answer in ``timeout_s``, and
-    Refused when the cluster says no. May be used by one thread at a time.
+    Refused when the cluster refuses. May be used by one thread at a time.
     """
+
+    capabilities = Capabilities(keeps_history=False, atomic_batches=True)
 
     def __init__(
         self,
@@ -107,26 +109,18 @@ class KafkaTopicStore:
         self._settings = dict(client)
         self._name = name
         self._mirrored = None if mirrored is None else tuple(mirrored)
-        self._address = address or f"kafka-topic:{name}"
+        self.address = address or f"kafka-topic:{name}"
         self._timeout_s = timeout_s
         self._logs: dict[tuple[str, str], TopicLog] = {}
         self._writers: dict[str, Writer] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_history=False, atomic_batches=True)
-
-    @property
-    def address(self) -> str:
-        return self._address
 
     # ------------------------------------------------------------ reading
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition.
 
-        Rows of transactions that are open when it begins are waited for. Raises Refused where there is no such topic,
-        and for damaged records of the group's rows of these topics.
+        Waits for the rows of transactions that are open when it begins. Raises Refused if the topic does not exist, and
+        for damaged records of the group's rows of these topics.
         """
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
@@ -157,14 +151,14 @@ class KafkaTopicStore:
 
     @cached_property
     def _requests(self) -> Requests:
-        # Imported late: the client takes a tenth of a second to load, and a hook may never need it.
+        # Imported late: the client takes 0.1 s to load, and a hook may never need it.
         from reconciler.stores.kafka.topic_requests import Requests
 
         return Requests(self._settings, timeout_s=self._timeout_s)
 
     @cached_property
     def _others(self) -> tuple[str, ...]:
-        """The mirrored topics. Raises Refused where it is not clear which they are."""
+        """The mirrored topics. Raises Refused if more than one may be the copy."""
         if self._mirrored is not None:
             return self._mirrored
         found = self._requests.mirrored(self._name)
@@ -189,48 +183,48 @@ class KafkaTopicStore:
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes in one transaction, or none of them if any row is no longer at its expected version.
 
-        Of several writers at once exactly one wins; what the mirror writes cannot be held up, and is noticed only if
-        it came before. ``reason`` is only logged. Raises OutcomeUnknown where the commit was not answered.
+        Of several concurrent writers exactly one wins. The mirror's writes cannot be fenced; they conflict only if they
+        came before. ``reason`` is only logged. Raises OutcomeUnknown if the commit was not answered.
         """
         common.check_changes(group, changes)
         if not changes:
             return WriteResult()
-        from reconciler.stores.kafka.topic_writer import Displaced
+        from reconciler.stores.kafka.topic_writer import Fenced
 
         began, token = monotonic(), secrets.token_bytes(8)
 
         def once() -> WriteResult:
             try:
                 return self._write(group, changes, token, now_ms)
-            except Displaced:
-                self._forget_writer(group)
-                if self._came_through(group, token):
+            except Fenced:
+                self._writers.pop(group, None)
+                if self._was_committed(group, token):
                     return common.written(changes)
                 raise
             except BaseException:
-                self._forget_writer(group)
+                self._writers.pop(group, None)
                 raise
 
         try:
             result = insist(
                 once,
                 give_up=lambda: monotonic() - began >= CONTENDED_S,
-                helps=lambda err: isinstance(err, Displaced),
+                helps=lambda err: isinstance(err, Fenced),
             )
-        except Displaced as err:
+        except Fenced as err:
             raise Unreachable(
                 f"Other writers of group {group!r} kept this one from writing to topic {self._name!r} for"
                 f" {CONTENDED_S:g} s; nothing was written.",
-                hint="Stop what else writes this group's rows, then run this again.",
+                hint="Stop the other writers of this group's rows, then run this again.",
             ) from err
         if result.written:
             _log.info("wrote %d rows of group %r to topic %s: %s", len(result.written), group, self._name, reason)
         return result
 
     def _write(self, group: str, changes: Sequence[Change], token: bytes, now_ms: int) -> WriteResult:
-        """One try. What is read while not admitted proves only that one is late: whoever is displaces nobody."""
+        """One try. Only an admitted writer may fence another, so conflicts are looked for before admission."""
         if group not in self._writers:
-            # Not waiting: an open transaction may be that of a dead writer of this group, which admission ends.
+            # Does not wait: an open transaction may belong to a dead writer of this group, and admission ends it.
             records = self._records(group, changes, now_ms, waiting=False)
             if isinstance(records, WriteResult):
                 return records
@@ -247,7 +241,7 @@ class KafkaTopicStore:
     def _records(
         self, group: str, changes: Sequence[Change], now_ms: int, *, waiting: bool = True
     ) -> dict[bytes, bytes | None] | WriteResult:
-        """What to write, or the conflicts that stand against it."""
+        """The records to write, or the conflicts that prevent it."""
         found = self._found(group, to_write=True, waiting=waiting)
         names = {change: RowName(group, change.key.topic, change.key.partition) for change in changes}
         rows = {change.key: found.row(name) for change, name in names.items()}
@@ -263,33 +257,30 @@ class KafkaTopicStore:
     def _value(self, change: Change, now_ms: int, there: Sequence[_Record]) -> bytes | None:
         stored = common.stamped(change, now_ms)
         if stored is not None:
-            text = change.text
-            return (text or topic_rows.encode_value(stored)).encode()
+            return (change.text or topic_rows.encode_value(stored)).encode()
         if any(record.topic != self._name for record in there):
             return topic_rows.encode_deleted(now_ms).encode()
         return None
 
-    def _came_through(self, group: str, token: bytes) -> bool:
-        """True if a write that looked displaced was committed all the same."""
+    def _was_committed(self, group: str, token: bytes) -> bool:
+        """True if a write was committed although its writer looked fenced."""
         looks = self._requests.look([self._name])
         return self._name in looks and self._log(self._name, group).holds(looks[self._name], token)
-
-    def _forget_writer(self, group: str) -> None:
-        self._writers.pop(group, None)
 
     # ------------------------------------------------------------ the topic
 
     def create(self) -> None:
-        """Make the topic, compacted and of one partition, unless it is there."""
+        """Create the topic, compacted and of one partition, unless it exists."""
         if self._name in self._requests.look([self._name]):
             return
         self._requests.create(self._name)
-        insist(self._see, give_up=_after(self._timeout_s))
+        began = monotonic()
+        insist(self._see, give_up=lambda: monotonic() - began >= self._timeout_s)
 
     def _see(self) -> None:
-        # The broker that answers next may not have heard of it yet.
+        # The broker that answers the next request may not know the topic yet.
         if self._name not in self._requests.look([self._name]):
-            raise Unreachable(f"Topic {self._name!r} was made, and is not there yet.", hint="Run this again.")
+            raise Unreachable(f"Topic {self._name!r} was created, and is not visible yet.", hint="Run this again.")
 
     def check_writable(self, group: str) -> None:
         """Raise Refused if the topic is missing, would lose rows, or may not be written. Writes nothing."""
@@ -307,18 +298,18 @@ class KafkaTopicStore:
     def _refuse_unfit(self, look: Look) -> None:
         if look.partitions != 1 or self._requests.is_compacted(self._name) is False:
             raise Refused(
-                f"Topic {self._name!r} is not one that keeps rows: it must have one partition and cleanup.policy"
-                " compact, or rows are deleted when they are old.",
+                f"Topic {self._name!r} cannot keep rows: it must have one partition and cleanup.policy compact, or old"
+                " rows are deleted.",
                 hint=f"Run kafka-configs.sh --alter --topic {self._name} --add-config cleanup.policy=compact, or name"
                 " another topic.",
             )
 
     def _missing(self, *also: str) -> Refused:
-        """NAME is not there; nor are the topics ``also`` that were looked for."""
+        """The error for a cluster without NAME, and without the topics ``also``."""
         nor = f" (nor {' or '.join(map(repr, also))})" if also else ""
         return Refused(
             f"The cluster has no topic {self._name!r}{nor} to keep offsets in.",
-            hint="Correct the store's address, or have the topic made by:"
+            hint="Correct the store's address, or create the topic:"
             " reconciler anchors import -c FILE --job JOB /dev/null",
         )
 
@@ -331,15 +322,10 @@ class KafkaTopicStore:
             self._requests.close()
 
 
-def _after(seconds: float) -> Callable[[], bool]:
-    began = monotonic()
-    return lambda: monotonic() - began >= seconds
-
-
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``kafka-topic:NAME`` or ``kafka-topic:NAME?mirrored=a.NAME``, on the cluster that ``kafka_client`` names.
 
-    ``mirrored`` may be repeated, and empty to read no mirrored topic at all. ``timeout=SECONDS`` is for every answer.
+    ``mirrored`` may be repeated; empty, no mirrored topic is read. ``timeout=SECONDS`` limits each answer.
     """
     name, _, query = address.partition(":")[2].partition("?")
     parameters = parse_qsl(query, keep_blank_values=True)
@@ -368,12 +354,8 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         raise ConfigError(f"Topic {name!r} cannot be its own mirrored copy.", hint="Leave ?mirrored= out.")
     if _NOT_MIRRORED.fullmatch(name):
         raise ConfigError(
-            f"MirrorMaker would not carry topic {name!r}: it takes such a name for an internal topic.",
+            f"MirrorMaker does not mirror topic {name!r}: it takes the name for that of an internal topic.",
             hint="Choose one that does not begin with __ or a dot, nor end in .internal, -internal or .replica.",
         )
-    if not kafka_client or not kafka_client.get("bootstrap.servers"):
-        raise ConfigError(
-            "The store kafka-topic: needs the destination's client settings, and there are none.",
-            hint="Set bootstrap_servers under [destination].",
-        )
-    return KafkaTopicStore(kafka_client, name, mirrored if named else None, address=address, timeout_s=timeout_s)
+    client = require_client("kafka-topic", kafka_client)
+    return KafkaTopicStore(client, name, mirrored if named else None, address=address, timeout_s=timeout_s)

@@ -1,14 +1,13 @@
 """Reading a compacted topic of one partition to its end: the latest record of every key of one group.
 
-Theory of operation. A topic of rows may hold a million records of history, and be written while it is read.
+Theory of operation. A topic of rows may hold a million records of history, and may be written while it is read.
 
-- *Where a reading ends.* At the offset after the last record that was there when it began (the high watermark), be it
-  finished or not. Of a transaction that is still open there the outcome is waited for: whatever was committed before
-  a reading began is seen by it. The transactions of writers that died are ended by the brokers, 15 s later at the
-  worst.
-- *Memory.* One record for each live key of the group; what is not the group's is looked at and forgotten.
-- *Again.* A second reading goes on where the first one ended. Rows of a topic that was made anew, and rows that have
-  grown old here (a tombstone may have come and gone unseen after ``delete.retention.ms``, a day), are read anew.
+- *End of a read.* At the offset after the last record that existed when it began (the high watermark), committed or
+  not. A read waits for the outcome of a transaction that is open there, so it sees everything committed before it
+  began. The brokers abort the transactions of dead writers, at most 15 s later.
+- *Memory.* One record for each live key of the group; other groups' records are not kept.
+- *Next read.* It continues where the last one ended. A recreated topic is read from its start again, and so are rows
+  older than ``KEPT_S``: after ``delete.retention.ms`` (a day) a tombstone may have been written and removed unseen.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from reconciler.stores.kafka import topic_rows
 from reconciler.stores.kafka.topic_requests import Look, Requests
 
 UNFINISHED_S = 45.0
-"""Seconds for which the end of somebody's transaction is waited for."""
+"""Seconds to wait for the end of another writer's transaction."""
 KEPT_S = 3600.0
 PROGRESS_S = 2.0
 POLL_S = 0.02
@@ -38,7 +37,7 @@ TOKEN = "reconciler-write"
 """The header that names the write a record belongs to."""
 
 _READING = {
-    "group.id": "reconciler-reads-only",  # required by the client; never joined, nothing is ever committed
+    "group.id": "reconciler-reads-only",  # the client requires one; this consumer never joins or commits
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -51,13 +50,13 @@ _READING = {
     "queued.max.messages.kbytes": 16 * 1024,
 }
 
-# Not a name below reconciler.stores: the command line silences that one, for the client library's sake.
+# Not a name below reconciler.stores: the command line silences those, because client libraries log there.
 notes = logging.getLogger("reconciler.notes.kafka_topic")
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The latest record of a key; no value is a tombstone."""
+    """The latest record of a key that has a value."""
 
     offset: int
     value: bytes
@@ -65,15 +64,15 @@ class Latest:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read of a topic so far, for one group."""
+    """What has been read of a topic, for one group."""
 
     topic_id: str
     position: int = 0
     read_at: float = 0.0
     rows: dict[bytes, Latest] = field(default_factory=dict)
     watched: bytes | None = None
-    """A write that is looked out for, and whether one of its records was come past."""
-    came_past: bool = False
+    """The token of a write to look for, and whether one of its records was read."""
+    watched_seen: bool = False
     foreign: int = 0
     first_foreign: int = 0
 
@@ -86,7 +85,7 @@ class _Seen:
             else:
                 self.rows[key] = Latest(offset, value)
             if self.watched is not None and (TOKEN, self.watched) in (message.headers() or ()):
-                self.came_past = True
+                self.watched_seen = True
         elif not topic_rows.is_ours(key):
             self.first_foreign = self.first_foreign if self.foreign else offset
             self.foreign += 1
@@ -101,43 +100,43 @@ class TopicLog:
         self._begins = topic_rows.group_begins(group)
         self._seen: _Seen | None = None
         self._consumer: Any = None
-        self._told: set[int] = set()
+        self._warned: set[int] = set()
         self._watched: bytes | None = None
 
     def holds(self, topic: Look, token: bytes) -> bool:
-        """True if the write with this token, begun after the last ``read``, was committed. Waits for its end."""
+        """True if the write with this token, begun after the last ``read``, was committed. Waits for its outcome."""
         self._watched = token
         try:
             self.read(topic)
-            return self._seen is not None and self._seen.came_past
+            return self._seen is not None and self._seen.watched_seen
         finally:
             self._watched = None
 
     def read(self, topic: Look, *, waiting: bool = True) -> Mapping[bytes, Latest]:
-        """The latest record of every key of the group, deleted ones left out.
+        """The latest record of every key of the group, without deleted rows.
 
-        Not ``waiting``, it ends where an open transaction begins, and may miss what was committed behind that.
-        Raises Unreachable where brokers do not answer, or a transaction does not end, in time; Refused for a topic
-        that this product would not have made, and where it may not be read.
+        If not ``waiting``, the read ends where an open transaction begins, and may miss records committed behind it.
+        Raises Unreachable if brokers do not answer, or a transaction does not end, in time; Refused for a topic of
+        several partitions, and if this user may not read it.
         """
         if topic.partitions != 1:
             raise Refused(
                 f"Topic {topic.name!r} has {topic.partitions} partitions; rows are kept in topics of one.",
                 hint="Correct the store's address, or delete the topic if it holds nothing yet: 'reconciler anchors"
-                " import' makes it anew.",
+                " import' creates it again.",
             )
         start, end = self._requests.edges(topic.name)
         now, seen = monotonic(), self._seen
         if seen is None or seen.topic_id != topic.topic_id or now - seen.read_at > KEPT_S or seen.position > end:
             seen = _Seen(topic.topic_id)
-        self._seen = None  # unless all goes well
-        seen.watched, seen.came_past = self._watched, False
+        self._seen = None  # until the read succeeds
+        seen.watched, seen.watched_seen = self._watched, False
         seen.position = max(seen.position, start)
         if seen.position < end:
             self._read_on(topic.name, seen, end, waiting=waiting)
         seen.rows = {key: row for key, row in seen.rows.items() if row.offset >= start}
         seen.read_at, self._seen = now, seen
-        self._tell_foreign(topic.name, seen)
+        self._warn_of_foreign(topic.name, seen)
         return seen.rows
 
     def close(self) -> None:
@@ -150,7 +149,7 @@ class TopicLog:
             self._consumer = self._connection.consumer(_READING)
         self._consumer.assign([KafkaPartition(topic, 0, seen.position)])
         begun_at, began = seen.position, monotonic()
-        last_news = last_told = began
+        last_news = last_progress = began
         stuck = False
         while seen.position < end and (waiting or not stuck):
             messages = self._consumer.consume(BATCH, POLL_S)
@@ -165,18 +164,22 @@ class TopicLog:
             if messages and not stuck:
                 last_news = now
             elif now - last_news > (UNFINISHED_S if stuck else self._connection.timeout_s):
-                raise self._unfinished(topic, seen.position) if stuck else self._silent(topic)
-            if now - last_told > PROGRESS_S:
-                last_told = now
+                raise (
+                    self._unfinished(topic, seen.position)
+                    if stuck
+                    else self._connection.no_answer(f"Could not read topic {topic!r}")
+                )
+            if now - last_progress > PROGRESS_S:
+                last_progress = now
                 done, whole = seen.position - begun_at, end - begun_at
                 notes.info("topic %s: %s of %s offsets read", topic, f"{done:,}", f"{whole:,}")
         self._consumer.unassign()
 
     def _take_error(self, topic: str, message: Any, seen: _Seen, end: int) -> bool:
-        """True for the end of what is finished while more is there: somebody's transaction is open."""
+        """True if the read has reached an open transaction before ``end``."""
         error = message.error()
         if message.topic() is None or error.retriable():
-            return False  # not about the topic, or the client goes on by itself
+            return False  # not about the topic, or the client retries by itself
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
             seen.position = max(seen.position, message.offset())
@@ -185,25 +188,22 @@ class TopicLog:
             return False
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise Unreachable(
-                f"Topic {topic!r} was cut or made anew while it was read.",
-                hint="See who deletes records or the topic, then run this again.",
+                f"Topic {topic!r} was truncated or recreated while it was read.",
+                hint="Find out what deletes records or the topic, then run this again.",
             )
         needs = Needs(topic=f"Read on topic {topic!r}")
         raise self._connection.failure(KafkaException(error), f"read topic {topic!r}", needs)
-
-    def _silent(self, topic: str) -> Unreachable:
-        return self._connection.no_answer(f"Could not read topic {topic!r}")
 
     def _unfinished(self, topic: str, offset: int) -> Unreachable:
         return Unreachable(
             f"Topic {topic!r} could not be read to its end: a transaction that begins at or after offset {offset} has"
             f" been open for more than {UNFINISHED_S:g} s.",
-            hint="See which program writes there and does not end; kafka-transactions.sh find-hanging names it.",
+            hint="Find the program that holds it open: kafka-transactions.sh find-hanging names it.",
         )
 
-    def _tell_foreign(self, topic: str, seen: _Seen) -> None:
-        if seen.foreign and seen.first_foreign not in self._told:
-            self._told.add(seen.first_foreign)
+    def _warn_of_foreign(self, topic: str, seen: _Seen) -> None:
+        if seen.foreign and seen.first_foreign not in self._warned:
+            self._warned.add(seen.first_foreign)
             notes.warning(
                 "topic %s holds %s records that are not rows of a store (the first at offset %d); they are ignored",
                 topic,

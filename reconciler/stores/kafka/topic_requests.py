@@ -1,15 +1,15 @@
-"""What the topic store asks a cluster about its topics, in this product's words and errors."""
+"""The requests about topics of a cluster, with this product's errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, OffsetSpec
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, OffsetSpec, TopicDescription
 
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.kafka.errors import FORBIDDEN, LEADER_MOVING, TOPIC_GONE, Needs
@@ -24,10 +24,10 @@ SETTINGS = {
     "min.compaction.lag.ms": "60000",
     "segment.ms": "3600000",
 }
-"""A history of about an hour stays: only closed segments are compacted. What lost a race is looked for within a minute
-of its writing, and must not be compacted away by then."""
+"""About an hour of history stays: only closed segments are compacted. A writer that lost a race looks for its records
+within a minute of writing them, and they must not be compacted by then."""
 
-_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
+NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,15 @@ class Requests:
         self._admin.close()
 
     def look(self, names: Iterable[str]) -> dict[str, Look]:
-        """Those of the topics that exist. Raises Refused for one that may not be described."""
+        """Those of the topics that exist. Raises Refused for one that this user may not describe."""
         asked = sorted(names)
 
         def ask(client: AdminClient, timeout_s: float) -> dict[str, Look]:
-            futures = client.describe_topics(
-                TopicCollection(asked), include_authorized_operations=True, request_timeout=timeout_s
-            )
             found = {}
-            for name, future in futures.items():
-                try:
-                    topic = future.result()
-                except KafkaException as err:
-                    if code_of(err) in _NO_TOPIC:
-                        continue
-                    raise
-                allowed = topic.authorized_operations
-                may_write = not allowed or AclOperation.WRITE in allowed or AclOperation.ALL in allowed
+            for name, topic in described(client, asked, timeout_s):
+                if isinstance(topic, KafkaException):
+                    raise topic
+                may_write = allows(AclOperation.WRITE, topic.authorized_operations)
                 found[name] = Look(name, str(topic.topic_id), len(topic.partitions), may_write)
             return found
 
@@ -77,7 +69,7 @@ class Requests:
         )
 
     def edges(self, topic: str) -> tuple[int, int]:
-        """The first offset of the topic's only partition, and the one after the last record, finished or not."""
+        """The topic's only partition: its first offset, and the offset after its last record, committed or not."""
         place = KafkaPartition(topic, 0)
 
         def edge(spec: OffsetSpec) -> Callable[[AdminClient, float], int]:
@@ -96,11 +88,11 @@ class Requests:
             first, last = edge(OffsetSpec.earliest()), edge(OffsetSpec.latest())
             return self._admin.call(doing, first, needs), self._admin.call(doing, last, needs)
 
-        # A topic just made, or a broker just started, has no leader for a moment.
+        # A topic just created, or a broker just started, has no leader for a moment.
         return insist(once, give_up=lambda: monotonic() - began >= self._timeout_s, helps=_has_no_leader_yet)
 
     def is_compacted(self, topic: str) -> bool | None:
-        """Whether compaction alone removes records; None where this user may not know."""
+        """Whether the topic's only cleanup policy is compaction; None if this user may not see its settings."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
 
         def ask(client: AdminClient, timeout_s: float) -> bool | None:
@@ -115,9 +107,9 @@ class Requests:
         return self._admin.call(f"look up the settings of topic {topic!r}", ask, Needs())
 
     def mirrored(self, topic: str) -> list[str]:
-        """Topics that MirrorMaker's default policy may have made of a source's topic of this name.
+        """Topics that may be mirrored copies of a source's topic of this name, by MirrorMaker's default policy.
 
-        Those called ``ALIAS.topic``, with one partition, that are compacted. Raises Refused where that is not known.
+        They are called ``ALIAS.topic``, compacted, and have one partition. Raises Refused if that is not known.
         """
 
         def ask(client: AdminClient, timeout_s: float) -> list[str]:
@@ -141,7 +133,7 @@ class Requests:
         return candidates
 
     def create(self, topic: str) -> None:
-        """Make the topic with one partition and the cluster's default replication. One that is there is no error."""
+        """Create the topic with one partition and the cluster's default replication, unless it exists."""
 
         def ask(client: AdminClient, timeout_s: float) -> None:
             new = NewTopic(topic, num_partitions=1, replication_factor=-1, config=SETTINGS)
@@ -159,6 +151,26 @@ class Requests:
                     f"Whether topic {topic!r} was made is not known: {err.message}", hint="Run this again."
                 ) from err
             raise
+
+
+def described(
+    client: AdminClient, names: Sequence[str], timeout_s: float
+) -> Iterator[tuple[str, TopicDescription | KafkaException]]:
+    """Each existing topic with its description, or with the error in its place."""
+    futures = client.describe_topics(
+        TopicCollection(names), include_authorized_operations=True, request_timeout=timeout_s
+    )
+    for name, future in futures.items():
+        try:
+            yield name, future.result()
+        except KafkaException as err:
+            if code_of(err) not in NO_TOPIC:
+                yield name, err
+
+
+def allows(operation: AclOperation, allowed: Sequence[AclOperation] | None) -> bool:
+    """Whether a broker allows an operation; an old broker does not say, and is taken to allow it."""
+    return not allowed or operation in allowed or AclOperation.ALL in allowed
 
 
 def _has_no_leader_yet(error: BaseException) -> bool:

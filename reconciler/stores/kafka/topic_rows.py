@@ -1,15 +1,15 @@
 """Rows of a compacted topic: a record's key names a group's partition, its value holds the offset and the anchor.
 
 Key: the JSON array ``["reconciler.rows/1",GROUP,TOPIC,PARTITION]``, ASCII, without spaces. Compaction compares bytes,
-so a key of any other spelling is not one.
+so the same array written in another way is not a key.
 
 Value, version 1: ``{"v":1,"s":STORED_OFFSET,"w":WRITTEN_AT_MS,"a":ANCHOR}``, ASCII JSON; the anchor as in
-``anchor_json``. What is not known is left out, keys that a reader does not know are ignored. No value (a tombstone)
-says that there is no row. ``{"v":1,"d":DELETED_AT_MS}`` says so too, and hides an older row that was mirrored from
-another cluster.
+``formats.anchor_fields``. Unknown values are left out; readers ignore keys that they do not know. A record without
+value (a tombstone) means that there is no row. ``{"v":1,"d":DELETED_AT_MS}`` means the same, and also hides an older
+row that was mirrored from another cluster.
 
-A value stays within ``MAX_BYTES``, far below the megabyte that a broker takes unless told otherwise
-(``max.message.bytes``): an id too long to fit is left out in favour of the fingerprint.
+A value has at most ``MAX_BYTES``, far below a broker's default limit of one megabyte (``max.message.bytes``): an id too
+long to fit is left out, and the fingerprint stays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BEGINS = f'["{TAG}",'.encode()
 
 @dataclass(frozen=True, slots=True)
 class RowName:
-    """Whose offset of which partition a record is about."""
+    """The group, topic and partition of a row."""
 
     group: str
     topic: str
@@ -41,25 +41,25 @@ class RowName:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a record's value says: a row, or that there is none since ``deleted_at_ms``."""
+    """A record's value: a row, or that it was deleted at ``deleted_at_ms``."""
 
     stored: StoredOffset | None
     deleted_at_ms: int | None = None
 
     @property
     def written_at_ms(self) -> int:
-        """Epoch ms; -1 where it is not known."""
+        """Epoch ms; -1 if unknown."""
         at = self.deleted_at_ms if self.stored is None else self.stored.written_at_ms
         return -1 if at is None else at
 
 
 def is_ours(key: bytes | None) -> bool:
-    """True for a key that begins as this format's keys do, and as nobody else's would."""
+    """True for a key with this format's tag."""
     return key is not None and key.startswith(_BEGINS)
 
 
 def group_begins(group: str) -> bytes:
-    """What the keys of a group's rows begin with, and no others do."""
+    """The prefix that the keys of a group's rows have, and no other keys."""
     return _BEGINS + json.dumps(group, ensure_ascii=True).encode() + b","
 
 
@@ -72,7 +72,7 @@ def decode_key(key: bytes) -> RowName:
     """Raises FieldError for bytes that ``encode_key`` does not make."""
     name = _name(key)
     if encode_key(name) != key:
-        raise FieldError("the key", "is not spelt as this format spells it")
+        raise FieldError("the key", "is not written as this format writes it")
     return name
 
 
@@ -92,20 +92,20 @@ def _name(key: bytes) -> RowName:
 
 
 def encode_value(stored: StoredOffset) -> str:
-    """A row as ASCII text. Raises ConfigError where the ids of cluster and topic alone are too long."""
+    """A row as ASCII text. Raises ConfigError if the ids of cluster and topic alone are too long."""
     text = _text(stored)
     if len(text) > MAX_BYTES and stored.anchor is not None:
         text = _text(replace(stored, anchor=replace(stored.anchor, id=None)))
     if len(text) > MAX_BYTES:
         raise ConfigError(
             f"An anchor of {len(text)} bytes does not fit into a record, even without its id.",
-            hint="Its cluster id or topic id is not one that Kafka gives: correct it at the anchor's origin.",
+            hint="Its cluster id or topic id is too long to be Kafka's: correct it in the anchor's source.",
         )
     return text
 
 
 def encode_deleted(deleted_at_ms: int) -> str:
-    """That there is no row, as ASCII text."""
+    """The value of a deleted row, as ASCII text."""
     return _dumped({"v": VERSION, "d": deleted_at_ms})
 
 
@@ -123,7 +123,7 @@ def _dumped(content: dict[str, object]) -> str:
 
 
 def decode_value(value: bytes) -> Value:
-    """Raises FieldError, which says what is wrong, for whatever is not of this format."""
+    """Raises FieldError, naming the fault, for bytes of another format."""
     try:
         text = value.decode()
     except UnicodeDecodeError as err:

@@ -1,14 +1,14 @@
-"""Writing one group's rows to a topic: by one writer at a time, all of a batch or nothing.
+"""Writing one group's rows to a topic: one writer at a time, and all of a batch or nothing.
 
-Kafka has no compare-and-set for records. It has transactions, and of the producers that use one transactional id only
-the one that came last can commit. All writers of a group's rows use the same id, so:
+Kafka has no compare-and-set for records. It has transactions: of the producers with one transactional id, only the last
+one can commit. All writers of a group's rows use the same id, so:
 
 - W1  When a producer has been admitted (``init_transactions``), every earlier writer's transaction has ended, committed
       or aborted, and none of them can commit any more.
-- W2  A commit succeeds only if no other writer was admitted since. So what was read between the two is still so when
-      it is replaced.
-- W3  A producer that was displaced before its commit reached the coordinator has written nothing. Where the answer to
-      a commit got lost, it may look displaced although it committed: its records, named by a token, tell.
+- W2  A commit succeeds only if no other writer was admitted since. So rows that this writer reads after its admission
+      do not change before its commit.
+- W3  A producer that was fenced before its commit reached the coordinator has written nothing. If the answer to a
+      commit was lost, the producer may look fenced although it committed: then its records, marked by a token, exist.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from reconciler.kafka.requests import code_of
 from reconciler.stores.kafka.topic_log import TOKEN
 
 TRANSACTION_S = 5.0
-"""Seconds after which the brokers abort the transaction of a writer that died; they look every 10 s."""
+"""Seconds after which the brokers abort the transaction of a dead writer; they check every 10 s."""
 
-_DISPLACED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-_BEING_DISPLACED = frozenset({KafkaError.UNKNOWN, KafkaError.INVALID_TXN_STATE, KafkaError.CONCURRENT_TRANSACTIONS})
-"""What a coordinator (Kafka 4.1) may answer to a commit while it is admitting another writer."""
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+_BEING_FENCED = frozenset({KafkaError.UNKNOWN, KafkaError.INVALID_TXN_STATE, KafkaError.CONCURRENT_TRANSACTIONS})
+"""A coordinator's possible answers to a commit while it admits another writer (Kafka 4.1)."""
 _FORGOTTEN = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
-"""What it answers to a writer that has been silent for a week (``transactional.id.expiration.ms``)."""
+"""Its answers to a writer that was idle for a week (``transactional.id.expiration.ms``)."""
 
 
-class Displaced(Exception):
-    """Another writer of the group was admitted; what this one sent was not committed, as far as it knows (W3)."""
+class Fenced(Exception):
+    """Another writer of the group was admitted; as far as this one can tell, its records were not committed (W3)."""
 
 
 class _Client(Connection):
@@ -57,28 +57,28 @@ class Writer:
     """An admitted writer of one group's rows in one topic."""
 
     def __init__(self, client: Mapping[str, str], topic: str, group: str, *, timeout_s: float) -> None:
-        """Wait until admitted, which displaces every other writer.
+        """Wait until admitted; that fences every other writer.
 
-        Raises Unreachable and Refused; nothing was written.
+        Raises Unreachable and Refused, with nothing written.
         """
         self._connection = _Client(client, timeout_s=timeout_s)
         self._topic = topic
-        # No topic's name has a slash in it, so no two pairs share an id.
+        # Topic names have no slash, so no two pairs share an id.
         self._id = f"reconciler/{topic}/{group}"
         self._doing = f"write to topic {topic!r}"
         self._producer = self._connection.producer(self._id)
         try:
-            # Without a connection yet, the client looks for its coordinator only every half second.
+            # Connects first: without a connection, the client looks for its coordinator only every 0.5 s.
             self._producer.list_topics(topic, timeout=timeout_s)
             self._producer.init_transactions(timeout_s)
         except (KafkaException, KafkaError) as err:
             raise self._failure(_exception(err)) from _exception(err)
 
     def write(self, records: Mapping[bytes, bytes | None], token: bytes) -> None:
-        """Write the records, all or none; None is a tombstone. ``token`` goes with each.
+        """Write the records, all or none; None is a tombstone. ``token`` becomes a header of each.
 
-        Raises Displaced; Unreachable or Refused, and nothing was written; OutcomeUnknown where the commit was not
-        answered. After any of these the writer is of no more use.
+        Raises Fenced; Unreachable or Refused, with nothing written; OutcomeUnknown if the commit was not answered.
+        After any of these the writer must not be used again.
         """
         try:
             self._producer.begin_transaction()
@@ -102,9 +102,9 @@ class Writer:
                 return
             except (KafkaException, KafkaError) as caught:
                 err = _exception(caught)
-                if code_of(err) in _BEING_DISPLACED | _FORGOTTEN:
-                    raise Displaced from err
-                if code_of(err) in _DISPLACED or err.args[0].txn_requires_abort():
+                if code_of(err) in _BEING_FENCED | _FORGOTTEN:
+                    raise Fenced from err
+                if code_of(err) in _FENCED or err.args[0].txn_requires_abort():
                     raise self._not_written(err) from err
                 if not err.args[0].retriable() or monotonic() - began >= self._connection.timeout_s:
                     raise OutcomeUnknown(
@@ -116,10 +116,10 @@ class Writer:
 
     def _not_written(self, err: KafkaException) -> Exception:
         """The error for a transaction that was not committed. Aborts it where that is still possible."""
-        if code_of(err) in _DISPLACED:
-            return Displaced()
+        if code_of(err) in _FENCED:
+            return Fenced()
         if err.args[0].txn_requires_abort():
-            with suppress(KafkaException, KafkaError):  # the brokers abort it then, or the next writer does
+            with suppress(KafkaException, KafkaError):  # if this fails, the brokers or the next writer abort it
                 self._producer.abort_transaction(self._connection.timeout_s)
         return self._failure(err)
 
@@ -134,5 +134,5 @@ class Writer:
 
 
 def _exception(err: BaseException) -> KafkaException:
-    """The client raises some fatal errors bare."""
+    """The client raises some fatal errors as a bare KafkaError."""
     return err if isinstance(err, KafkaException) else KafkaException(err)

@@ -182,10 +182,10 @@ def test_a_damaged_record_is_named_and_stands_in_nobody_elses_way(store, place, 
 
 
 @system
-def test_a_key_that_is_not_spelt_as_it_should_be_is_named_and_ignored(store, place, caplog):
+def test_a_key_written_in_another_way_is_reported_and_ignored(store, place, caplog):
     place.produce((b'["reconciler.rows/1","clicks", "events",0]', b'{"v":1,"s":1}'))
     assert store.read("clicks") == []
-    assert "offset 0: the key is not spelt as this format spells it; the record is ignored" in caplog.text
+    assert "offset 0: the key is not written as this format writes it; the record is ignored" in caplog.text
     place.produce((b'["reconciler.rows/1","clicks","events",00]', b'{"v":1,"s":1}'))
     assert store.read("clicks") == []
     assert "offset 1: the key is not JSON; the record is ignored" in caplog.text
@@ -223,7 +223,7 @@ def test_only_create_makes_the_topic(place):
 @pytest.mark.parametrize(("partitions", "policy"), [(1, "delete"), (1, "compact,delete"), (3, "compact")])
 def test_a_topic_that_would_lose_rows_is_refused_before_anything_is_written(place, partitions, policy):
     place.cluster.create_topic(place.name, partitions, {"cleanup.policy": policy})
-    with pytest.raises(Refused, match="is not one that keeps rows"):
+    with pytest.raises(Refused, match="cannot keep rows"):
         place.open().check_writable("clicks")
     if partitions > 1:
         with pytest.raises(Refused, match="has 3 partitions; rows are kept in topics of one"):
@@ -412,7 +412,7 @@ def test_a_writer_that_was_killed_before_its_commit_wrote_nothing_and_holds_up_n
 
 
 @system
-def test_a_displaced_writer_tries_again_and_finds_out_whether_it_was_late(store, place):
+def test_a_fenced_writer_tries_again_and_finds_out_whether_it_was_late(store, place):
     put(store, "clicks", {EVENTS: StoredOffset(1)})
     version = only(store).version
     # Another writer is admitted, and writes nothing.
@@ -431,7 +431,7 @@ def test_a_commit_whose_answer_got_lost_is_recognized_by_its_token(store, place,
 
     def commit_and_forget(self):
         committed(self)
-        raise topic_writer.Displaced
+        raise topic_writer.Fenced
 
     monkeypatch.setattr(topic_writer.Writer, "_commit", commit_and_forget)
     changes = [Change(EVENTS, None, StoredOffset(1)), Change(TopicPartition("events", 1), None, StoredOffset(2))]
@@ -440,12 +440,10 @@ def test_a_commit_whose_answer_got_lost_is_recognized_by_its_token(store, place,
 
 
 @system
-def test_a_writer_displaced_for_the_second_time_does_not_mistake_its_last_success_for_this_one(
-    store, place, monkeypatch
-):
+def test_a_writer_fenced_for_the_second_time_does_not_mistake_its_last_success_for_this_one(store, place, monkeypatch):
     put(store, "clicks", {EVENTS: StoredOffset(1)})
     topic_writer.Writer(place.client, place.name, "clicks", timeout_s=30)
-    put(store, "clicks", {EVENTS: StoredOffset(2)})  # displaced, and tried again
+    put(store, "clicks", {EVENTS: StoredOffset(2)})  # fenced, and tried again
     version = only(store).version
     committed = topic_writer.Writer._commit
 
@@ -485,11 +483,11 @@ def test_writers_that_stay_open_and_race_count_every_success_once(store, place):
 def test_a_writer_that_others_keep_displacing_gives_up_in_time(store, place, monkeypatch):
     monkeypatch.setattr(kafka_topic, "CONTENDED_S", 0.5)
 
-    def displaced(self):
+    def fenced(self):
         topic_writer.Writer(place.client, place.name, "clicks", timeout_s=30)
-        raise topic_writer.Displaced
+        raise topic_writer.Fenced
 
-    monkeypatch.setattr(topic_writer.Writer, "_commit", displaced)
+    monkeypatch.setattr(topic_writer.Writer, "_commit", fenced)
     with pytest.raises(Unreachable, match=r"Other writers of group 'clicks' kept .* nothing was"):
         store.write("clicks", [Change(EVENTS, None, StoredOffset(1))], reason="t", now_ms=NOW)
     assert store.read("clicks") == []
@@ -709,10 +707,10 @@ def test_a_cluster_that_is_down_is_told_in_time(caplog):
         ("kafka-topic:rows?mirrored=rows", "cannot be its own mirrored copy"),
         ("kafka-topic:rows?timeout=soon", "timeout=soon is not a time in seconds"),
         ("kafka-topic:rows?timeout=1&timeout=2", "timeout=1&timeout=2 is not a time in seconds"),
-        ("kafka-topic:__rows", "MirrorMaker would not carry"),
-        ("kafka-topic:.rows", "MirrorMaker would not carry"),
-        ("kafka-topic:rows.internal", "MirrorMaker would not carry"),
-        ("kafka-topic:rows.replica", "MirrorMaker would not carry"),
+        ("kafka-topic:__rows", "MirrorMaker does not mirror"),
+        ("kafka-topic:.rows", "MirrorMaker does not mirror"),
+        ("kafka-topic:rows.internal", "MirrorMaker does not mirror"),
+        ("kafka-topic:rows.replica", "MirrorMaker does not mirror"),
     ],
 )
 def test_a_wrong_address_is_answered_with_a_right_one(address, problem):

@@ -92,7 +92,7 @@ def test_keys_to_the_byte(key, name):
         b"[" * 100_000,
     ],
 )
-def test_keys_that_are_spelt_otherwise_are_no_keys(key):
+def test_keys_written_in_another_way_are_no_keys(key):
     with pytest.raises(FieldError):
         topic_rows.decode_key(key)
 
