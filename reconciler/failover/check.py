@@ -6,7 +6,7 @@ A checkpoint that repeats a batch has a second position a partition, which is ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler import __version__, engine
@@ -205,3 +205,20 @@ def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[V
         rounds=rounds,
         set_by_hand=by_hand,
     )
+
+
+# ---------------------------------------------------------------- words
+
+
+def replay_total(plan: Plan) -> str:
+    """The replay over all partitions, as text."""
+    return replay_sum(row for job in plan.jobs for row in job.partitions)
+
+
+def replay_sum(rows: Iterable[PartitionPlan]) -> str:
+    """The replay over some partitions, as text. The end of a repeated batch adds nothing to it."""
+    counted = [row for row in rows if row.replay_at_most is not None and row.position != "end"]
+    at_most = sum(row.replay_at_most or 0 for row in counted)
+    noun = "record" if at_most == 1 else "records"
+    exact = all(row.replay_exact is not None for row in counted)
+    return f"{at_most:,} {noun}" if exact else f"at most {at_most:,} {noun}"

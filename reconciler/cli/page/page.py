@@ -9,8 +9,8 @@ from reconciler.cli.page.advice import Files, next_steps
 from reconciler.cli.page.picture import LEGEND, SHAPES
 from reconciler.cli.page.rows import LONGEST_NAME, Shown, command_box, shown_rows, table
 from reconciler.cli.page.style import asset, document, text
-from reconciler.cli.terminal.report import replay_sum, replay_total
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import replay_sum, replay_total
 from reconciler.formats.plan import JobPlan, Plan, StartPolicy, why_stopped
 
 MEANINGS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.table import Cell, count_cell, render
@@ -92,17 +92,3 @@ def _stops(rows: Sequence[PartitionPlan], policy: StartPolicy, columns: int) -> 
     return "\n".join(
         fold("  " + stop_text(place_name(row), row.detail, why), columns, indent="    ") for row, why in stops if why
     )
-
-
-def replay_total(plan: Plan) -> str:
-    """The replay over all partitions, as text."""
-    return replay_sum(row for job in plan.jobs for row in job.partitions)
-
-
-def replay_sum(rows: Iterable[PartitionPlan]) -> str:
-    """The replay over some partitions, as text. The end of a repeated batch adds nothing to it."""
-    counted = [row for row in rows if row.replay_at_most is not None and row.position != "end"]
-    at_most = sum(row.replay_at_most or 0 for row in counted)
-    noun = "record" if at_most == 1 else "records"
-    exact = all(row.replay_exact is not None for row in counted)
-    return f"{at_most:,} {noun}" if exact else f"at most {at_most:,} {noun}"

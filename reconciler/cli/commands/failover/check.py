@@ -8,10 +8,10 @@ import json
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.report import plan_text, replay_total
+from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import wants_colour, width, wrap
 from reconciler.core.errors import ExitCode
-from reconciler.failover.check import Checked, check
+from reconciler.failover.check import Checked, check, replay_total
 from reconciler.formats.plan import StartPolicy
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"

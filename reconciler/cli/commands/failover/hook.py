@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.report import plan_text, replay_total
+from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
-from reconciler.failover.apply import prepare, write
+from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
-from reconciler.fileio import write_whole
-from reconciler.formats import snapshot
-from reconciler.formats.plan import Plan, StartPolicy, why_stopped
+from reconciler.formats.plan import Plan, StartPolicy
 from reconciler.hook import checkpoint as hook_checkpoint
 from reconciler.hook import environment as hook_environment
 from reconciler.hook import figures as hook_figures
-from reconciler.hook import trust
+from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
-from reconciler.spark.handoff.options import starting_offsets_json
 
 if TYPE_CHECKING:
-    from reconciler.trust.audit_trail import Attempt
+    pass
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 HELP = Help(
@@ -70,11 +65,8 @@ HELP = Help(
     },
     see_also=("docs/how-to/hand-off.md", "deploy/README.md"),
 )
-KEPT_PLANS = 20
 MOST_ROWS = 20
 LONGEST_WAIT_S = 7 * 86_400
-
-log = logging.getLogger("reconciler.hook")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,59 +112,21 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     job = _one_job(config, options.job)
     with hook_figures.told(config.metrics, job.name) as figures:
-        program, names = _made_ready(options, config, job, figures)
-    return _become(options, program, names)
-
-
-def _made_ready(
-    options: argparse.Namespace, config: Config, job: Job, figures: hook_figures.HookRun
-) -> tuple[str | None, dict[str, str]]:
-    """The command's executable and what it is to find, once the job may start."""
-    program = _program(options.command)
-    key = trust.ready(config.trust)
-    by_hand = arguments.decisions(options)
-    folder = _folder(options.plans)
-    checkpoint = hook_checkpoint.of(job, options.clone_to)
-    if checkpoint is not None:
-        config, job = checkpoint.now(config, job)
-    with context.outside(config) as outside:
-        checked = _check_or_wait(config, job, outside, by_hand, options)
-        figures.saw(checked, config.policy.start)
-        files = _keep(folder, job.name, checked.plan, outside.now_ms())
-        if any(why_stopped(row, config.policy.start) for row in checked.deciding):
-            _show(checked.plan, config.policy.start, options)
-            raise NeedsPerson(
-                f'Job "{job.name}" must not start: a partition needs a decision.', hint=f"Plan: {files.plan}"
-            )
-        if checked.to_write:
-            _show(checked.plan, config.policy.start, options)
-        write_whole(files.starting_offsets, starting_offsets_json(checked.plan.starts) + "\n")
-        if not checked.to_write:
-            log.info("every offset is right: %s will be read again", replay_total(checked.plan))
-        else:
-            with trust.applying(
-                config.trust, checked.plan, files.plan, key, words=options.words, config=options.config
-            ) as attempt:
-                if checkpoint is None:
-                    _apply(config, checked, files, outside, attempt)
-                else:
-                    attempt.intends_copy(checked.plan, job)
-                    checkpoint = checkpoint.corrected(config, job, checked, outside)
-                attempt.wrote()
-    if checkpoint is None:
-        return program, files.environment
-    return program, files.environment | {hook_checkpoint.VARIABLE: checkpoint.path_now}
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    plan: Path
-    starting_offsets: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What a command finds."""
-        return {"RECONCILER_PLAN": str(self.plan), "RECONCILER_STARTING_OFFSETS": str(self.starting_offsets)}
+        program = _program(options.command)
+        by_hand = arguments.decisions(options)
+        start = Start.of(
+            config,
+            job,
+            plans=options.plans,
+            clone_to=options.clone_to,
+            words=options.words,
+            config_file=options.config,
+        )
+        with context.outside(start.config) as outside:
+            checked = _check_or_wait(start, outside, by_hand, options)
+            figures.saw(checked, config.policy.start)
+            variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
+    return _become(options, program, variables)
 
 
 def _one_job(config: Config, name: str | None) -> Job:
@@ -195,61 +149,19 @@ def _program(command: list[str]) -> str | None:
     return found
 
 
-def _folder(chosen: Path | None) -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    folder = chosen or Path(os.environ.get("RECONCILER_PLANS") or Path(state) / "reconciler" / "plans")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"Plans cannot be kept in {folder}: {error.strerror}.", hint="Choose another --plans."
-        ) from error
-    return folder
-
-
-def _check_or_wait(config: Config, job: Job, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
+def _check_or_wait(start: Start, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
     """Check, and check again while the mirror is behind and there is time left. Nothing is written before it ends."""
     display = WaitDisplay(terminal=options.log_format == "text" and sys.stderr.isatty())
     with stoppable(display):
         try:
-            return check_or_wait(config, job, outside, by_hand, options.wait, pause=time.sleep, tell=display)
+            return check_or_wait(
+                start.config, start.job, outside, by_hand, options.wait, pause=time.sleep, tell=display
+            )
         finally:
             display.clear()
 
 
-def _keep(folder: Path, job: str, plan: Plan, now_ms: int) -> _Files:
-    """Write the plan where it stays, and drop the oldest ones that were not applied."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
-    name = f"{safe}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}-{os.getpid()}"
-    files = _Files(folder / f"{name}.plan.json", folder / f"{name}.starting-offsets.json")
-    write_whole(files.plan, plan.to_text())
-    # The whole pattern, since another job's name may begin with this one's.
-    plans = sorted(folder.glob(f"{safe}-{'[0-9]' * 8}T{'[0-9]' * 6}-{'[0-9]' * 3}-*.plan.json"))
-    for old in plans[:-KEPT_PLANS]:
-        if not snapshot.path_for(old).exists():
-            old.unlink(missing_ok=True)
-            old.with_name(f"{old.name}.sig").unlink(missing_ok=True)
-            old.with_name(old.name.replace(".plan.json", ".starting-offsets.json")).unlink(missing_ok=True)
-    return files
-
-
-def _apply(config: Config, checked: Checked, files: _Files, outside: Outside, attempt: Attempt) -> None:
-    changes = prepare(checked.plan, config, outside)
-    count = sum(len(change.intended) for change in changes)
-    if not count:
-        log.info("every offset is right: another process has corrected them meanwhile")
-        return
-    attempt.intends_changes(changes)
-    write(changes, checked.plan, files.plan, outside)
-    log.info(
-        "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s",
-        count,
-        replay_total(checked.plan),
-        files.plan,
-    )
-
-
-def _show(plan: Plan, policy: StartPolicy, options: argparse.Namespace) -> None:
+def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
     """The table goes to stderr: stdout belongs to the command, or to the two names it would be given."""
     if options.log_format == "json":
         return  # whoever reads lines of JSON finds all of it in the plan

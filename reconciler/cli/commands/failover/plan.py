@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.report import plan_text, replay_total
+from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.failover.check import Checked, check
+from reconciler.failover.check import Checked, check, replay_total
 from reconciler.fileio import write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan

@@ -16,11 +16,12 @@ from types import FrameType
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.report import replay_text, replay_total, stop_text
+from reconciler.cli.terminal.report import replay_text, stop_text
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode
+from reconciler.failover.check import replay_total
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
 from reconciler.spark.drill.place import temporary_place
 from reconciler.spark.drill.reading import BatchReader, by_spark, spark_session
