@@ -28,9 +28,10 @@ from reconciler.kafka import reader as kafka
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.hbase.layouts import anchored as hbase_anchored
-from reconciler.stores.hbase.layouts import cdap, cloudera, cloudera_beside
-from reconciler.stores.hbase.layouts import companion as hbase_companion
-from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts import cdap, cloudera
+from reconciler.stores.hbase.layouts import cdap_companion as hbase_companion
+from reconciler.stores.hbase.layouts import cloudera_companion as cloudera_beside
+from reconciler.stores.hbase.layouts.cells import Cell, companion_row
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.postgresql import own as postgresql_own
 from reconciler.stores.registry import open_store
@@ -58,6 +59,7 @@ __all__ = [
     "cdap",
     "cloudera",
     "cloudera_beside",
+    "companion_row",
     "exact_plan",
     "fingerprint",
     "hbase_anchored",

@@ -72,7 +72,7 @@ def test_cells_of_hbase_in_layout_cloudera(goldens: Goldens) -> None:
         "row": row,
         "cells": cells(written),
         "cells, nothing": cells(of.cloudera.nothing_for([0, 1])),
-        "row beside": beside.row_of(row),
+        "row beside": of.companion_row(row),
         **{name: beside.encode_claim(claim) for name, claim in claims.items()},
         **{f"beside, {name}": beside.encode(stored) for name, stored in ROWS.items()},
     }
@@ -100,8 +100,8 @@ def test_companions_of_hbases_legacy_rows(goldens: Goldens) -> None:
     after = codec.State({b"d:o": of.Cell(b"\0\2", 6)}, ROWS["whole"])
     settled = codec.Companion("nonce", 6, 6, True, (after, before))
     values: dict[str, bytes | str] = {
-        "row": codec.row_of(b"a.events.03"),
-        "column": codec.column(b"d"),
+        "row": of.companion_row(b"a.events.03"),
+        "column": codec.COLUMN,
         "about to be written": codec.encode(after, floor=6, nonce="nonce", others=[before]),
         "a row to be deleted": codec.encode(codec.State({}, None), floor=6, nonce="nonce", others=[]),
         "settled": codec.encode_settled(settled),

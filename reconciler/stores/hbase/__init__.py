@@ -1,4 +1,5 @@
-"""Offset stores in HBase through its Thrift 1 server: everything about HBase stands here.
+"""Offset stores in HBase through its Thrift 1 server; ``address.open_address`` opens one.
 
-``address`` reads addresses and opens; ``layouts`` holds the pure codecs; the other modules are one store a layout.
+``layouts`` holds the pure codecs; ``anchored``, ``cdap`` and ``cloudera`` hold the stores, all over ``table``. An
+address comes in; an ``OffsetStore`` goes out.
 """

@@ -1,7 +1,7 @@
-"""This product's own layout in HBase (``layouts.hbase_anchored``): offset and anchor in one cell.
+"""This product's own layout in HBase (``layouts.anchored``): offset and anchor in one cell.
 
-A write is one compare-and-set of one cell, which HBase carries out whole or not at all. So no kill leaves an offset
-with another's anchor, and a second ``apply`` finds each row either as it was or as it was to be.
+A write is one compare-and-set of one cell, which HBase carries out whole or not at all. So a kill cannot leave an
+offset with another's anchor, and a second ``apply`` finds each row either unchanged or corrected.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import anchored as layout
-from reconciler.stores.hbase.layouts.cells import Cell
-from reconciler.stores.hbase.table import Cells, HBaseTable
-from reconciler.stores.hbase.writing import partly, put_if_unchanged
+from reconciler.stores.hbase.layouts.cells import Cell, Cells
+from reconciler.stores.hbase.store import TableStore, partial_write, result_of
 
 HISTORY_KEPT = 100
 """Versions that HBase keeps of a cell."""
@@ -27,114 +26,98 @@ FAMILIES = {layout.FAMILY: {"maxVersions": HISTORY_KEPT}}
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A row's cell as it is now, and what it says."""
+class _CurrentRow:
+    """A row's cell, and its content. A deleted row has a cell too, without an offset."""
 
     value: bytes
     entry: layout.Entry
 
     @property
     def version(self) -> str | None:
-        """None for a row that was deleted."""
+        """None for a deleted row."""
         return None if self.entry.stored is None else hashlib.blake2b(self.value, digest_size=16).hexdigest()
 
 
-class AnchoredStore:
-    """Rows of one table. Raises what ``HBaseTable`` does, and Refused for a row that this product did not write."""
-
-    def __init__(self, table: HBaseTable, address: str) -> None:
-        self._table = table
-        self._address = address
+class AnchoredStore(TableStore):
+    """Rows of this product in one table. Raises Refused for a row that another program wrote."""
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(keeps_history=True)
 
-    @property
-    def address(self) -> str:
-        return self._address
-
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition."""
-        common.check_name("group's name", group)
+        self._check_group(group)
         return [
-            Row(key, found.entry.stored, version)
-            for key, found in sorted(self._scan(group, topics).items())
-            if found.entry.stored is not None and (version := found.version) is not None
+            Row(key, row.entry.stored, version)
+            for key, row in sorted(self._scan(group, topics).items())
+            if row.entry.stored is not None and (version := row.version) is not None
         ]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change, one after the other.
 
-        Raises OutcomeUnknown where an answer was lost and cannot be found out, or only a part was written.
+        Raises OutcomeUnknown where an answer was lost and reading cannot replace it, or a part was written before an
+        error.
         """
         common.check_changes(group, changes)
-        keys = {change.key: _row_key(group, change.key) for change in changes}
-        rows = self._table.rows(list(keys.values()))
-        now = {key: self._found(rows[name]) for key, name in keys.items() if name in rows}
-        versions = {key: found.version for key, found in now.items() if found is not None and found.version is not None}
+        names = {change.key: _row_key(group, change.key) for change in changes}
+        rows = self._table.rows(list(names.values()))
+        current = {key: row for key, name in names.items() if (row := self._parsed(rows.get(name, {}))) is not None}
+        versions = {key: version for key, row in current.items() if (version := row.version) is not None}
         lost = set(common.conflicts(changes, versions))
-        written: list[TopicPartition] = []
+        written = 0
         for change in changes:
             if change.key in lost:
                 continue
             try:
-                done = self._put(keys[change.key], now.get(change.key), change, reason, now_ms)
+                done = self._put(names[change.key], current.get(change.key), change, reason, now_ms)
             except ReconcilerError as error:
-                raise partly(error, len(written)) from error
-            (written.append if done else lost.add)(change.key)
-        return WriteResult(tuple(written), tuple(change.key for change in changes if change.key in lost))
+                raise partial_write(error, written > 0) from error
+            if done:
+                written += 1
+            else:
+                lost.add(change.key)
+        return result_of(changes, lost)
 
     def history(self, group: str) -> list[HistoryEntry]:
-        """The last changes of each of the group's rows, oldest first; those of one millisecond may show as one."""
-        common.check_name("group's name", group)
-        entries: list[HistoryEntry] = []
+        """The last changes of each of the group's rows, oldest first; those of one millisecond may appear as one."""
+        self._check_group(group)
+        history: list[HistoryEntry] = []
         for key in self._scan(group, None):
             versions = self._table.versions(_row_key(group, key), layout.COLUMN, HISTORY_KEPT)
-            told = [self._entry(cell) for cell in reversed(versions)]
-            if told and told[0].change == 1:
-                told.insert(0, layout.Entry(0, None, "", 0))
-            for before, after in pairwise(told):
-                entries.append(HistoryEntry(key, before.stored, after.stored, after.reason, after.at_ms))
-        return sorted(entries, key=lambda entry: entry.at_ms)
+            entries = [self._entry(cell) for cell in reversed(versions)]
+            if entries and entries[0].change == 1:
+                entries.insert(0, layout.Entry(0, None, "", 0))
+            for before, after in pairwise(entries):
+                history.append(HistoryEntry(key, before.stored, after.stored, after.reason, after.at_ms))
+        return sorted(history, key=lambda entry: entry.at_ms)
 
-    def create(self) -> None:
-        """Make the table, unless it is there."""
-        self._table.create()
-
-    def check_writable(self, group: str) -> None:
-        """Raise Refused for a table that is missing, disabled or of another layout. Writes nothing."""
-        common.check_name("group's name", group)
-        self._table.check_usable()
-
-    def close(self) -> None:
-        self._table.close()
-
-    def _scan(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, _Found]:
+    def _scan(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, _CurrentRow]:
         wanted = common.wanted_topics(topics)
         prefixes = [layout.prefix(group)] if wanted is None else [layout.prefix(group, topic) for topic in wanted]
         if any(len(prefix) > layout.MAX_KEY_BYTES for prefix in prefixes):
             raise _too_long(group)
-        found: dict[TopicPartition, _Found] = {}
+        found: dict[TopicPartition, _CurrentRow] = {}
         for prefix in prefixes:
             for name, cells in self._table.scan_prefix(prefix).items():
-                parsed, cell = layout.parse_row_key(name), self._found(cells)
-                if parsed is not None and cell is not None:
-                    found[TopicPartition(*parsed[1:])] = cell
+                key, row = layout.parse_row_key(name), self._parsed(cells)
+                if key is not None and row is not None:
+                    found[TopicPartition(*key[1:])] = row
         return found
 
-    def _put(self, name: bytes, now: _Found | None, change: Change, reason: str, now_ms: int) -> bool:
-        """True if the change was made, False if another came first."""
-        if change.new is None and (now is None or now.entry.stored is None):
+    def _put(self, name: bytes, current: _CurrentRow | None, change: Change, reason: str, now_ms: int) -> bool:
+        """True if the change was made, False if another writer was first."""
+        if change.new is None and (current is None or current.entry.stored is None):
             return True
-        number = 1 if now is None else now.entry.change + 1
+        number = 1 if current is None else current.entry.change + 1
         entry = layout.Entry(number, common.stamped(change, now_ms), reason, now_ms)
         value = layout.encode(entry, secrets.token_hex(8))
-        return put_if_unchanged(self._table, name, layout.COLUMN, None if now is None else now.value, value)
+        return self._table.put_if_unchanged(name, layout.COLUMN, None if current is None else current.value, value)
 
-    def _found(self, cells: Cells) -> _Found | None:
+    def _parsed(self, cells: Cells) -> _CurrentRow | None:
         cell = cells.get(layout.COLUMN)
-        return None if cell is None else _Found(cell.value, self._entry(cell))
+        return None if cell is None else _CurrentRow(cell.value, self._entry(cell))
 
     def _entry(self, cell: Cell) -> layout.Entry:
         try:

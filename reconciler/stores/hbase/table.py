@@ -1,14 +1,14 @@
-"""One HBase table through a Thrift 1 server (happybase's generated client), in this product's words and errors.
+"""One HBase table through a Thrift 1 server (happybase's generated client), with this product's errors.
 
-What the client library does, and what is done about it:
+Defects of the client library, and the answer to each:
 
-- After a timeout the same connection gives the previous request's answer to the next one. So whatever went wrong with
-  a connection closes it, and the next call opens another.
-- Errors of HBase itself (``Hbase_thrift.IOError``) are thrift exceptions too, and no fault of the connection. They hold
-  a Java stack trace as bytes; only the class and the first line are said.
+- After a timeout the same connection gives the previous request's answer to the next request. So any failure of a
+  connection closes it, and the next call opens another.
+- Errors of HBase itself (``Hbase_thrift.IOError``) are thrift exceptions too, though the connection is sound. They hold
+  a Java stack trace as bytes; messages repeat only the class and the first line.
 - ``str()`` of an error of the Thrift server raises.
 - Nothing has a timeout unless one is set.
-- A write to a table that is disabled, or whose region is nowhere, is not refused: the server tries again for minutes.
+- The server does not refuse a write to a table that is disabled, or whose region is missing: it retries for minutes.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from typing import Any, TypeVar
 
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.retry import insist
-from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts.cells import Cell, Cells
 
 T = TypeVar("T")
-Cells = Mapping[bytes, Cell]
 
 TIMEOUT_S = 5.0
 CREATE_S = 60.0
 PAGE = 500
 """Rows a request."""
+RUN_AGAIN = "Run this again."
 
 _log = logging.getLogger(__name__)
 _JAVA_ERROR = re.compile(r"(?:[\w$]+\.)+([A-Z]\w*(?:Exception|Error))")
+_SHELL_OPTIONS = {"maxVersions": "VERSIONS", "timeToLive": "TTL"}
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Where and how a Thrift server is reached; ``transport`` and ``protocol`` are as it was started."""
+class ThriftEndpoint:
+    """A Thrift server's address; ``transport`` and ``protocol`` are those that it was started with."""
 
     host: str
     port: int
@@ -54,17 +55,17 @@ class Door:
 
 
 class HBaseTable:
-    """A table, which need not be there yet. Many threads may use it; their calls take turns on one connection.
+    """A table, which need not exist yet. Threads may share it; their calls take turns on one connection.
 
-    Reading raises Unreachable without an answer in time, and Refused where HBase says no. Writing raises these where
+    Reading raises Unreachable without an answer in time, and Refused where HBase refuses. Writing raises these where
     nothing was written, and OutcomeUnknown where something may have been.
     """
 
-    def __init__(self, door: Door, name: str, families: Mapping[bytes, Mapping[str, int]]) -> None:
+    def __init__(self, endpoint: ThriftEndpoint, name: str, families: Mapping[bytes, Mapping[str, int]]) -> None:
         """``families`` are the table's, each with Thrift's options (``maxVersions``, ``timeToLive`` in seconds)."""
         self.name = name
         self._families = families
-        self._door = door
+        self._endpoint = endpoint
         self._table = name.encode()
         self._lock = threading.RLock()
         self._connection: Any = None
@@ -72,28 +73,29 @@ class HBaseTable:
     # ------------------------------------------------------------ reading
 
     def rows(self, keys: Sequence[bytes]) -> dict[bytes, Cells]:
-        """The rows there are, with all their cells."""
+        """Those of the rows that exist, with all their cells."""
         found: dict[bytes, Cells] = {}
         for start in range(0, len(keys), PAGE):
-            page = list(keys[start : start + PAGE])
-            found |= _by_key(self._read(partial(self._get_rows, page)))
+            found |= _by_key(self._read(partial(self._get_rows, list(keys[start : start + PAGE]))))
         return found
+
+    def _get_rows(self, keys: list[bytes], client: Any) -> Any:
+        return client.getRows(self._table, keys, {})
 
     def scan(self, start: bytes, stop: bytes, *, limit: int | None = None, reverse: bool = False) -> dict[bytes, Cells]:
         """The rows from ``start`` (inclusive) to ``stop`` (exclusive), in their order; ``limit`` of them at most.
 
         An empty ``stop`` is the end. Backwards, ``start`` is the larger key. HBase answers swapped bounds with no rows
-        at all, so they are checked.
+        at all, so they raise ValueError here.
         """
         if stop and ((start < stop) if reverse else (start > stop)):
             raise ValueError(f"the bounds {start!r} and {stop!r} are the wrong way round")
-        return self._read(lambda client: dict(self._scanned(client, start, stop, limit, reverse)))
+        return self._read(lambda client: dict(self._scan(client, start, stop, limit, reverse)))
 
     def scan_prefix(self, prefix: bytes) -> dict[bytes, Cells]:
         """The rows whose keys begin with ``prefix``, in their order."""
         kept = prefix.rstrip(b"\xff")
-        stop = kept[:-1] + bytes((kept[-1] + 1,)) if kept else b""
-        return self._read(lambda client: dict(self._scanned(client, prefix, stop, None, False)))
+        return self.scan(prefix, kept[:-1] + bytes((kept[-1] + 1,)) if kept else b"")
 
     def versions(self, key: bytes, column: bytes, count: int) -> list[Cell]:
         """The newest versions of one cell, the newest first."""
@@ -103,22 +105,19 @@ class HBaseTable:
     def check_usable(self) -> None:
         """Raise Refused for a table that is missing, disabled, or without one of its families.
 
-        Whether this user may write to it, HBase says only when it is written to.
+        HBase checks the permission to write only on a write.
         """
-        there = self._read(lambda client: {name.rstrip(b":") for name in client.getColumnDescriptors(self._table)})
-        if not there.issuperset(self._families):
-            raise self._answered("NoSuchColumnFamilyException", writing=False)
-        self.rows([b"!"])  # a disabled table has families, and rows only for those who do not ask
+        present = self._read(lambda client: {name.rstrip(b":") for name in client.getColumnDescriptors(self._table)})
+        if not present.issuperset(self._families):
+            raise self._server_error("NoSuchColumnFamilyException", writing=False)
+        self.rows([b"!"])  # a disabled table still lists its families: only reading rows finds out
 
-    def _get_rows(self, keys: list[bytes], client: Any) -> Any:
-        return client.getRows(self._table, keys, {})
-
-    def _scanned(
+    def _scan(
         self, client: Any, start: bytes, stop: bytes, limit: int | None, reverse: bool
     ) -> Iterator[tuple[bytes, Cells]]:
         page = PAGE if limit is None else min(limit, PAGE)
-        wanted = _thrift().TScan(startRow=start, stopRow=stop, caching=page, reversed=reverse)
-        scanner = client.scannerOpenWithScan(self._table, wanted, {})
+        options = _thrift().TScan(startRow=start, stopRow=stop, caching=page, reversed=reverse)
+        scanner = client.scannerOpenWithScan(self._table, options, {})
         left = limit
         while left is None or left > 0:
             rows = client.scannerGetList(scanner, page if left is None else min(page, left))
@@ -130,10 +129,32 @@ class HBaseTable:
 
     # ------------------------------------------------------------ writing
 
+    def put_if_unchanged(self, key: bytes, column: bytes, expected: bytes | None, value: bytes) -> bool:
+        """Compare-and-set one cell; ``value`` must differ from all that others write. True if this call wrote it.
+
+        Where the answer is lost or negative, the cell decides: the server may have tried twice. Raises OutcomeUnknown
+        where the cell cannot decide; a request under way may still be carried out later.
+        """
+        lost: OutcomeUnknown | None = None
+        try:
+            if self.check_and_put(key, column, expected, value):
+                return True
+        except OutcomeUnknown as error:
+            lost = error
+        try:
+            cell = self.rows([key]).get(key, {}).get(column)
+        except ReconcilerError as error:
+            raise lost or OutcomeUnknown(error.message, hint=RUN_AGAIN) from error
+        if cell is not None and cell.value == value:
+            return True
+        if lost is not None:
+            raise lost
+        return False
+
     def check_and_put(self, key: bytes, column: bytes, expected: bytes | None, value: bytes) -> bool:
         """Put ``value`` if the cell still holds ``expected`` (None: if there is no cell). False if it does not.
 
-        A False may also come from a second try inside the server whose first one succeeded: look at the cell.
+        False may also come from a second try inside the server after a first one that succeeded.
         """
         mutation = _thrift().Mutation(column=column, value=value)
         return bool(self._write(lambda client: client.checkAndPut(self._table, key, column, expected, mutation, {})))
@@ -156,17 +177,18 @@ class HBaseTable:
         self._write(lambda client: client.deleteAllRow(self._table, key, {}))
 
     def create(self) -> None:
-        """Make the table with its families, unless it is there. It takes HBase longer than other calls."""
+        """Create the table with its families, unless it exists. HBase takes longer for it than for other calls."""
         thrift = _thrift()
         descriptors = [thrift.ColumnDescriptor(name=name + b":", **options) for name, options in self._families.items()]
 
-        def make(client: Any) -> None:
+        def create_table(client: Any) -> None:
             with suppress(thrift.AlreadyExists):
                 client.createTable(self._table, descriptors)
 
-        patient = HBaseTable(replace(self._door, timeout_s=max(CREATE_S, self._door.timeout_s)), self.name, {})
+        timeout_s = max(CREATE_S, self._endpoint.timeout_s)
+        patient = HBaseTable(replace(self._endpoint, timeout_s=timeout_s), self.name, {})
         try:
-            patient._write(make)
+            patient._write(create_table)
         except OutcomeUnknown as error:
             raise Unreachable(error.message, hint=f"Run this again, or type into HBase's shell: {self.ddl}") from error
         finally:
@@ -174,37 +196,37 @@ class HBaseTable:
 
     @property
     def ddl(self) -> str:
-        """What makes the table in HBase's shell."""
-        return f"create '{self.name}', " + ", ".join(map(self._in_shell, self._families))
+        """The statement that creates the table in HBase's shell."""
+        return f"create '{self.name}', {self._families_in_shell}"
 
-    def _in_shell(self, family: bytes) -> str:
-        words = {"maxVersions": "VERSIONS", "timeToLive": "TTL"}
-        options = "".join(f", {words[option]} => {value}" for option, value in self._families[family].items())
-        return f"{{NAME => '{family.decode()}'{options}}}"
+    @property
+    def _families_in_shell(self) -> str:
+        return ", ".join(
+            f"{{NAME => '{family.decode()}'"
+            + "".join(f", {_SHELL_OPTIONS[option]} => {value}" for option, value in options.items())
+            + "}"
+            for family, options in self._families.items()
+        )
 
     # ------------------------------------------------------------ calls
 
-    def _read(self, ask: Callable[[Any], T]) -> T:
-        """Ask, and ask again over a new connection where one was lost, for the time of one timeout."""
+    def _read(self, call: Callable[[Any], T]) -> T:
+        """Call with the client, and retry over a new connection for the time of one timeout."""
         began = monotonic()
+        return insist(
+            lambda: self._call(call, writing=False), give_up=lambda: monotonic() - began >= self._endpoint.timeout_s
+        )
 
-        def once() -> T:
-            with self._lock:
-                client = self._client()
-                try:
-                    return ask(client)
-                except Exception as error:
-                    raise self._said(error, writing=False) from error
+    def _write(self, call: Callable[[Any], T]) -> T:
+        return self._call(call, writing=True)
 
-        return insist(once, give_up=lambda: monotonic() - began >= self._door.timeout_s)
-
-    def _write(self, ask: Callable[[Any], T]) -> T:
+    def _call(self, call: Callable[[Any], T], *, writing: bool) -> T:
         with self._lock:
             client = self._client()
             try:
-                return ask(client)
+                return call(client)
             except Exception as error:
-                raise self._said(error, writing=True) from error
+                raise self._wrap(error, writing=writing) from error
 
     def _client(self) -> Any:
         if self._connection is None:
@@ -212,14 +234,19 @@ class HBaseTable:
 
             try:
                 self._connection = happybase.Connection(
-                    self._door.host,
-                    self._door.port,
-                    timeout=max(1, round(self._door.timeout_s * 1000)),
-                    transport=self._door.transport,
-                    protocol=self._door.protocol,
+                    self._endpoint.host,
+                    self._endpoint.port,
+                    timeout=max(1, round(self._endpoint.timeout_s * 1000)),
+                    transport=self._endpoint.transport,
+                    protocol=self._endpoint.protocol,
                 )
             except Exception as error:
-                raise self._no_door(error) from error
+                if not isinstance(error, OSError) and type(error).__name__ != "TTransportException":
+                    raise
+                raise Unreachable(
+                    f"No HBase Thrift server answers at {self._endpoint}.",
+                    hint="Check the store's address, and that the Thrift server runs (hbase thrift start).",
+                ) from error
         return self._connection.client
 
     def close(self) -> None:
@@ -231,59 +258,51 @@ class HBaseTable:
 
     # ------------------------------------------------------------ errors
 
-    def _no_door(self, error: Exception) -> ReconcilerError:
-        if not isinstance(error, OSError) and type(error).__name__ != "TTransportException":
-            raise error
-        return Unreachable(
-            f"No HBase Thrift server answers at {self._door}.",
-            hint="Check the store's address, and that the Thrift server runs (hbase thrift start).",
-        )
-
-    def _said(self, error: Exception, *, writing: bool) -> ReconcilerError:
-        """This product's error for the client's; anything that is not HBase's own closes the connection."""
+    def _wrap(self, error: Exception, *, writing: bool) -> ReconcilerError:
+        """This product's error for the client's; any error that is not HBase's own closes the connection."""
         from thriftpy2.thrift import TException
 
         if isinstance(error, _thrift().IOError | _thrift().IllegalArgument):
-            return self._answered(_plainly(error), writing=writing)
+            return self._server_error(_summary(error), writing=writing)
         self.close()
         if not isinstance(error, TException | OSError | EOFError):
             raise error
         if isinstance(error, TimeoutError):
-            what = f"The HBase Thrift server at {self._door} gave no answer within {self._door.timeout_s:g} s"
+            what = f"The HBase Thrift server at {self._endpoint} gave no answer within {self._endpoint.timeout_s:g} s"
         elif type(error).__name__ == "TApplicationException":
-            what = f"The HBase Thrift server at {self._door} failed ({_plainly(error)})"
+            what = f"The HBase Thrift server at {self._endpoint} failed ({_summary(error)})"
             if not writing:
-                return Refused(f"{what}.", hint="Its log says more.")
+                return Refused(f"{what}.", hint="See its log for the cause.")
         else:
-            what = f"The connection to the HBase Thrift server at {self._door} was lost"
+            what = f"The connection to the HBase Thrift server at {self._endpoint} was lost"
         if writing:
-            return OutcomeUnknown(f"{what} while {self.name!r} was written.", hint="Run this again.")
-        hint = "See whether HBase is well."
-        if self._door.transport == "buffered":
+            return OutcomeUnknown(f"{what} during a write to {self.name!r}.", hint=RUN_AGAIN)
+        hint = "Check that HBase is healthy."
+        if self._endpoint.transport == "buffered":
             hint += " A Thrift server that was started with -f (framed) needs transport=framed in the store's address."
         return Unreachable(f"{what}.", hint=hint)
 
-    def _answered(self, said: str, *, writing: bool) -> ReconcilerError:
+    def _server_error(self, message: str, *, writing: bool) -> ReconcilerError:
+        """The error for HBase's own ``message``."""
         for exception, (what, hint) in self._refusals().items():
-            if exception in said:
+            if exception in message:
                 return Refused(what, hint=hint)
-        _log.debug("HBase says of %s: %s", self.name, said)
+        _log.debug("HBase's error for %s: %s", self.name, message)
         if writing:
-            what = f"HBase could not say whether it wrote to {self.name!r}: {said}."
-            return OutcomeUnknown(what, hint="Run this again.")
-        return Unreachable(f"HBase could not read {self.name!r}: {said}.", hint="See whether HBase is well.")
+            return OutcomeUnknown(f"HBase could not say whether it wrote to {self.name!r}: {message}.", hint=RUN_AGAIN)
+        return Unreachable(f"HBase could not read {self.name!r}: {message}.", hint="Check that HBase is healthy.")
 
     def _refusals(self) -> dict[str, tuple[str, str]]:
+        """Message and hint by the Java exception that HBase names."""
         namespace = self.name.partition(":")[0]
-        families = ", ".join(map(self._in_shell, self._families))
         return {
             "TableNotFoundException": (
                 f"There is no table {self.name!r} in HBase.",
-                f"Correct the store's address, or make the table in HBase's shell: {self.ddl}",
+                f"Correct the store's address, or create the table in HBase's shell: {self.ddl}",
             ),
             "NamespaceNotFoundException": (
                 f"There is no namespace {namespace!r} in HBase.",
-                f"Make it in HBase's shell, since Thrift 1 cannot: create_namespace '{namespace}'",
+                f"Create it in HBase's shell, since Thrift 1 cannot: create_namespace '{namespace}'",
             ),
             "TableNotEnabledException": (
                 f"The HBase table {self.name!r} is disabled.",
@@ -291,17 +310,18 @@ class HBaseTable:
             ),
             "NoSuchColumnFamilyException": (
                 f"The HBase table {self.name!r} lacks a column family that this layout needs.",
-                f"Correct the layout in the store's address, or say in HBase's shell: alter '{self.name}', {families}",
+                "Correct the layout in the store's address, or run in HBase's shell: "
+                f"alter '{self.name}', {self._families_in_shell}",
             ),
             "AccessDeniedException": (
-                f"The user of HBase's Thrift server may not do this with table {self.name!r}.",
+                f"The user of HBase's Thrift server is not allowed to do this with table {self.name!r}.",
                 "Ask HBase's administrator for read and write on the table.",
             ),
         }
 
 
 def _thrift() -> Any:
-    """HBase's own types and errors, which happybase makes when it is loaded."""
+    """HBase's own types and errors, which happybase generates on import."""
     import happybase  # noqa: F401
     import Hbase_thrift
 
@@ -312,8 +332,8 @@ def _by_key(rows: Sequence[Any]) -> dict[bytes, Cells]:
     return {row.row: {name: Cell(c.value, c.timestamp) for name, c in row.columns.items()} for row in rows}
 
 
-def _plainly(error: Any) -> str:
-    """The class and the first line of what a server said, without its stack trace."""
+def _summary(error: Any) -> str:
+    """The class and the first line of a server's message, without its stack trace."""
     message = error.message or b""
     text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,30 +113,21 @@ def hbase_metrics_case(hbase_shared: Callable[[str], str], happy: Any) -> Case:
     return Case(lambda: open_store(address), TOPICS, groups=False)
 
 
-class NoRecords:
-    """A log that has no record at any offset."""
-
-    def at(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, None]:
-        return dict.fromkeys(places)
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
 @pytest.fixture
 def hbase_flowlet_case(hbase: HBase, hbase_shared: Callable[[str], str], happy: Any) -> Case:
-    from reconciler.stores.hbase.beside import BesideStore
-    from reconciler.stores.hbase.cdap import Flowlet
+    from reconciler.stores.hbase.cdap import CdapStore
+    from reconciler.stores.hbase.cdap_layouts import Flowlet
     from reconciler.stores.hbase.layouts import cdap
-    from reconciler.stores.hbase.table import Door, HBaseTable
+    from reconciler.stores.hbase.table import HBaseTable, ThriftEndpoint
 
     address = emptied(happy, hbase_shared("cdap-flowlet&id_of=key"))
     host, _, port = hbase.address.partition(":")
     name = address.partition("?")[0].rpartition("/")[2]
 
     def opened() -> OffsetStore:
-        table = HBaseTable(Door(host, int(port), timeout_s=PATIENT_S), name, {cdap.FAMILY: {}})
-        return BesideStore(table, Flowlet(NoRecords()), address)
+        table = HBaseTable(ThriftEndpoint(host, int(port), timeout_s=PATIENT_S), name, {cdap.FAMILY: {}})
+        no_records = dict.fromkeys  # the log has no record at any offset
+        return CdapStore(table, Flowlet(no_records), address)
 
     return Case(opened, TOPICS, groups=False)
 

@@ -53,7 +53,7 @@ def test_what_a_store_can_do_is_known_without_asking_the_server(address):
         ),
         ("hbase://h/t?layout=cloudera&anchors=x", "anchors= is not known", "anchor_family"),
         ("hbase://h/t?layout=cloudera&anchor_family=offsets", "is not a family for anchors", "another"),
-        ("hbase://h/t?layout=anchored&layout=cloudera", "layout= stands twice", "Once"),
+        ("hbase://h/t?layout=anchored&layout=cloudera", "layout= stands twice", "Remove one"),
         ("hbase://h/t?layout=anchored&transport=tls", "transport=tls is not known", "buffered or framed"),
         ("hbase://h/t?layout=anchored&timeout=0", "timeout=0 is not a time", "For example 5"),
         ("hbase://h/t?layout=anchored&timeout=soon", "timeout=soon is not a time", "For example 5"),

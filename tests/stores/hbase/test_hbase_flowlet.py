@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,17 +12,16 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.ports import TopicPartition
-from reconciler.stores.hbase.cdap import PROBED, Flowlet, Hooks, Wanted
+from reconciler.stores.hbase.cdap_layouts import PAGE, Flowlet, NewRow
 from reconciler.stores.hbase.layouts import cdap
 from reconciler.stores.hbase.layouts.cells import Cell
-from reconciler.stores.hbase.messages import LogMessageIds
-from tests.stores.hbase.fixtures import NoRecords
+from reconciler.stores.hbase.message_ids import message_ids
 
 KEY = TopicPartition("events", 3)
 
 
 def flowlet(**hooks: Any) -> Flowlet:
-    return Flowlet(NoRecords(), Hooks(**hooks))
+    return Flowlet(dict.fromkeys, **hooks)
 
 
 def raising(*_: object) -> None:
@@ -40,13 +40,13 @@ def raising(*_: object) -> None:
     ],
 )
 def test_a_rows_key_is_the_functions(function, row):
-    assert flowlet(key=function).row_key(KEY) == row
+    assert flowlet(key_of=function).row_key(KEY) == row
 
 
 @pytest.mark.parametrize("function", [raising, lambda *_: None, lambda *_: 5, lambda *_: b"", lambda *_: ""])
 def test_a_key_function_that_gives_no_key_is_the_users_to_correct(function):
-    with pytest.raises(ConfigError, match=r"The key function (raised RuntimeError|gave ).* for events:3"):
-        flowlet(key=function).row_key(KEY)
+    with pytest.raises(ConfigError, match=r"The key function (raised RuntimeError|returned ).* for events:3"):
+        flowlet(key_of=function).row_key(KEY)
 
 
 class Rows:
@@ -62,20 +62,20 @@ class Rows:
 
 
 def test_rows_with_keys_of_their_own_are_looked_for_until_there_are_no_more():
-    layout, table = flowlet(key=lambda topic, n: f"{topic}/{n}"), Rows(b"t/0", b"t/255", b"t/256", b"t/9999")
+    layout, table = flowlet(key_of=lambda topic, n: f"{topic}/{n}"), Rows(b"t/0", b"t/255", b"t/256", b"t/9999")
     found = layout.find(table, frozenset({"t"}))
     assert {key.partition for key in found} == {0, 255, 256}
-    assert len(table.asked) == 3 * PROBED
+    assert len(table.asked) == 3 * PAGE
 
 
 def test_a_key_function_that_gives_two_partitions_one_row_is_refused():
     with pytest.raises(ConfigError, match="gives two partitions of topic 't' one row"):
-        flowlet(key=lambda topic, _: topic).find(Rows(), frozenset({"t"}))
+        flowlet(key_of=lambda topic, _: topic).find(Rows(), frozenset({"t"}))
 
 
 def test_a_key_function_does_not_lead_back_from_rows_to_topics():
     with pytest.raises(ConfigError, match="Name the topics to read"):
-        flowlet(key=lambda topic, n: f"{topic}/{n}").find(Rows(), None)
+        flowlet(key_of=lambda topic, n: f"{topic}/{n}").find(Rows(), None)
 
 
 # ---------------------------------------------------------------- where a message is
@@ -95,21 +95,20 @@ def test_a_key_function_does_not_lead_back_from_rows_to_topics():
 )
 def test_where_the_find_function_says_a_message_is_is_tried_first(function, offset):
     anchor = Anchor(offset=300, id=b"17", names=Names.NEXT)
-    assert flowlet(find=function).hinted(KEY, anchor).offset == offset
+    assert flowlet(find_message=function).with_hint(KEY, anchor).offset == offset
     processed = Anchor(offset=299, id=b"16")
-    assert flowlet(find=function).hinted(KEY, processed) == processed
+    assert flowlet(find_message=function).with_hint(KEY, processed) == processed
 
 
 # ---------------------------------------------------------------- message ids
 
 
 def test_what_the_anchor_says_is_not_read_again():
-    class Log:
-        def at(self, places: Any) -> Any:
-            raise AssertionError("nothing to read")
+    def no_log(places: Any) -> Any:
+        raise AssertionError("nothing to read")
 
     named = StoredOffset(5, Anchor(offset=5, id=b"17", names=Names.NEXT))
-    cells = Flowlet(Log()).cells([Wanted(KEY, named, {}), Wanted(TopicPartition("t", 0), StoredOffset(-1), {})])
+    cells = Flowlet(no_log).new_cells([NewRow(KEY, named, {}), NewRow(TopicPartition("t", 0), StoredOffset(-1), {})])
     assert cells == {
         KEY: {b"d:c": cdap.long(5) + cdap.long(17)},
         TopicPartition("t", 0): {b"d:c": cdap.long(-1)},
@@ -118,15 +117,15 @@ def test_what_the_anchor_says_is_not_read_again():
 
 def test_without_a_cluster_no_row_can_be_written():
     with pytest.raises(ConfigError, match="takes the cluster's client settings"):
-        LogMessageIds(lambda record: b"1", None).at({KEY: 5})
+        message_ids({KEY: 5}, id_of=lambda record: b"1", client=None)
 
 
 def test_without_an_answer_the_call_ends_in_time():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         client = {"bootstrap.servers": f"127.0.0.1:{probe.getsockname()[1]}"}
-    with pytest.raises(Unreachable, match="Could not read the records that a flowlet's rows name"):
-        LogMessageIds(lambda record: b"1", client, timeout_s=0.5).at({KEY: 5})
+    with pytest.raises(Unreachable, match="Could not describe the cluster"):
+        message_ids({KEY: 5}, id_of=lambda record: b"1", client=client, timeout_s=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -160,16 +159,16 @@ def payload_id(record: Any) -> bytes | None:
 def test_the_id_is_that_of_the_first_record_at_or_behind_the_offset(log):
     client, topic = log
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    ids = LogMessageIds(payload_id, client, timeout_s=60)
+    ids = partial(message_ids, id_of=payload_id, client=client, timeout_s=60)
     for offset, number in ((0, 100), (4, 104), (5, 105), (8, 107), (9, None), (10, None), (11, None)):
-        assert ids.at({first: offset, second: 0}) == {first: number, second: None}
+        assert ids({first: offset, second: 0}) == {first: number, second: None}
     elsewhere = TopicPartition(f"{topic}-none-such", 0)
-    assert ids.at({elsewhere: 5, first: 1}) == {elsewhere: None, first: 101}
+    assert ids({elsewhere: 5, first: 1}) == {elsewhere: None, first: 101}
 
 
 @pytest.mark.system
 def test_a_record_without_a_number_for_an_id_is_refused(log):
     client, topic = log
     with pytest.raises(Refused, match=r"offset 3, has no message id that is a number of 8 bytes") as caught:
-        LogMessageIds(payload_id, client, timeout_s=60).at({TopicPartition(topic, 2): 3})
+        message_ids({TopicPartition(topic, 2): 3}, id_of=payload_id, client=client, timeout_s=60)
     assert "Correct id_of" in caught.value.hint

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.formats.json_fields import FieldError
-from reconciler.stores.hbase.layouts import anchored, companion
+from reconciler.stores.hbase.layouts import anchored
+from reconciler.stores.hbase.layouts import cdap_companion as companion
 from reconciler.stores.hbase.layouts.anchored import Entry
-from reconciler.stores.hbase.layouts.cells import Cell
-from reconciler.stores.hbase.layouts.companion import Companion, Meaning, State, going_on, meaning
+from reconciler.stores.hbase.layouts.cdap_companion import Companion, Meaning, State, continued, meaning
+from reconciler.stores.hbase.layouts.cells import Cell, companion_row
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -172,14 +173,14 @@ def test_a_job_that_went_on_counts_in_the_same_numbering():
     ],
 )
 def test_a_job_that_did_not_go_on_is_not_believed_to_count_so(legacy):
-    assert going_on(OURS, legacy) == Meaning(legacy)
+    assert continued(OURS, legacy) == Meaning(legacy)
 
 
 def test_without_a_record_to_name_only_the_numbering_is_known():
     bare = StoredOffset(0, Anchor(cluster_id="b", topic_id="t"))
-    assert going_on(bare, StoredOffset(20)) == Meaning(StoredOffset(20, Anchor(cluster_id="b", topic_id="t")))
+    assert continued(bare, StoredOffset(20)) == Meaning(StoredOffset(20, Anchor(cluster_id="b", topic_id="t")))
 
 
 def test_companions_are_in_nobodys_way():
-    assert companion.row_of(b"metrics.00") == b"!reconciler:metrics.00"
-    assert companion.column(b"d") == b"d:beside"
+    assert companion_row(b"metrics.00") == b"!reconciler:metrics.00"
+    assert companion.COLUMN == b"d:beside"

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.formats.json_fields import FieldError
-from reconciler.stores.hbase.layouts import cloudera, cloudera_beside
-from reconciler.stores.hbase.layouts.cloudera_beside import Claim
+from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
+from reconciler.stores.hbase.layouts.cells import companion_row
+from reconciler.stores.hbase.layouts.cloudera_companion import Claim
 
 GROUPS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 TRICKY = st.sampled_from(["g", "g1", "g10", "g:1", "g:14", "g:0", "g:1497628830000", ":", "1497628830000", "ü"])
@@ -120,12 +121,12 @@ def test_any_cells_are_read_or_said_to_be_no_offsets(cells):
 
 @given(st.builds(Claim, GROUPS, TIMES, st.none() | TIMES, st.booleans()))
 def test_a_claim_reads_back(claim):
-    assert cloudera_beside.decode_claim(cloudera_beside.encode_claim(claim)) == claim
+    assert cloudera_companion.decode_claim(cloudera_companion.encode_claim(claim)) == claim
 
 
 def test_what_a_row_means_reads_back():
     stored = StoredOffset(42, Anchor(offset=41, timestamp_ms=5, id=b"\x00\xff", cluster_id="c"), 17)
-    assert cloudera_beside.decode(cloudera_beside.encode(stored)) == stored
+    assert cloudera_companion.decode(cloudera_companion.encode(stored)) == stored
 
 
 @given(
@@ -134,7 +135,7 @@ def test_what_a_row_means_reads_back():
 )
 def test_what_this_product_did_not_write_has_a_reason(value):
     with pytest.raises(FieldError):
-        cloudera_beside.decode_claim(value)
+        cloudera_companion.decode_claim(value)
 
 
 def test_a_claim_knows_which_row_was_seen_in_place():
@@ -144,4 +145,4 @@ def test_a_claim_knows_which_row_was_seen_in_place():
 
 def test_rows_beside_are_nobody_elses():
     row = cloudera.row_key("t", "g", 5)
-    assert cloudera.topic_of(cloudera_beside.row_of(row)) is None
+    assert cloudera.topic_of(companion_row(row)) is None

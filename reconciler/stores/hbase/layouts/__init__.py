@@ -1,1 +1,4 @@
-"""HBase rows as pure codecs, one module a layout: cells to stored offsets and back. No I/O, no clock."""
+"""HBase rows as pure codecs, a module a layout: cells to stored offsets and back, without I/O or clock.
+
+``cdap_companion`` and ``cloudera_companion`` are this product's own rows beside those of the two foreign layouts.
+"""

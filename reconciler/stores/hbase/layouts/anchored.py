@@ -6,22 +6,21 @@ Row key: ``GROUP/TOPIC/PARTITION``; both names percent-encoded as UTF-8 (RFC 398
 Cell ``o:v``, one JSON object in ASCII: ``{"format": "reconciler.hbase/1", "change": NUMBER, "nonce": TEXT, "offset",
 "written_at_ms", "anchor": {"offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id", "names"},
 "reason", "at_ms"}``. ``change`` counts the row's changes from 1. ``offset`` null: the row was deleted; its cell stays,
-so that a row made anew differs from all before it. What is not known is left out.
+so that a recreated row differs from all before it. Unknown values are left out.
 
-One cell, because HBase's Thrift 1 interface has a compare-and-set for one cell only; the family keeps old versions of
-it, which are the history.
+There is one cell because HBase's Thrift 1 interface has a compare-and-set for one cell only. The family keeps old
+versions of the cell, which are the history.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.formats import anchor_fields, json_fields
-from reconciler.formats.json_fields import FieldError
+from reconciler.formats.json_fields import required
+from reconciler.stores.hbase.layouts.cells import decode_json, encode_json
 
 FORMAT = "reconciler.hbase/1"
 FAMILY = b"o"
@@ -32,7 +31,7 @@ MAX_KEY_BYTES = 32_767
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change of a row: its number, what came of it (None: deleted), why, and when (epoch ms)."""
+    """One change of a row: its number, its result (None: deleted), its reason and its time (epoch ms)."""
 
     change: int
     stored: StoredOffset | None
@@ -41,12 +40,12 @@ class Entry:
 
 
 def row_key(group: str, topic: str, partition: int) -> bytes:
-    """The row's key; at most ``MAX_KEY_BYTES`` for names that HBase can hold."""
+    """The row's key. HBase takes at most ``MAX_KEY_BYTES``; the caller checks."""
     return prefix(group, topic) + b"%010d" % partition
 
 
 def prefix(group: str, topic: str | None = None) -> bytes:
-    """What the keys of a group's rows begin with, of one topic or of all."""
+    """The common beginning of the keys of a group's rows, of one topic or of all."""
     names = (group,) if topic is None else (group, topic)
     return "".join(quote(name, safe="") + "/" for name in names).encode()
 
@@ -65,29 +64,14 @@ def parse_row_key(row: bytes) -> tuple[str, str, int] | None:
 
 
 def encode(entry: Entry, nonce: str) -> bytes:
-    """The cell's value; ``nonce`` tells it from what others write with the same content at the same time."""
-    told = {"reason": entry.reason, "at_ms": entry.at_ms}
-    content = {
-        "format": FORMAT,
-        "change": entry.change,
-        "nonce": nonce,
-        **anchor_fields.dump_stored(entry.stored),
-        **told,
-    }
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=True).encode()
+    """The cell's value; ``nonce`` distinguishes it from other writers' values of the same content and time."""
+    content = {"format": FORMAT, "change": entry.change, "nonce": nonce, **anchor_fields.dump_stored(entry.stored)}
+    return encode_json({**content, "reason": entry.reason, "at_ms": entry.at_ms})
 
 
 def decode(value: bytes) -> Entry:
     """Read a cell. Raises FieldError, and nothing else, for one that this product did not write."""
-    content = json_fields.json_object(value.decode("ascii", "replace"))
-    if content.get("format") != FORMAT:
-        raise FieldError("format", f"is not {FORMAT!r}")
-    change, at_ms = _required(content, "change"), _required(content, "at_ms")
+    content = decode_json(value, FORMAT)
+    change = required(json_fields.integer(content, "change"), "change")
+    at_ms = required(json_fields.integer(content, "at_ms"), "at_ms")
     return Entry(change, anchor_fields.load_stored(content), json_fields.string(content, "reason") or "", at_ms)
-
-
-def _required(content: Mapping[str, object], field: str) -> int:
-    value = json_fields.integer(content, field)
-    if value is None:
-        raise FieldError(field, "is missing")
-    return value

@@ -1,31 +1,30 @@
 """How CDAP keeps Kafka offsets in HBase: its log saver, its metrics processor, and flowlets that read Kafka.
 
-All numbers are 8 bytes, big-endian, signed, unless said otherwise; -1 is "nothing yet". Sources: "Resolving Kafka
+All numbers are 8 bytes, big-endian, signed, except where noted; -1 is "nothing yet". Sources: "Resolving Kafka
 Offset Mismatches" with its dumps of ``cdap_system:log.meta`` and ``cdap_system:metrics.kafka.meta``, and CDAP's public
 sources.
 
 Log saver
     Row: a 4-byte prefix (100 log writer, 101 log metrics), the topic, the partition in 4 bytes. ``d:nextOffset``, and
-    ``d:maxEventTime``, the largest event time of all that was processed, in epoch ms. CDAP writes the table in
+    ``d:maxEventTime``, the largest event time of all processed records, in epoch ms. CDAP writes the table in
     transactions, and the cells' timestamps are transaction numbers: epoch ms times 1,000,000.
 Metrics processor
     Row: ``TOPIC.PARTITION``, the partition in decimal with at least two digits, so that 7 is ``07`` and 123 is ``123``.
     ``d:o`` the offset; ``d:t`` the last processed record's timestamp, in epoch ms, which this product adds. A time that
-    was written before the offset is an earlier offset's and not believed.
+    was written before the offset belongs to an earlier offset and does not count.
 Flowlet
-    Row: whatever the flowlet's ``getStoreKey`` gives, ``TOPIC:PARTITION`` unless it was overridden. Column ``d:c``,
-    where CDAP's key-value tables keep values: the offset, and behind it the 8-byte message id of the record *at* that
+    Row: the result of the flowlet's ``getStoreKey``, ``TOPIC:PARTITION`` unless it was overridden. Column ``d:c``,
+    where CDAP's key-value tables keep values: the offset, followed by the 8-byte message id of the record *at* that
     offset. Old rows are the offset alone.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.formats import json_fields
-from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts.cells import Cells
 
 FAMILY = b"d"
 NEXT_OFFSET, MAX_EVENT_TIME = b"d:nextOffset", b"d:maxEventTime"
@@ -34,11 +33,11 @@ VALUE = b"d:c"
 NOTHING_YET = -1
 TRANSACTIONS_PER_MS = 1_000_000
 _FIRST_TRANSACTION_STAMP = 10**16
-"""No clock counts so many milliseconds: 317,000 years."""
+"""As milliseconds this would be 317,000 years, so it cannot be a clock's."""
 
 
 class NotARow(ValueError):
-    """The cells are not what the format says; the message says which one and why."""
+    """The cells do not have the layout's format; the message names the cell and the fault."""
 
 
 def long(number: int) -> bytes:
@@ -55,15 +54,30 @@ def number(column: bytes, value: bytes) -> int:
 
 
 def written_at_ms(stamp: int) -> int:
-    """When a cell was written (epoch ms), by its timestamp: HBase's own, or one of CDAP's transactions."""
+    """When a cell was written (epoch ms), from its timestamp: a time, or the number of a CDAP transaction."""
     return stamp // TRANSACTIONS_PER_MS if stamp >= _FIRST_TRANSACTION_STAMP else stamp
 
 
-def _decoded_name(name: bytes) -> str | None:
+def _topic(name: bytes) -> str | None:
     try:
         return name.decode() or None
     except UnicodeDecodeError:
         return None
+
+
+def _parse_decimal_key(row: bytes, separator: bytes, form: bytes) -> tuple[str, int] | None:
+    """Topic and partition of ``TOPIC``, ``separator``, and the partition in decimal ``form``; None for another key."""
+    name, _, digits = row.rpartition(separator)
+    topic = _topic(name)
+    if topic is None or not digits.isdigit() or len(digits) > 10 or digits != form % int(digits):
+        return None
+    return (topic, int(digits)) if int(digits) <= json_fields.INT32_MAX else None
+
+
+def _offset(cells: Cells, column: bytes) -> tuple[int, int]:
+    """The offset in a column that is there, and when it was written (epoch ms)."""
+    cell = cells[column]
+    return number(column, cell.value), written_at_ms(cell.at)
 
 
 # ---------------------------------------------------------------- log saver
@@ -81,11 +95,11 @@ def parse_log_saver_key(prefix: int, row: bytes) -> tuple[str, int] | None:
     """Topic and partition; None for a row of another prefix or form."""
     if len(row) < 9 or not row.startswith(log_saver_prefix(prefix)):
         return None
-    topic, partition = _decoded_name(row[4:-4]), struct.unpack(">i", row[-4:])[0]
+    topic, partition = _topic(row[4:-4]), struct.unpack(">i", row[-4:])[0]
     return (topic, partition) if topic is not None and partition >= 0 else None
 
 
-def read_log_saver(cells: Mapping[bytes, Cell]) -> StoredOffset | None:
+def read_log_saver(cells: Cells) -> StoredOffset | None:
     """The row's stored offset, None where it has none. Raises NotARow."""
     if NEXT_OFFSET not in cells:
         return None
@@ -96,7 +110,7 @@ def read_log_saver(cells: Mapping[bytes, Cell]) -> StoredOffset | None:
     return StoredOffset(offset, anchor, at_ms)
 
 
-def max_event_time(cells: Mapping[bytes, Cell]) -> int | None:
+def max_event_time(cells: Cells) -> int | None:
     """The largest event time so far, None for "nothing yet". Raises NotARow."""
     cell = cells.get(MAX_EVENT_TIME)
     found = NOTHING_YET if cell is None else number(MAX_EVENT_TIME, cell.value)
@@ -104,10 +118,10 @@ def max_event_time(cells: Mapping[bytes, Cell]) -> int | None:
 
 
 def write_log_saver(stored: StoredOffset, known_latest_ms: int | None) -> dict[bytes, bytes]:
-    """The row's cells. ``known_latest_ms``: the largest event time that the row knew before.
+    """The row's cells. ``known_latest_ms``: the largest event time (epoch ms) that was stored before.
 
-    The largest time is a fact about what was processed, not about offsets: it never shrinks by a correction. Only an
-    anchor that is itself such a time (an import, a rollback) replaces it.
+    The largest time is a property of the processed records, not of offsets, so a correction never makes it smaller.
+    Only an anchor that is itself such a time (an import, a rollback) replaces it.
     """
     anchor = stored.anchor
     if anchor is not None and anchor.names is Names.MAX_TIME:
@@ -127,14 +141,10 @@ def metrics_key(topic: str, partition: int) -> bytes:
 
 def parse_metrics_key(row: bytes) -> tuple[str, int] | None:
     """Topic and partition; None for a row of another form."""
-    name, _, digits = row.rpartition(b".")
-    topic = _decoded_name(name)
-    if topic is None or not digits.isdigit() or len(digits) > 10 or digits != b"%02d" % int(digits):
-        return None
-    return (topic, int(digits)) if int(digits) <= json_fields.INT32_MAX else None
+    return _parse_decimal_key(row, b".", b"%02d")
 
 
-def read_metrics(cells: Mapping[bytes, Cell]) -> StoredOffset | None:
+def read_metrics(cells: Cells) -> StoredOffset | None:
     """The row's stored offset, None where it has none. Raises NotARow."""
     if OFFSET not in cells:
         return None
@@ -147,7 +157,7 @@ def read_metrics(cells: Mapping[bytes, Cell]) -> StoredOffset | None:
 
 
 def write_metrics(stored: StoredOffset) -> dict[bytes, bytes]:
-    """The row's cells; without ``d:t`` where the last record's time is not known."""
+    """The row's cells; without ``d:t`` where the time of the last processed record is unknown."""
     cells, anchor = {OFFSET: long(stored.offset)}, stored.anchor
     if anchor is not None and anchor.timestamp_ms is not None and anchor.names is Names.LAST:
         cells[TIMESTAMP] = long(anchor.timestamp_ms)
@@ -158,20 +168,16 @@ def write_metrics(stored: StoredOffset) -> dict[bytes, bytes]:
 
 
 def flowlet_key(topic: str, partition: int) -> bytes:
-    """The key of a flowlet that did not override it."""
+    """The key of a flowlet that does not override ``getStoreKey``."""
     return f"{topic}:{partition}".encode()
 
 
 def parse_flowlet_key(row: bytes) -> tuple[str, int] | None:
     """Topic and partition of a key that was not overridden; None for a row of another form."""
-    name, _, digits = row.rpartition(b":")
-    topic = _decoded_name(name)
-    if topic is None or not digits.isdigit() or len(digits) > 10 or digits != b"%d" % int(digits):
-        return None
-    return (topic, int(digits)) if int(digits) <= json_fields.INT32_MAX else None
+    return _parse_decimal_key(row, b":", b"%d")
 
 
-def read_flowlet(cells: Mapping[bytes, Cell], column: bytes = VALUE) -> StoredOffset | None:
+def read_flowlet(cells: Cells, column: bytes = VALUE) -> StoredOffset | None:
     """The row's stored offset, None where it has none. Raises NotARow."""
     cell = cells.get(column)
     if cell is None:
@@ -204,8 +210,3 @@ def as_message_id(id_bytes: bytes | None) -> int | None:
     if found is None or b"%d" % found != id_bytes or not json_fields.INT64_MIN <= found <= json_fields.INT64_MAX:
         return None
     return found
-
-
-def _offset(cells: Mapping[bytes, Cell], column: bytes) -> tuple[int, int]:
-    cell = cells[column]
-    return number(column, cell.value), written_at_ms(cell.at)

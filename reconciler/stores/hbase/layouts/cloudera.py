@@ -4,17 +4,17 @@ Row key: ``TOPIC:GROUP:EPOCH_MS``, the batch's time; family ``offsets`` (TTL 2,5
 decimal; value: the next offset to read, in decimal. Source: "Offset Management For Apache Kafka With Apache Spark
 Streaming".
 
-What the format's reader does with it, which this product has to respect:
+The format's reader fixes these rules:
 
 - It scans backwards from ``TOPIC:GROUP:NOW`` (inclusive) to ``TOPIC:GROUP:0`` (exclusive) and takes the first row. It
-  compares keys as bytes, so times must have one number of digits. It takes a row of a group ``GROUP:14`` that lies in
-  between for one of ``GROUP``; this reader does not: behind ``TOPIC:GROUP:`` it wants 13 digits and nothing else.
+  compares keys as bytes, so all times must have the same number of digits. It mistakes a row of a group ``GROUP:14``
+  in between for one of ``GROUP``; this product does not, since it wants exactly 13 digits after ``TOPIC:GROUP:``.
 - It counts the row's cells, of all families, and reads as many partitions from 0 on: a row must be dense, and hold
-  nothing else. A partition that the row does not name starts at offset 0. So a partition that has no stored offset and
-  lies in front of one that has is written as ``00``, which that reader takes for 0, this one for "nothing stored".
-- It looks at no other row. A partition that the latest row lacks has no stored offset, whatever older rows say.
+  nothing else. A partition that the row does not name starts at offset 0. So a partition without a stored offset that
+  precedes one with an offset is written as ``00``: that reader takes it for 0, and this product for "nothing stored".
+- It reads no other row. A partition that the latest row lacks has no stored offset, even if older rows have one.
 
-A Kafka topic's name has no colon, so that the first one ends it; the last one begins the time.
+A Kafka topic's name has no colon, so the first colon ends it; the last one begins the time.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ DIGITS = 13
 MAX_EPOCH_MS = 10**DIGITS - 1
 """In the year 2286."""
 NOTHING = b"00"
-"""A partition without stored offset, in front of one that has one."""
+"""Stands for a partition without a stored offset that precedes one with an offset."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TIME = re.compile(rb"[0-9]{13}")
 
 
 class NotAnOffset(ValueError):
-    """A cell of the family holds what no writer of this format puts there; the message says which and what."""
+    """A cell of the family holds something other than an offset; the message names the column and the value."""
 
 
 def is_topic(name: str) -> bool:
@@ -47,12 +47,12 @@ def is_topic(name: str) -> bool:
 
 
 def prefix(topic: str, group: str) -> bytes:
-    """What the keys of a topic's and group's rows begin with (and those of other groups may, too)."""
+    """The beginning of the keys of a topic's and group's rows; keys of other groups may begin with it too."""
     return f"{topic}:{group}:".encode()
 
 
 def row_key(topic: str, group: str, epoch_ms: int) -> bytes:
-    """The key of one batch's row. Raises ValueError for a time that has no 13 digits."""
+    """The key of one batch's row. Raises ValueError for a time that does not fit into 13 digits."""
     if not 0 <= epoch_ms <= MAX_EPOCH_MS:
         raise ValueError(f"{epoch_ms} is not a time in {DIGITS} digits")
     return prefix(topic, group) + b"%013d" % epoch_ms
@@ -72,20 +72,21 @@ def topic_of(row: bytes) -> str | None:
 
 
 def from_latest(prefix: bytes) -> bytes:
-    """Where a backward scan for a group's latest row begins: behind all its rows, and no row of the group itself."""
-    return prefix + b":"  # the character behind the digits
+    """Where a backward scan for a group's latest row starts: after all its rows, and at none of them."""
+    return prefix + b":"  # the character after the digits
 
 
 def before_others(row: bytes, prefix: bytes) -> bytes:
-    """Where a backward scan goes on after a row of another form or group: no row of this group is skipped.
+    """Where a backward scan continues after a row of another form or group, without skipping a row of this group.
 
-    The key given back is not the row's own, unless nothing smaller can be said; the caller leaves that one out.
+    The result is smaller than the row's own key where that is possible; otherwise it is that key, which the caller
+    has to leave out.
     """
     rest = row[len(prefix) :]
     digits = len(rest) - len(rest.lstrip(b"0123456789"))
-    if digits >= DIGITS:  # a longer key: only what is in its first 13 digits, and smaller, can be the group's
+    if digits >= DIGITS:  # a longer key: the group's own rows are at most its first 13 digits
         return prefix + rest[:DIGITS]
-    return prefix + rest[: digits + 1]  # all that begin with these are no times
+    return prefix + rest[: digits + 1]  # no key that begins with these is the group's
 
 
 def offset_of(column: bytes, value: bytes) -> int | None:
@@ -110,12 +111,12 @@ def partition_of(column: bytes) -> int | None:
 
 
 def dense(texts: Mapping[int, bytes]) -> dict[bytes, bytes]:
-    """The row of these offsets, as text by partition, with ``NOTHING`` in every gap in front of the last."""
+    """The row of these offsets (text by partition), with ``NOTHING`` in every gap before the last one."""
     return {column(number): texts.get(number, NOTHING) for number in range(max(texts, default=-1) + 1)}
 
 
 def texts(cells: Mapping[bytes, bytes]) -> dict[int, bytes]:
-    """A row's texts by partition, as they are, without those that say "nothing stored"."""
+    """A row's unparsed offsets by partition, without the partitions that have none."""
     found = {partition_of(name): value for name, value in cells.items()}
     return {number: value for number, value in found.items() if number is not None and value != NOTHING}
 
@@ -126,5 +127,5 @@ def text(offset: int) -> bytes:
 
 
 def nothing_for(partitions: Iterable[int]) -> dict[bytes, bytes]:
-    """The row that says that none of these partitions has a stored offset."""
+    """The row in which none of these partitions has a stored offset."""
     return {column(number): NOTHING for number in partitions}

@@ -1,0 +1,192 @@
+"""Reading a table of Cloudera's layout (``layouts.cloudera``) without reading its history."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Refused
+from reconciler.formats.json_fields import FieldError
+from reconciler.ports import TopicPartition
+from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
+from reconciler.stores.hbase.layouts.cdap_companion import Meaning, continued
+from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
+from reconciler.stores.hbase.layouts.cloudera import NotAnOffset
+from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
+from reconciler.stores.hbase.store import unreadable
+from reconciler.stores.hbase.table import HBaseTable
+
+MOST_SCANS = 10_000
+"""Scans for one latest row, or for all topics, before the table counts as one of another layout."""
+_FIRST_TOPIC = b"-"
+"""No Kafka topic's name is smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One row of the table: its key, its time (epoch ms), and its partitions' cells by column."""
+
+    row: bytes
+    epoch_ms: int
+    cells: Cells
+
+    @property
+    def texts(self) -> dict[int, bytes]:
+        """The unparsed offsets, by partition."""
+        return cloudera.texts({name: cell.value for name, cell in self.cells.items()})
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """By partition. Raises NotAnOffset."""
+        found = {number: cloudera.offset_of(cloudera.column(number), text) for number, text in self.texts.items()}
+        return {number: offset for number, offset in found.items() if offset is not None}
+
+
+@dataclass(frozen=True)
+class Latest:
+    """A topic's and group's latest row (``batch``), with what this product has stored about it.
+
+    ``companion``: the meaning of that very row. ``companion_before``: the meaning of this product's last row that was
+    seen in place, where ``batch`` came after it. ``raw_claim`` is the claim's cell.
+    """
+
+    batch: Batch | None = None
+    claim: Claim | None = None
+    raw_claim: Cell | None = None
+    companion: Mapping[int, StoredOffset] = field(default_factory=dict)
+    companion_before: Mapping[int, StoredOffset] = field(default_factory=dict)
+
+    @cached_property
+    def version(self) -> str:
+        """Changes with every row and every claim, and not when a reader settles a claim."""
+        epoch_ms, cells = (self.batch.epoch_ms, self.batch.cells) if self.batch else (None, {})
+        content = json.dumps([epoch_ms, sorted_content(cells), self.nonce])
+        return hashlib.blake2b(content.encode(), digest_size=12).hexdigest()
+
+    @property
+    def nonce(self) -> str | None:
+        """The last claim's."""
+        return self.claim.nonce if self.claim else None
+
+    @cached_property
+    def meanings(self) -> dict[int, Meaning]:
+        """The row's offset and anchor for each partition that has an offset in it. Raises NotAnOffset."""
+        if self.batch is None:
+            return {}
+        date = self.batch.epoch_ms
+        return {number: self._meaning(number, StoredOffset(n, None, date)) for number, n in self.batch.offsets.items()}
+
+    def _meaning(self, partition: int, bare: StoredOffset) -> Meaning:
+        exact = self.companion.get(partition)
+        if exact is not None and exact.offset == bare.offset:
+            return Meaning(exact)
+        return continued(self.companion_before.get(partition), bare)
+
+    def versions(self, topic: str) -> dict[TopicPartition, str]:
+        """A version a partition: all of them change with every row."""
+        return {TopicPartition(topic, number): f"{self.version}-{number}" for number in self.meanings}
+
+
+class ClouderaRows:
+    """The rows of one table; ``family`` is the family of this product's own rows.
+
+    Raises what ``HBaseTable`` does on reading, and Refused for a row that does not fit the layout.
+    """
+
+    def __init__(self, table: HBaseTable, family: bytes) -> None:
+        self.table = table
+        self._family = family
+
+    def topics(self) -> set[str]:
+        """All topics in the table, found with one scan a topic."""
+        found: set[str] = set()
+        start = _FIRST_TOPIC
+        for _ in range(MOST_SCANS):
+            row = next(iter(self.table.scan(start, b"", limit=1)), None)
+            if row is None:
+                return found
+            topic = cloudera.topic_of(row)
+            found |= {topic} if topic is not None else set()
+            name, colon, _ = row.partition(b":")
+            start = name + b";" if colon else row + b"\0"  # after all rows of the topic
+        raise self._wrong_layout()
+
+    def backwards(self, topic: str, group: str) -> Iterator[Batch]:
+        """The rows of a topic and group, the latest first. Rows of other groups in between are skipped unread."""
+        prefix = cloudera.prefix(topic, group)
+        start, passed = cloudera.from_latest(prefix), b""
+        for _ in range(MOST_SCANS):
+            page = self.table.scan(start, prefix, limit=2, reverse=True)
+            row = next((name for name in page if name != passed), None)
+            if row is None:
+                return
+            passed, epoch_ms = row, cloudera.epoch_of(row, prefix)
+            if epoch_ms is None:
+                start = cloudera.before_others(row, prefix)
+                continue
+            start = row
+            cells = {name: cell for name, cell in page[row].items() if cloudera.partition_of(name) is not None}
+            yield Batch(row, epoch_ms, cells)
+        raise self._wrong_layout()
+
+    def latest(self, topic: str, group: str) -> Latest:
+        """The latest row, with its claim and companions."""
+        prefix = cloudera.prefix(topic, group)
+        claim_row = companion_row(prefix)
+        # The claim first: a row that is written between the two reads is then newer than the claim, not older.
+        raw = self.table.rows([claim_row]).get(claim_row, {}).get(self.column(CLAIM))
+        batch = next(self.backwards(topic, group), None)
+        with self._checked(claim_row):
+            claim = None if raw is None else cloudera_companion.decode_claim(raw.value)
+        rows = [] if batch is None else [batch.row]
+        last_seen = claim.last_seen if claim else None
+        if batch is not None and last_seen is not None and last_seen < batch.epoch_ms:
+            rows.append(cloudera.row_key(topic, group, last_seen))
+        companions = [*self._companions(rows), {}, {}]
+        latest = Latest(batch, claim, raw, companions[0], companions[1])
+        with self._checked(batch.row if batch else b""):
+            latest.meanings  # noqa: B018 - parses every cell
+        return latest
+
+    def before(self, topic: str, group: str) -> Batch | None:
+        """The row before the latest."""
+        return next(islice(self.backwards(topic, group), 1, None), None)
+
+    def column(self, qualifier: bytes) -> bytes:
+        """A column of this product's own rows."""
+        return self._family + b":" + qualifier
+
+    def _companions(self, rows: list[bytes]) -> list[dict[int, StoredOffset]]:
+        names = [companion_row(row) for row in rows]
+        found = self.table.rows(names) if names else {}
+        return [self._companion(name, found.get(name, {})) for name in names]
+
+    def _companion(self, name: bytes, cells: Cells) -> dict[int, StoredOffset]:
+        companion = {}
+        with self._checked(name):
+            for column, cell in cells.items():
+                number = cloudera_companion.partition_of(column)
+                stored = None if number is None else cloudera_companion.decode(cell.value)
+                if number is not None and stored is not None:
+                    companion[number] = stored
+        return companion
+
+    @contextmanager
+    def _checked(self, row: bytes) -> Iterator[None]:
+        """Name the row in the error for a cell that cannot be parsed."""
+        try:
+            yield
+        except (FieldError, NotAnOffset) as error:
+            raise unreadable(self.table, row, error) from error
+
+    def _wrong_layout(self) -> Refused:
+        return Refused(
+            f"The HBase table {self.table.name!r} is full of rows that are not of this layout.",
+            hint="Correct the layout in the store's address, or give it a table of its own.",
+        )

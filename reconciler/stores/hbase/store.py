@@ -1,0 +1,75 @@
+"""What the stores of all layouts share: a table's life, and the errors of a damaged row and of a partial write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused
+from reconciler.ports import Change, TopicPartition, WriteResult
+from reconciler.stores import common
+from reconciler.stores.hbase.table import HBaseTable
+
+Part = TypeVar("Part")
+
+
+class TableStore:
+    """A store in one table. Raises what ``HBaseTable`` does, and Refused for rows that do not fit the layout."""
+
+    def __init__(self, table: HBaseTable, address: str) -> None:
+        self._table = table
+        self._address = address
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def create(self) -> None:
+        """Create the table, unless it exists."""
+        self._table.create()
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused for a table that is missing, disabled or of another layout. Writes nothing."""
+        self._check_group(group)
+        self._table.check_usable()
+
+    def close(self) -> None:
+        self._table.close()
+
+    def _check_group(self, group: str) -> None:
+        common.check_name("group's name", group)
+
+
+def unreadable(table: HBaseTable, row: bytes, error: ValueError) -> Refused:
+    """The error for a row that ``table`` should not hold; ``error`` ends the sentence."""
+    return Refused(
+        f"Row {row!r} of HBase table {table.name!r} does not fit this layout: {error}.",
+        hint="Correct the layout in the store's address, or correct or delete the row.",
+    )
+
+
+def write_parts(parts: Iterable[Part], write: Callable[[Part], set[TopicPartition]]) -> set[TopicPartition]:
+    """Write the parts in turn; the keys of all rows that had changed.
+
+    Raises OutcomeUnknown where a part fails after the first.
+    """
+    lost: set[TopicPartition] = set()
+    for number, part in enumerate(parts):
+        try:
+            lost |= write(part)
+        except ReconcilerError as error:
+            raise partial_write(error, number > 0) from error
+    return lost
+
+
+def partial_write(error: ReconcilerError, rows_may_be_written: bool) -> ReconcilerError:
+    """``error`` itself where nothing was written before it, else OutcomeUnknown."""
+    if not rows_may_be_written or isinstance(error, OutcomeUnknown):
+        return error
+    return OutcomeUnknown(f"Some rows may have been written, then: {error.message}", hint="Run this again.")
+
+
+def result_of(changes: Sequence[Change], lost: set[TopicPartition]) -> WriteResult:
+    """``lost`` as the batch's conflicts, all other changes as written, both in the batch's order."""
+    keys = [change.key for change in changes]
+    return WriteResult(tuple(key for key in keys if key not in lost), tuple(key for key in keys if key in lost))
