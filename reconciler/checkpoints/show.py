@@ -21,7 +21,7 @@ from reconciler.checkpoints.clone import MANIFEST
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_checkpoint import Checkpoint, Position, batch_of
+from reconciler.formats.spark_checkpoint import Checkpoint, SourcePosition, batch_of
 from reconciler.stores.checkpoint import read_checkpoint
 
 FORMAT = "reconciler.checkpoint/1"
@@ -30,7 +30,7 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source. ``text`` is its offset as the log has it; ``start`` and ``end`` are Kafka's, as in ``Position``."""
+    """One source. ``text`` is its offset as the log has it; ``start`` and ``end`` are as in ``SourcePosition``."""
 
     name: str
     text: str | None
@@ -135,7 +135,7 @@ def describe(path: str | PathLike[str]) -> Description:
     )
 
 
-def _source(found: Checkpoint, position: Position) -> Source:
+def _source(found: Checkpoint, position: SourcePosition) -> Source:
     line = found.last.source(position.name) if found.last is not None else None
     return Source(position.name, line.text if line is not None else None, position.start, position.end)
 

@@ -15,7 +15,7 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.failover.apply import prepare
 from reconciler.failover.outside import Outside
 from reconciler.failover.plan_checks import AGAIN, check_destination, check_offsets
@@ -88,7 +88,7 @@ def _compare(row: PartitionPlan, record: Record) -> None:
         return
     if row.resume_offset != record.offset + 1 or anchor.fingerprint == fingerprint(record.key, record.value):
         return
-    if row.matched_by == "fingerprint":
+    if row.matched_by == MatchedBy.FINGERPRINT:
         raise Changed(f"{row.topic}-{row.partition}: another record is at {record.offset} now.", hint=AGAIN)
     raise ConfigError(
         f"{row.topic}-{row.partition}: whether the record at {record.offset} is still the one that the plan found by "

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, fingerprint, order_key
+from reconciler.core.verdicts import MatchedBy
 
 
 class Matcher:
@@ -30,10 +31,10 @@ class Matcher:
         return self._by_id or self._anchor.fingerprint is not None
 
     @property
-    def matched_by(self) -> str:
+    def matched_by(self) -> MatchedBy:
         if self._by_id:
-            return "id"
-        return "fingerprint" if self._anchor.fingerprint is not None else "timestamp"
+            return MatchedBy.ID
+        return MatchedBy.FINGERPRINT if self._anchor.fingerprint is not None else MatchedBy.TIMESTAMP
 
     def is_anchor(self, record: Record) -> bool:
         """True if ``record`` is the anchor, by everything known. The cheapest test comes first."""

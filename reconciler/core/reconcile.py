@@ -10,7 +10,7 @@ from reconciler.core.question import Question
 from reconciler.core.scan import advance, last_before
 from reconciler.core.search import search
 from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
-from reconciler.core.verdicts import Finding, Verdict
+from reconciler.core.verdicts import Finding, MatchedBy, Verdict
 
 
 def reconcile(question: Question) -> Search[Finding]:
@@ -80,7 +80,7 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
         detail = "retention has deleted unprocessed records: the stored offset is before the oldest record"
         return Finding(Verdict.LOST, start, 0, 0, detail=detail)
 
-    def match(detail: str, by: str | None = None, record_offset: int | None = None) -> Finding:
+    def match(detail: str, by: MatchedBy | None = None, record_offset: int | None = None) -> Finding:
         return Finding(Verdict.MATCH, stored.offset, 0, 0, by, record_offset, detail)
 
     if stored.offset > end:

@@ -16,7 +16,7 @@ from reconciler.core.matching import Matcher
 from reconciler.core.probes import Edges, Search, TimeLookup, as_lookup, as_range, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, Judge, advance, last_before
-from reconciler.core.verdicts import Finding, Verdict
+from reconciler.core.verdicts import Finding, MatchedBy, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
     lag = max(0, question.anchor_lag)
     at_most = around.end - around.lower if lag or not known.times_are_sure else around.possibly
 
-    def finding(verdict: Verdict, detail: str, by: str | None = None) -> Finding:
+    def finding(verdict: Verdict, detail: str, by: MatchedBy | None = None) -> Finding:
         exact = 0 if at_most == 0 and known.times_are_sure else None
         return Finding(verdict, around.lower, at_most, exact, by, record_offset, known.why + detail)
 
@@ -175,7 +175,7 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
         detail = (
             f"only the anchor's time is known and {around.tied} {word} it: resuming at the first of that time{margin}"
         )
-        return finding(Verdict.TIED, detail, "timestamp")
+        return finding(Verdict.TIED, detail, MatchedBy.TIMESTAMP)
     if around.previous is None:
         return finding(Verdict.LOST, "the oldest record is newer than the anchor: records may be gone")
     return finding(Verdict.BOUNDED, "resuming at the first record that may not have been processed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 
 class Verdict(Enum):
@@ -37,6 +37,22 @@ STOPS = frozenset({Verdict.LOST, Verdict.MISSING, Verdict.UNRESOLVED})
 """Stop unless a person accepts them."""
 
 
+class MatchedBy(StrEnum):
+    """What proved that a record is the anchor's."""
+
+    ID = "id"
+    FINGERPRINT = "fingerprint"
+    TIMESTAMP = "timestamp"
+
+
+class Position(StrEnum):
+    """Which of a partition's positions a row is about: ``START`` and ``END`` are of a batch that will be repeated."""
+
+    NEXT = "next"
+    START = "start"
+    END = "end"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What was found for one partition.
@@ -51,7 +67,7 @@ class Finding:
     resume_offset: int | None
     replay_at_most: int | None = None
     replay_exact: int | None = None
-    matched_by: str | None = None
+    matched_by: MatchedBy | None = None
     record_offset: int | None = None
     detail: str = ""
 

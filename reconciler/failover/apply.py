@@ -15,7 +15,7 @@ from reconciler.core.anchors import Anchor, Record, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover import snapshot
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
@@ -76,7 +76,7 @@ def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
 
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
-    if any(row.position != "next" for row in job_plan.partitions):
+    if any(row.position != Position.NEXT for row in job_plan.partitions):
         raise Refused(
             f'The checkpoint of job "{job.name}" stopped within a batch, and a checkpoint is not written, but copied.',
             hint="Copy it with: reconciler checkpoint clone PATH NEW_PATH --plan PLAN. Plan the other jobs without it.",

@@ -17,7 +17,7 @@ from typing import Any
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
 from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.core.policies import Behind
-from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, Verdict
+from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, MatchedBy, Position, Verdict
 from reconciler.formats.json_fields import INT32_MAX, INT64_MIN, FieldError, Fields, json_value
 
 FORMAT = "reconciler.plan/1"
@@ -37,8 +37,6 @@ _ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
 _REPLAY = frozenset(("at_most", "exact"))
 _EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
 _VERDICTS = {verdict.value: verdict for verdict in Verdict}
-POSITIONS = ("next", "start", "end")
-MATCHED_BY = ("id", "fingerprint", "timestamp")
 
 _TIME = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", re.ASCII
@@ -90,12 +88,12 @@ class PartitionPlan:
     resume_offset: int | None
     replay_at_most: int | None
     replay_exact: int | None
-    matched_by: str | None
+    matched_by: MatchedBy | None
     record_offset: int | None
     probes: int
     rounds: int
     detail: str
-    position: str = "next"
+    position: Position = Position.NEXT
     set_by_hand: bool = False
 
     @classmethod
@@ -183,21 +181,22 @@ class PartitionPlan:
         fields = Fields(value, where, _ROW)
         replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
         evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
-        matched_by = None if evidence.value("matched_by") is None else evidence.choice("matched_by", MATCHED_BY)
         anchor = fields.value("anchor")
         row = cls(
             source_topic=fields.text("source_topic"),
             topic=fields.text("topic"),
             topic_id=fields.text_or_null("topic_id"),
             partition=fields.number("partition", 0, INT32_MAX),
-            position=fields.choice("position", POSITIONS),
+            position=Position(fields.choice("position", list(Position))),
             stored_offset=fields.number_or_null("stored_offset", INT64_MIN),
             anchor=None if anchor is None else PlanAnchor.from_json(anchor, fields.place("anchor")),
             verdict=_VERDICTS[fields.choice("verdict", _VERDICTS)],
             resume_offset=fields.number_or_null("resume_offset"),
             replay_at_most=replay.number_or_null("at_most"),
             replay_exact=replay.number_or_null("exact"),
-            matched_by=matched_by,
+            matched_by=None
+            if evidence.value("matched_by") is None
+            else MatchedBy(evidence.choice("matched_by", list(MatchedBy))),
             record_offset=evidence.number_or_null("record_offset"),
             probes=evidence.number("probes"),
             rounds=evidence.number("rounds"),
@@ -243,8 +242,8 @@ class JobPlan:
     @property
     def starts(self) -> JobPlan:
         """The job with one row a partition: where the next records are read, without the ends of a repeated batch."""
-        starts = (row for row in self.partitions if row.position != "end")
-        return replace(self, partitions=tuple(replace(row, position="next") for row in starts))
+        starts = (row for row in self.partitions if row.position != Position.END)
+        return replace(self, partitions=tuple(replace(row, position=Position.NEXT) for row in starts))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -25,12 +25,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from reconciler.core.verdicts import Position
 from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
 
 VOID = "-"
-NEXT, START, END = "next", "start", "end"
-"""Positions of a partition, as plans call them: of the next batch, or of the batch that a restart repeats."""
+NEXT, START, END = Position.NEXT, Position.START, Position.END
 OFFSET_VERSIONS = (1, 2)
 COMMIT_VERSIONS = (1, 2)
 
@@ -74,7 +74,7 @@ class OffsetEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SourcePosition:
     """Where one source goes on.
 
     ``start``: where a restart reads from; None where that is not in the checkpoint (a source that has not begun), or
@@ -99,7 +99,7 @@ class Checkpoint:
     before: OffsetEntry | None
     committed: bool
     initial: Mapping[str, SourceOffset]
-    positions: tuple[Position, ...]
+    positions: tuple[SourcePosition, ...]
 
     @property
     def repeats_a_batch(self) -> bool:
@@ -250,9 +250,9 @@ def checkpoint(
 ) -> Checkpoint:
     """Put the files together. Raises FieldError where they do not fit."""
     if last is None:
-        positions = tuple(Position(name, source.kafka) for name, source in sorted(initial.items()))
+        positions = tuple(SourcePosition(name, source.kafka) for name, source in sorted(initial.items()))
     elif committed:
-        positions = tuple(Position(each.name, _or_initial(each, last, initial)) for each in last.sources)
+        positions = tuple(SourcePosition(each.name, _or_initial(each, last, initial)) for each in last.sources)
     else:
         _check_before(last, before)
         positions = tuple(_repeated(each, last, before, initial) for each in last.sources)
@@ -270,14 +270,14 @@ def _check_before(last: OffsetEntry, before: OffsetEntry | None) -> None:
 
 def _repeated(
     end: SourceOffset, last: OffsetEntry, before: OffsetEntry | None, initial: Mapping[str, SourceOffset]
-) -> Position:
+) -> SourcePosition:
     earlier = before.source(end.name) if before else None
     if end.kafka is None:
-        return Position(end.name, None)
+        return SourcePosition(end.name, None)
     start = earlier.kafka if earlier is not None and not earlier.is_void else _began(end, initial)
     if start is None:
         raise FieldError(f"source {end.name}:", "where it began is not known")
-    return Position(end.name, start, end.kafka)
+    return SourcePosition(end.name, start, end.kafka)
 
 
 def _or_initial(source: SourceOffset, last: OffsetEntry, initial: Mapping[str, SourceOffset]) -> Offsets | None:

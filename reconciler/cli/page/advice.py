@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reconciler.cli.terminal.text import visible
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.stores.registry import checkpoint_path, traits
 
@@ -74,7 +74,7 @@ def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[Step]:
         (job, row, why)
         for job in plan.jobs
         for row in job.partitions
-        if (why := why_stopped(row, policy)) is not None and row.position != "end"
+        if (why := why_stopped(row, policy)) is not None and row.position != Position.END
     ]
     return _to_decide(plan, stopped, policy, files) if stopped else _to_write(plan.jobs, files)
 
@@ -148,7 +148,7 @@ def _once(options: Sequence[str]) -> list[str]:
 
 def _earlier(plan: Plan) -> list[str]:
     """What a person decided when this plan was made: a new one without it would ask again."""
-    rows = [row for job in plan.jobs for row in job.partitions if row.set_by_hand and row.position != "end"]
+    rows = [row for job in plan.jobs for row in job.partitions if row.set_by_hand and row.position != Position.END]
     accepted = {row.verdict for row in rows if not row.detail.startswith("set by hand")}
     placed = [row for row in rows if row.verdict not in accepted and row.resume_offset is not None]
     options = [word for verdict in sorted(accepted) for word in ("--accept", verdict.value)]

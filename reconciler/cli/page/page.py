@@ -9,7 +9,7 @@ from reconciler.cli.page.advice import Files, next_steps
 from reconciler.cli.page.picture import LEGEND, SHAPES
 from reconciler.cli.page.rows import LONGEST_NAME, Shown, command_box, shown_rows, table
 from reconciler.cli.page.style import asset, document, text
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import replay_sum, replay_total
 from reconciler.formats.plan import JobPlan, Plan, StartPolicy, why_stopped
 
@@ -53,7 +53,7 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
 def _verdict(plan: Plan, policy: StartPolicy, rows: Sequence[Shown]) -> str:
     places = {_place(each) for each in rows}
     stopped = {_place(each) for each in rows if each.stopped is not None}
-    changed = {_place(each) for each in rows if each.changes and each.row.position != "end"}
+    changed = {_place(each) for each in rows if each.changes and each.row.position != Position.END}
     figures = (
         (_many(len(places), "partition")[1], f"{len(places):,}"),
         ("need a decision", f"{len(stopped):,}"),

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import MatchedBy, Position, Verdict
 from reconciler.formats.plan import PartitionPlan
 
 WIDTH, HEIGHT = 240, 44
@@ -125,7 +125,7 @@ def _is_own(row: PartitionPlan) -> bool:
 
 def _is_proven(row: PartitionPlan) -> bool:
     """True if the place was found by the anchor's record itself, not by time, a bound or a person."""
-    return row.verdict is Verdict.MATCH or row.matched_by in ("id", "fingerprint")
+    return row.verdict is Verdict.MATCH or row.matched_by in (MatchedBy.ID, MatchedBy.FINGERPRINT)
 
 
 def _destination(row: PartitionPlan, scale: Scale, *, stopped: bool) -> str:
@@ -133,7 +133,7 @@ def _destination(row: PartitionPlan, scale: Scale, *, stopped: bool) -> str:
         return f'<use href="#nolog"/><text x="{PIVOT}" y="29">nothing proven</text>'
     parts = ['<use href="#log"/>']
     again = row.replay_at_most or 0
-    if again and row.position != "end":
+    if again and row.position != Position.END:
         tone = "o" if stopped else ("x" if row.replay_exact is not None else "m")
         size = round(max(scale.x(again) - PIVOT, 2), 1)
         sign = "" if row.replay_exact is not None else "≤ "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import fold, visible
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import MatchedBy, Position, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 
 _TONES = {Verdict.MATCH: "good", Verdict.MOVED: "good", Verdict.NEW: "good", Verdict.TIED: "warn"}
@@ -65,7 +65,7 @@ def tone_of(row: PartitionPlan, policy: StartPolicy) -> str:
 def place_name(row: PartitionPlan) -> str:
     """A partition's name, with the position if the plan has both ends of a repeated batch."""
     name = f"{row.topic}-{row.partition}"
-    return name if row.position == "next" else f"{name} {row.position}"
+    return name if row.position == Position.NEXT else f"{name} {row.position}"
 
 
 def replay_text(row: PartitionPlan) -> str:
@@ -77,7 +77,7 @@ def replay_text(row: PartitionPlan) -> str:
 
 def evidence_text(row: PartitionPlan) -> str:
     """The evidence of the resume offset: a few words if a record was found, else the detail."""
-    if row.matched_by and row.record_offset is not None and row.matched_by != "timestamp":
+    if row.matched_by and row.record_offset is not None and row.matched_by != MatchedBy.TIMESTAMP:
         return f"{row.matched_by} of record {row.record_offset:,}"
     return row.detail
 

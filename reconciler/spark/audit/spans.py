@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reconciler.core.errors import ConfigError
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.formats.plan import PartitionPlan, Plan
 
 ALL_PARTITIONS = -1
@@ -85,7 +85,7 @@ def planned(plans: Iterable[Plan], job: str | None = None) -> Planned:
             "The plans are of different jobs, or of different destinations.", hint="Audit them one at a time."
         )
     rows = [
-        row for _, found in chosen for row in found.partitions if row.position in ("next", "start")
+        row for _, found in chosen for row in found.partitions if row.position != Position.END
     ]  # a checkpoint that stopped within a batch goes on from the batch's start
     keys = [(row.topic, row.partition) for row in rows]
     if len({*keys}) < len(keys):

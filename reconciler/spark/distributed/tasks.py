@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from reconciler import __version__
 from reconciler.core.errors import ConfigError, ReconcilerError
-from reconciler.core.verdicts import Finding, Verdict
+from reconciler.core.verdicts import Finding, MatchedBy, Verdict
 from reconciler.engine import EngineSettings, Inquiry, Outcome, SearchResult, run
 from reconciler.ports import LogReader, TopicPartition
 
@@ -160,10 +160,11 @@ def _row(number: int, found: SearchResult[Finding]) -> FoundRow:
     one = found.finding
     return (
         *(number, one.verdict.value, one.resume_offset, one.replay_at_most, one.replay_exact),
-        *(one.matched_by, one.record_offset, one.detail, found.probes, found.rounds),
+        *(one.matched_by and one.matched_by.value, one.record_offset, one.detail, found.probes, found.rounds),
     )
 
 
 def _found(row: FoundRow) -> SearchResult[Finding]:
     _, verdict, resume, at_most, exact, matched_by, record, detail, probes, rounds = row
-    return SearchResult(Finding(Verdict(verdict), resume, at_most, exact, matched_by, record, detail), probes, rounds)
+    by = None if matched_by is None else MatchedBy(matched_by)
+    return SearchResult(Finding(Verdict(verdict), resume, at_most, exact, by, record, detail), probes, rounds)

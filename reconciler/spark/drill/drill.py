@@ -23,7 +23,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import LogRange
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
@@ -235,12 +235,12 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
     anchor = row.anchor
     if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
         return True
-    if row.matched_by == "id" and anchor.id_hash is not None and identity.id_of is not None:
+    if row.matched_by == MatchedBy.ID and anchor.id_hash is not None and identity.id_of is not None:
         if identity.id_order is IdOrder.INCREASING:
             return True
         found = identity.id_of(record)
         return found is not None and hashlib.sha256(found).hexdigest()[:16] == anchor.id_hash
-    if row.matched_by == "fingerprint":
+    if row.matched_by == MatchedBy.FINGERPRINT:
         return fingerprint(record.key, record.value) == anchor.fingerprint
     return True
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.core.verdicts import STOPS, Verdict
+from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanSource, parse_plan
 
 PLAN_VARIABLE = "RECONCILER_PLAN"
@@ -291,7 +291,7 @@ def _offsets(job: JobPlan) -> Offsets:
 
 
 def _require_startable(job: JobPlan) -> None:
-    two_ended = list(dict.fromkeys(_name(row) for row in job.partitions if row.position != "next"))
+    two_ended = list(dict.fromkeys(_name(row) for row in job.partitions if row.position != Position.NEXT))
     if two_ended:
         raise ConfigError(
             f"Job {job.name} stopped within a batch: the plan has a start and an end for {', '.join(two_ended)}, which "
