@@ -5,8 +5,8 @@
 
     spark = with_kafka(SparkSession.builder.appName("clicks")).getOrCreate()
 
-PySpark's wheel lacks the Kafka connector, and one of another Spark minor version loads and then fails in the middle of
-a query. ``with_kafka`` adds the one that fits, keeps the builder's own jars, and says which it chose.
+PySpark's wheel lacks the Kafka connector, and one for another Spark minor version loads and then fails in the middle
+of a query. ``with_kafka`` adds the one that fits, keeps the builder's own jars, and reports which it chose.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from reconciler.spark.connector import chosen_connector, with_kafka
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["chosen_connector", "own_session", "with_kafka"]
+__all__ = ["DATA_LOSS", "chosen_connector", "own_session", "spark_message", "with_kafka"]
 
 _SUBMITTED = ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME")
-"""Set where somebody else says how Spark runs."""
+"""Set where spark-submit or a cluster configures Spark."""
+DATA_LOSS = "Some data may have been lost"
+"""In Spark's message where ``failOnDataLoss`` ends a query (4.0 to 4.2)."""
 
 
 @contextmanager
 def own_session(
     name: str, settings: Mapping[str, str], *, kafka: bool = False, tell: Callable[[str], None] | None = None
 ) -> Iterator[SparkSession]:
-    """A session for one command, ended behind it; one that this process has already is used, and left alone.
+    """A session for one command, stopped after it; a session that this process already has is used and left running.
 
-    ``kafka`` adds the connector; ``tell`` is told which. Raises Unreachable where Spark does not start.
+    ``kafka`` adds the connector and reports its version to ``tell``. Raises Unreachable if Spark does not start.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -48,16 +50,15 @@ def own_session(
     builder = SparkSession.builder.appName(name)
     for key, value in {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **settings}.items():
         builder = builder.config(key, value)
-    _work_as_here(settings)
+    _use_this_python(settings)
     if kafka:
         builder = with_kafka(builder, tell) if tell is not None else with_kafka(builder)
     try:
         session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
-        first = (str(getattr(error, "java_exception", None) or error).strip().splitlines() or ["?"])[0]
         raise Unreachable(
-            f"Spark could not be started: {first.rstrip('.')}.",
-            hint="See --conf spark.master, and that there is Java 17.",
+            f"Spark could not be started: {spark_message(error)}.",
+            hint="Check --conf spark.master, and that Java 17 is installed.",
         ) from error
     try:
         session.sparkContext.setLogLevel("ERROR")
@@ -66,7 +67,13 @@ def own_session(
         session.stop()
 
 
-def _work_as_here(settings: Mapping[str, str]) -> None:
-    """Tasks on this machine run in this Python, not in the ``python3`` that is first in the path."""
+def spark_message(error: BaseException) -> str:
+    """The first line of an exception from Spark, without a full stop."""
+    text = str(getattr(error, "java_exception", None) or error).strip()
+    return (text.splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _use_this_python(settings: Mapping[str, str]) -> None:
+    """Run tasks on this machine with this Python, not with the first ``python3`` in the path."""
     if settings.get("spark.master", "local").startswith("local") and not any(name in os.environ for name in _SUBMITTED):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

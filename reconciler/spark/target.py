@@ -69,3 +69,15 @@ class AnchorTarget:
                 hint='Give recording() the store as an address, for example "postgresql://HOST/DATABASE".',
             )
         return dict(self.__dict__)
+
+
+def require_room_for_anchors(store: OffsetStore, consequence: str) -> None:
+    """Raise ConfigError unless the store can be written and keeps anchors. ``consequence`` ends the first sentence."""
+    able = store.capabilities
+    if not (able.writable and able.keeps_anchors):
+        lack = "hold anchors" if able.writable else "be written"
+        raise ConfigError(
+            f"The store {store.address} cannot {lack}, {consequence}.",
+            hint="Use another store, for example sqlite:///offsets.db, or give an anchor store beside it:"
+            ' anchors="sqlite:///anchors.db".',
+        )

@@ -161,9 +161,9 @@ def count_requests(bootstrap: str, config: Path, topics: Sequence[str], per_task
         check(loaded, loaded.jobs, outside)
     tasks = tasks_of(first.asked[:per_task], {}, per_task)
     cpu = time.process_time()
-    answer = answered(tasks[0][1], Orders(client, 10.0, 300.0), Lingering)
+    answer = answered(tasks[0], Orders(client, 10.0, 300.0), Lingering)
     used = time.process_time() - cpu
-    print(f"one task of {len(answer.rows):,} partitions: {len(tasks[0][1]):,} bytes, {used:.2f} s of CPU")
+    print(f"one task of {len(answer.found):,} partitions: {len(tasks[0]):,} bytes, {used:.2f} s of CPU")
     sums: dict[str, int] = defaultdict(int)
     last = {said["name"]: said["brokers"] for said in map(json.loads, heard)}
     for brokers in last.values():
@@ -272,7 +272,7 @@ def drive(place: Path, count: int) -> None:
         keys, asked = list(inquiries), list(inquiries.values())
         if keys:
             at = time.process_time()
-            sizes.extend(len(task) for _, task in tasks_of(asked, leaders(asked), 2_000))
+            sizes.extend(len(task) for task in tasks_of(asked, leaders(asked), 2_000))
             print(
                 f"{len(sizes)} tasks of {sum(sizes) / len(asked):.0f} bytes a partition, cut in "
                 f"{time.process_time() - at:.1f} s"

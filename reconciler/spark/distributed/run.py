@@ -1,39 +1,43 @@
-"""A check's searches run on a Spark cluster, for estates that are too large for one machine.
+"""A check's searches, run on a Spark cluster for estates that are too large for one machine.
 
     from reconciler.failover.check import check
-    from reconciler.spark.distributed import SparkEngine
+    from reconciler.spark.distributed.run import SparkEngine
 
     engine = SparkEngine(lambda: spark, config.destination.client)
     checked = check(config, config.jobs, replace(outside, run=engine))
 
-The driver reads the stores, asks for the partitions' leaders, and makes the plan, as it does without Spark; in between,
-each group of partitions with one leader is a task in which the very same engine runs. Why ``RDD.mapPartitions`` and not
+The driver reads the stores, looks up the partitions' leaders, and makes the plan, as without Spark; in between, each
+group of partitions with one leader is a task in which the very same engine runs. Why ``RDD.mapPartitions`` and not
 ``mapInPandas``: a task must be one leader's group, neither more (a shuffle by leader puts several into one task, and
-adaptive execution merges small ones) nor less; what goes in is a search and not a table's columns; and executors need
+adaptive execution merges small ones) nor less; its input is a search and not a table's columns; and executors need
 neither pandas nor PyArrow. Hence a classic session: Spark Connect has no RDDs.
 
-A task only reads and its answer counts once, so that Spark may try it again or run it twice. What a task cannot do is
-an answer too, and ends the others: an executor's error comes back as it would be raised here.
+A task only reads and its answer counts once, so Spark may retry it or run it twice. A failure is an answer too, and
+ends the other tasks: an executor's error is raised here unchanged.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
 from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Finding
 from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
-from reconciler.ports import LogReader
+from reconciler.kafka.connection import Connection
+from reconciler.kafka.errors import Needs
+from reconciler.ports import LogReader, TopicPartition
 from reconciler.retry import insist
-from reconciler.spark.distributed.leaders import leaders_of
 from reconciler.spark.distributed.tasks import Answer, Orders, answered, missing_module, outcome_of, require, tasks_of
+from reconciler.spark.session import spark_message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,17 +45,17 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 
 PER_TASK = 2_000
-"""Partitions a task: about a second of CPU and at most 300 MB (docs/how-to/large-estates.md)."""
+"""Partitions per task: about a second of CPU and at most 300 MB (docs/how-to/large-estates.md)."""
 LOOK_S = 0.1
-"""Seconds between two looks at what the tasks have told."""
+"""Seconds between two looks at the tasks' reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
     """Runs searches as ``engine.run`` does, on the executors of a classic SparkSession.
 
-    ``session`` is called when there is something to run. ``client``: librdkafka properties of the destination; they go
-    to the executors as a broadcast, and into no plan or page of Spark's. ``per_task``: partitions a task at most.
+    ``session`` is called when there are searches to run. ``client``: librdkafka properties of the destination; they go
+    to the executors as a broadcast, and never into Spark's plans or pages. ``per_task``: the most partitions per task.
     """
 
     session: Callable[[], SparkSession]
@@ -68,10 +72,10 @@ class SparkEngine:
         clock: Callable[[], float],
         settings: EngineSettings | None = None,
     ) -> Outcome[K, Finding]:
-        """As ``engine.run``; ``reader`` and ``clock`` stay here, for each task has its own.
+        """As ``engine.run``; ``reader`` and ``clock`` stay here, since each task has its own.
 
-        Raises what an executor met, ``ConfigError`` for a session or executors that cannot do it, and ``Unreachable``
-        when Spark gives up.
+        Raises an executor's error, ``ConfigError`` for a session or executors that cannot run the searches, and
+        ``Unreachable`` if Spark gives up.
         """
         if not inquiries:
             return Outcome({}, {}, 0)
@@ -88,6 +92,32 @@ class SparkEngine:
         return outcome_of(keys, job.run(tasks, orders))
 
 
+def leaders_of(client: Mapping[str, Any], topics: Collection[str], *, timeout_s: float) -> dict[TopicPartition, int]:
+    """The broker ids of the partitions' leaders, without partitions that have none now and topics that do not exist.
+
+    They only decide which searches are grouped: each reader finds the leader of its own moment. Raises ``Unreachable``
+    and ``Refused`` as a log does.
+    """
+    connection = Connection(client, timeout_s=timeout_s, whose="destination")
+    admin = connection.admin()
+    described = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=timeout_s)
+    found: dict[TopicPartition, int] = {}
+    for name, future in described.items():
+        try:
+            partitions = future.result().partitions
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue
+            needs = Needs(topic=f'Describe on topic "{name}"')
+            raise connection.failure(error, f'look up the leaders of topic "{name}"', needs) from error
+        found.update(
+            (TopicPartition(name, each.id), each.leader.id)
+            for each in partitions
+            if each.leader is not None and each.leader.id >= 0
+        )
+    return found
+
+
 def _classic(session: SparkSession) -> SparkSession:
     if "connect" in type(session).__module__:
         raise ConfigError(
@@ -97,8 +127,17 @@ def _classic(session: SparkSession) -> SparkSession:
     return session
 
 
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """A finished task's report to the driver: partitions searched, rounds, and the answer if it failed."""
+
+    partitions: int
+    rounds: int
+    failed: Answer | None = None
+
+
 class _Job:
-    """One Spark job, and what its tasks tell while it runs."""
+    """One Spark job, and its tasks' reports while it runs."""
 
     def __init__(self, session: SparkSession, on_progress: Callable[[Progress], None] | None, partitions: int) -> None:
         self._session = session
@@ -107,60 +146,60 @@ class _Job:
         self._partitions = partitions
         self._tag = f"reconciler-{uuid.uuid4()}"
 
-    def run(self, tasks: Sequence[tuple[int, bytes]], orders: Orders) -> list[Answer]:
-        """Every task's answer. Ends with the first that is an error: others would wait for the same brokers."""
+    def run(self, tasks: Sequence[bytes], orders: Orders) -> list[Answer]:
+        """Every task's answer. Ends at the first error: other tasks would wait for the same brokers."""
         from pyspark import inheritable_thread_target
 
         shared = self._context.broadcast(orders)
-        told = self._context.accumulator((), _Joined())
+        reports = self._context.accumulator((), _Joined())
         collect = inheritable_thread_target(self._session)(self._collect)
         try:
             with ThreadPoolExecutor(1) as pool:
-                running = pool.submit(collect, [task for _, task in tasks], shared, told)
+                running = pool.submit(collect, tasks, shared, reports)
                 try:
-                    return self._awaited(running, told)
+                    return self._awaited(running, reports)
                 finally:
                     self._context.cancelJobsWithTag(self._tag)
         finally:
-            with suppress(Exception):  # a session that is gone has taken it along
+            with suppress(Exception):  # a stopped session has destroyed it
                 shared.destroy()
 
-    def _awaited(self, running: Future[list[Answer]], told: Any) -> list[Answer]:
+    def _awaited(self, running: Future[list[Answer]], reports: Any) -> list[Answer]:
         seen = 0
         while True:
             with suppress(TimeoutError):
                 return running.result(LOOK_S)
-            news = told.value
-            for _, _, failed in news[seen:]:
-                if failed is not None:
-                    require(failed)
-            if self._on_progress is not None and len(news) > seen:
-                done, rounds = sum(count for count, _, _ in news), max(rounds for _, rounds, _ in news)
+            arrived: Sequence[TaskReport] = reports.value
+            for report in arrived[seen:]:
+                if report.failed is not None:
+                    require(report.failed)
+            if self._on_progress is not None and len(arrived) > seen:
+                done, rounds = sum(each.partitions for each in arrived), max(each.rounds for each in arrived)
                 self._on_progress(Progress(rounds, done, self._partitions))
-            seen = len(news)
+            seen = len(arrived)
 
-    def _collect(self, tasks: Sequence[bytes], shared: Any, told: Any) -> list[Answer]:
-        """In a thread of its own, for it waits inside the JVM."""
+    def _collect(self, tasks: Sequence[bytes], shared: Any, reports: Any) -> list[Answer]:
+        """Runs in a thread of its own, since it waits inside the JVM."""
         self._context.addJobTag(self._tag)
         self._context.setJobDescription(f"search {self._partitions:,} partitions")
         try:
             cut = self._context.parallelize(tasks, len(tasks))
-            return list(cut.mapPartitions(partial(_answers, shared, told)).collect())
+            return list(cut.mapPartitions(partial(_answers, shared, reports)).collect())
         except Exception as error:
             raise _explained(error) from error
 
 
-def _answers(shared: Any, told: Any, tasks: Iterable[bytes]) -> Iterator[Answer]:
-    """On an executor: the answers to one Spark partition's tasks, of which there is one."""
+def _answers(shared: Any, reports: Any, tasks: Iterable[bytes]) -> Iterator[Answer]:
+    """On an executor: the answers of one Spark partition's tasks, of which there is one."""
     for task in tasks:
         answer = answered(task, shared.value)
         failed = answer if answer.error is not None or answer.bug is not None else None
-        told.add(((len(answer.rows), answer.rounds, failed),))
+        reports.add((TaskReport(len(answer.found), answer.rounds, failed),))
         yield answer
 
 
 class _Joined:
-    """An accumulator of tuples: what tasks tell, counted once each."""
+    """An accumulator of tuples: the tasks' reports, each counted once."""
 
     def zero(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
         return ()
@@ -170,13 +209,11 @@ class _Joined:
 
 
 def _explained(error: Exception) -> ReconcilerError:
-    """What Spark says, as a sentence."""
-    text = str(getattr(error, "java_exception", None) or error)
-    missing = re.search(r"No module named '([\w.]+)'", text)
+    """Spark's exception as one of this product's errors."""
+    missing = re.search(r"No module named '([\w.]+)'", str(getattr(error, "java_exception", None) or error))
     if missing:
         return missing_module(missing[1])
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return Unreachable(
-        f"The Spark cluster gave the searches up: {first[:300].rstrip('.')}.",
-        hint="Nothing was written. See the executors' logs, then run this again, or use the local engine.",
+        f"The Spark cluster gave the searches up: {spark_message(error)[:300]}.",
+        hint="Nothing was written. Read the executors' logs, then run this again, or use the local engine.",
     )

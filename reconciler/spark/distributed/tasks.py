@@ -1,7 +1,7 @@
-"""A check's searches as tasks for other machines: cut, sent, run there, and sent back. No Spark in here.
+"""A check's searches as tasks for other machines: grouped, pickled, run there, and their findings returned. No Spark.
 
-A task is a group of searches whose partitions have one leader, so that whoever runs it talks to one broker. It is
-bytes: what it consists of is looked at only where an error can become a sentence. Only plain values come back.
+A task is a group of searches whose partitions have one leader, so that its executor talks to one broker. It is bytes,
+unpickled only where an error can become a sentence.
 """
 
 from __future__ import annotations
@@ -10,29 +10,26 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import Any, TypeVar
 
 from reconciler import __version__
 from reconciler.core.errors import ConfigError, ReconcilerError
-from reconciler.core.verdicts import Finding, MatchedBy, Verdict
+from reconciler.core.verdicts import Finding
 from reconciler.engine import EngineSettings, Inquiry, Outcome, SearchResult, run
 from reconciler.ports import LogReader, TopicPartition
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
-FoundRow = tuple[int, str, int | None, int | None, int | None, str | None, int | None, str, int, int]
-"""Number of the inquiry; the finding's fields in their order, the verdict by name; probes; rounds."""
-
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What every task needs to know, sent once to each machine, apart from the tasks: ``client`` may hold passwords.
+    """Settings of every task, sent once to each machine and apart from the tasks: ``client`` may hold passwords.
 
     ``client``: librdkafka properties of the destination. ``timeout_s`` for one request, ``deadline_s`` for how long a
-    task waits for brokers that are away, from its own beginning. ``version`` of the package that made the tasks.
+    task waits for brokers that are away, from its own start. ``version``: the package that made the tasks.
     """
 
     client: Mapping[str, Any]
@@ -46,22 +43,22 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a task: findings, or why there are none. ``bug`` is a traceback."""
+    """A task's findings by the number of their inquiry, or why there are none. ``bug`` is a traceback."""
 
-    rows: tuple[FoundRow, ...] = ()
+    found: Mapping[int, SearchResult[Finding]] = field(default_factory=dict)
     probes: Mapping[str, int] | None = None
     rounds: int = 0
     error: ReconcilerError | None = None
     bug: str | None = None
 
 
-# ---------------------------------------------------------------- where the tasks are made
+# ---------------------------------------------------------------- on the driver
 
 
 def grouped(partitions: Sequence[T], leader_of: Callable[[T], int | None], most: int) -> list[list[T]]:
-    """Groups of one leader each, of ``most`` at most and of like sizes, those of different leaders in turn.
+    """Groups of one leader each, of at most ``most`` and of similar sizes.
 
-    In turn, so that machines which take groups in their order ask different brokers at a time.
+    Leaders alternate, so that machines which take groups in order ask different brokers at the same time.
     """
     by_leader: dict[int | None, list[T]] = {}
     for each in partitions:
@@ -77,22 +74,20 @@ def _evenly(items: Sequence[T], most: int) -> list[list[T]]:
     return [list(items[start:end]) for start, end in pairwise(edges)]
 
 
-def tasks_of(
-    inquiries: Sequence[Inquiry[Finding]], leaders: Mapping[TopicPartition, int], most: int
-) -> list[tuple[int, bytes]]:
-    """The inquiries as (how many, bytes) tasks; each inquiry goes by its place in the sequence."""
+def tasks_of(inquiries: Sequence[Inquiry[Finding]], leaders: Mapping[TopicPartition, int], most: int) -> list[bytes]:
+    """The inquiries as tasks; each inquiry is numbered by its place in the sequence."""
     groups = grouped(range(len(inquiries)), lambda number: leaders.get(inquiries[number].partition), most)
-    return [(len(group), pickle.dumps([(number, inquiries[number]) for number in group])) for group in groups]
+    return [pickle.dumps({number: inquiries[number] for number in group}) for group in groups]
 
 
 def outcome_of(keys: Sequence[K], answers: Iterable[Answer]) -> Outcome[K, Finding]:
-    """The tasks' answers as if one engine had run them all. Raises the first error among them."""
+    """The answers combined, as if one engine had run all tasks. Raises the first error among them."""
     found: dict[K, SearchResult[Finding]] = {}
     probes: dict[str, int] = {}
     rounds = 0
     for answer in answers:
         require(answer)
-        found.update((keys[row[0]], _found(row)) for row in answer.rows)
+        found.update((keys[number], each) for number, each in answer.found.items())
         for kind, count in (answer.probes or {}).items():
             probes[kind] = probes.get(kind, 0) + count
         rounds = max(rounds, answer.rounds)
@@ -100,18 +95,18 @@ def outcome_of(keys: Sequence[K], answers: Iterable[Answer]) -> Outcome[K, Findi
 
 
 def require(answer: Answer) -> None:
-    """Raise what went wrong in a task, if anything did: the product's own error, as the local engine would."""
+    """Raise a failed task's error, as the local engine would."""
     if answer.error is not None:
         raise answer.error
     if answer.bug is not None:
         raise RuntimeError(answer.bug)
 
 
-# ---------------------------------------------------------------- where the tasks are run
+# ---------------------------------------------------------------- on an executor
 
 
 def answered(task: bytes, orders: Orders, open_reader: Callable[[Orders], LogReader] | None = None) -> Answer:
-    """Run a task's searches. Only reads, so it may run twice at a time, or again. Never raises: see ``Answer``."""
+    """Run a task's searches. Only reads, so it may run again or twice at once. Never raises: see ``Answer``."""
     try:
         if orders.version != __version__:
             raise ConfigError(
@@ -123,12 +118,12 @@ def answered(task: bytes, orders: Orders, open_reader: Callable[[Orders], LogRea
         return Answer(error=error)
     except ModuleNotFoundError as error:
         return Answer(error=missing_module(error.name or "?"))
-    except Exception:  # noqa: BLE001 - a bug must reach whoever waits, once, not be tried four times
+    except Exception:  # noqa: BLE001 - a bug must reach the driver once, not be tried four times
         return Answer(bug=f"in a Spark task:\n{traceback.format_exc()}")
 
 
 def missing_module(name: str) -> ConfigError:
-    """The executors cannot import something."""
+    """The error for a module that the executors cannot import."""
     package = {"confluent_kafka": "confluent-kafka"}.get(name, name)
     return ConfigError(
         f'Spark\'s executors lack the Python module "{package}".',
@@ -138,33 +133,18 @@ def missing_module(name: str) -> ConfigError:
 
 
 def _run(
-    numbered: Sequence[tuple[int, Inquiry[Finding]]], orders: Orders, open_reader: Callable[[Orders], LogReader]
+    inquiries: Mapping[int, Inquiry[Finding]], orders: Orders, open_reader: Callable[[Orders], LogReader]
 ) -> Answer:
     reader = open_reader(orders)
     try:
         settings = EngineSettings(orders.deadline_s)
-        outcome = run(reader, dict(numbered), clock=time.monotonic, settings=settings)
+        outcome = run(reader, inquiries, clock=time.monotonic, settings=settings)
     finally:
         reader.close()
-    rows = tuple(_row(number, found) for number, found in outcome.found.items())
-    return Answer(rows, dict(outcome.probes), outcome.rounds)
+    return Answer(dict(outcome.found), dict(outcome.probes), outcome.rounds)
 
 
 def _reader(orders: Orders) -> LogReader:
     from reconciler.kafka.reader import KafkaLogReader
 
     return KafkaLogReader(orders.client, timeout_s=orders.timeout_s)
-
-
-def _row(number: int, found: SearchResult[Finding]) -> FoundRow:
-    one = found.finding
-    return (
-        *(number, one.verdict.value, one.resume_offset, one.replay_at_most, one.replay_exact),
-        *(one.matched_by and one.matched_by.value, one.record_offset, one.detail, found.probes, found.rounds),
-    )
-
-
-def _found(row: FoundRow) -> SearchResult[Finding]:
-    _, verdict, resume, at_most, exact, matched_by, record, detail, probes, rounds = row
-    by = None if matched_by is None else MatchedBy(matched_by)
-    return SearchResult(Finding(Verdict(verdict), resume, at_most, exact, by, record, detail), probes, rounds)

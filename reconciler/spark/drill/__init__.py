@@ -1,4 +1,5 @@
 """A drill: the failover of one job, tried against the destination without touching the job.
 
-In: a job's plan and checkpoint. Out: what its first batch would read. Everything made is temporary.
+In: a configuration, one of its jobs, and a temporary folder. Out: the plan, and what the job's first batch would read.
+Nothing is written to stores, and the copy of a checkpoint is temporary.
 """

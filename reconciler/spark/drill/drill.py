@@ -1,13 +1,13 @@
-"""A drill: the failover of one job, tried against the destination. The job is not touched, and nothing is written.
+"""A drill: tries the failover of one job against the destination, without touching the job or writing anything.
 
-    from reconciler.spark.drill import drill
+    from reconciler.spark.drill.drill import drill
 
     done = drill(config, config.chosen("clicks")[0], outside, Path("/tmp"))
     print(done.may_start, [(each.row.partition, each.first, each.fault) for each in done.partitions])
 
-What a failover would do is done as far as it can be undone: the plan is made as ``check`` makes it; a checkpoint is
-copied, to a temporary place, as ``checkpoint clone`` does; the first records are read from there. Then a second reader
-starts at the anchor's own record and must come to the very same records behind it.
+A drill takes every step of a failover that can be undone: it makes the plan as ``check`` does; it copies a checkpoint
+to a temporary place, as ``checkpoint clone`` does; it reads the first records from there. Then a second reader starts
+at the anchor's own record and must find the very same records after it.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.spark_checkpoint import END
 from reconciler.ports import LogReader, OffsetStore, TopicPartition
-from reconciler.spark.drill.reading import Batch, BatchReader, Seen, by_client, read_ranges
+from reconciler.spark.drill.reading import BatchReader, FirstRecord, FirstRecords, by_client, read_ranges
 from reconciler.stores.common import ReadOnlyStore
 from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
 
 FORMAT = "reconciler.drill/1"
 RECORDS = 100
-"""Offsets of each partition that the first batch spans at most."""
+"""The most offsets of each partition in the first batch."""
 ATTEMPTS = 3
-"""How often a checkpoint is copied that a running query goes on with meanwhile."""
+"""How often a checkpoint is copied if a running query changes it meanwhile."""
 AGAIN = "Run the drill again. If it says the same, do not fail over: make a plan and look at the partition."
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One partition: from which offset its first batch was read, what came, and what that proves.
+    """One partition: where its first batch began, the records read, and what they prove (``found``).
 
-    ``starts_at`` None: nothing was read, as the partition has no offset. ``stopped``: why it needs a person.
-    ``fault``: why the batch is not what the plan promised.
+    ``starts_at`` None: nothing was read, since the partition has no offset. ``stopped``: why it needs a person.
+    ``fault``: how the batch differs from the plan.
     """
 
     row: PartitionPlan
     stopped: str | None
     starts_at: int | None
-    read: tuple[Seen, ...]
+    read: tuple[FirstRecord, ...]
     found: str
     fault: str | None = None
 
     @property
-    def first(self) -> Seen | None:
+    def first(self) -> FirstRecord | None:
         return self.read[0] if self.read else None
 
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """What came of it. ``copy`` describes the temporary copy of the job's checkpoint, if it has one."""
+    """A drill's result. ``copy`` describes the temporary copy of the job's checkpoint, if it has one."""
 
     plan: Plan
     partitions: tuple[Tried, ...]
@@ -94,7 +94,7 @@ def drill(
     """Try the failover of one job of the configuration; ``place`` is an empty folder for the checkpoint's copy.
 
     ``batch`` reads the first records (default: Kafka's client), at most ``records`` offsets of each partition.
-    Raises what ``check`` and ``clone`` raise: Changed where a query goes on too fast for a copy to be made,
+    Raises the errors of ``check`` and ``clone``: Changed if a query moves too fast for a copy to be made,
     Unreachable, Refused, ConfigError. A job that needs a person is no error: its partitions say so; no copy is made.
     """
     if is_end_of_batch(job.store):
@@ -102,20 +102,20 @@ def drill(
             f'Job "{job.name}" is the end of another job\'s batch, and cannot be started.',
             hint="Drill the job whose store is the checkpoint itself.",
         )
-    outside = _only_read(outside)
+    outside = _read_only(outside)
     plan, copy = _planned(config, job, outside, place)
     (planned,) = plan.jobs
     rows = tuple(row for row in planned.partitions if row.position != END)  # the first batch begins at the start
     reader = outside.patient(config.search)
     ranges = _ranges(reader, rows, _starts(rows, copy), records)
     seen = (batch or by_client(reader))(ranges)
-    behind = _behind_anchors(reader, rows, ranges)
+    behind = _from_anchors(reader, rows, ranges)
     policy, identity = config.policy.start, job.identity
     tried = tuple(_tried(row, policy, identity, ranges, seen, behind) for row in rows)
     return Drill(plan, tried, copy)
 
 
-def _only_read(outside: Outside) -> Outside:
+def _read_only(outside: Outside) -> Outside:
     def opened(address: str) -> OffsetStore:
         return ReadOnlyStore(outside.open_store(address))
 
@@ -126,7 +126,7 @@ def _only_read(outside: Outside) -> Outside:
 
 
 def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[Plan, Description | None]:
-    """The plan, and for a checkpoint its copy: made together, as a query that runs moves both."""
+    """The plan, and for a checkpoint its copy: made together, since a running query moves both."""
     for attempt in range(ATTEMPTS):
         plan = check(config, [job], outside).plan
         policy = config.policy.start
@@ -145,17 +145,17 @@ def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[P
 
 
 def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[TopicPartition, int]:
-    """Where the job would begin: where its copied checkpoint says, else where the plan does."""
+    """Where the job would begin: at its copied checkpoint's offsets, else at the plan's."""
     starts: dict[TopicPartition, int] = {}
     for row in rows:
         at = row.key
-        said = [
+        copied = [
             offset
             for source in (copy.sources if copy is not None else ())
             if (offset := (source.start or {}).get((at.topic, at.partition))) is not None
         ]
-        if said:
-            starts[at] = min(said)
+        if copied:
+            starts[at] = min(copied)
         elif row.resume_offset is not None:
             starts[at] = row.resume_offset
     return starts
@@ -179,10 +179,10 @@ def _ranges(
     return {at: LogRange(starts[at], min(ends[at], starts[at] + records)) for at in places}
 
 
-def _behind_anchors(
+def _from_anchors(
     reader: LogReader, rows: Sequence[PartitionPlan], ranges: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, list[Record]]:
-    """What a reader meets that starts at the record the plan rests on, or where there is none at the plan's offset."""
+    """The records from each plan row's anchor record on, or from its resume offset if it has none."""
     asked: dict[TopicPartition, LogRange] = {}
     for row in rows:
         begin = row.resume_offset if row.record_offset is None else row.record_offset
@@ -196,7 +196,7 @@ def _tried(
     policy: StartPolicy,
     identity: Identity,
     ranges: Mapping[TopicPartition, LogRange],
-    seen: Batch,
+    seen: FirstRecords,
     behind: Mapping[TopicPartition, Sequence[Record]],
 ) -> Tried:
     at, stopped = row.key, why_stopped(row, policy)
@@ -208,16 +208,16 @@ def _tried(
 
 
 def _judged(
-    row: PartitionPlan, identity: Identity, where: LogRange, read: Sequence[Seen], records: Sequence[Record]
+    row: PartitionPlan, identity: Identity, where: LogRange, read: Sequence[FirstRecord], records: Sequence[Record]
 ) -> tuple[str, str | None]:
-    """What the batch proves, and what is wrong with it."""
+    """What the batch proves, and its fault."""
     if row.resume_offset != where.start:
         return "", f"the copy of the checkpoint begins at {where.start}, and the plan at {row.resume_offset}"
-    following = [Seen.of(record) for record in records if where.start <= record.offset < where.end]
+    following = [FirstRecord.of(record) for record in records if where.start <= record.offset < where.end]
     if list(read) != following:
         differing = next((pair for pair in zip(read, following, strict=False) if pair[0] != pair[1]), None)
-        what = f"{differing[0].offset} where {differing[1].offset} follows" if differing else f"{len(read)} records"
-        return "", f"the batch has {what}, and a second reader found {len(following)} records there"
+        content = f"{differing[0].offset} where {differing[1].offset} follows" if differing else f"{len(read)} records"
+        return "", f"the batch has {content}, and a second reader found {len(following)} records there"
     if row.record_offset is None:
         return "the log's end" if not read else "the first there is", None
     anchor = records[0] if records else None
@@ -231,7 +231,7 @@ def _judged(
 
 
 def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
-    """Whether what the plan says of the anchor is true of the record; ids that increase may prove another one."""
+    """True if the record is the plan's anchor; increasing ids may prove another record."""
     anchor = row.anchor
     if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
         return True
@@ -245,5 +245,5 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
     return True
 
 
-def _named(row: PartitionPlan, said: str) -> str:
-    return f"{row.topic}-{row.partition}: {said}"
+def _named(row: PartitionPlan, fault: str) -> str:
+    return f"{row.topic}-{row.partition}: {fault}"

@@ -1,7 +1,7 @@
-"""A temporary folder of a drill, which is gone when the drill is: at its end, or when the next one begins.
+"""A drill's temporary folder, removed at the drill's end, or when the next one begins.
 
-A drill that was killed cannot tidy up. Each holds a lock (flock) on a file in its folder for as long as it lives, so
-the next one sees which folders are nobody's any more, whatever has become of process ids.
+A killed drill cannot clean up. Each holds a lock (flock) on a file in its folder while it runs, so the next one sees
+which folders are left over, without relying on process ids.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from pathlib import Path
 PREFIX = "reconciler-drill-"
 LOCK = "in-use"
 NEVER_LOCKED_S = 3600
-"""A folder without a lock file is being made, or its maker was killed in that moment: this much older, it was."""
+"""A folder without a lock file is being created, or its creator was killed. At this age it was killed."""
 
 
 @contextmanager
 def temporary_place(parent: Path) -> Iterator[Path]:
-    """A new folder below ``parent``, for this user alone. What killed drills left there is removed first."""
+    """A new folder below ``parent``, for this user only. Folders of killed drills are removed first."""
     remove_leftovers(parent)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     try:
         new = folder / f"{LOCK}.new"
         with new.open("wb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            new.rename(folder / LOCK)  # whoever finds a lock file finds it locked
+            new.rename(folder / LOCK)  # a lock file is locked from the moment it can be seen
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(parent: Path) -> list[Path]:
-    """Remove this user's folders of drills that live no more; which."""
+    """Remove this user's folders of drills that no longer run; returns them."""
     removed = []
     for folder in sorted(parent.glob(f"{PREFIX}*")):
         if _is_ours(folder) and _is_left_over(folder):
@@ -47,7 +47,7 @@ def remove_leftovers(parent: Path) -> list[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """False for another user's folder, and for a link: whatever that points at is not a drill's."""
+    """False for another user's folder, and for a link: its target is not a drill's folder."""
     return folder.is_dir() and not folder.is_symlink() and folder.lstat().st_uid == os.geteuid()
 
 

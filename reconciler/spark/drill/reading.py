@@ -1,8 +1,7 @@
-"""The first batch of a drill: a few records of each partition, read by Spark as the job would, or by Kafka's client."""
+"""A drill's first batch: a few records of each partition, read by Spark as the job would, or by Kafka's client."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -13,30 +12,32 @@ from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, Refused
 from reconciler.core.probes import LogRange
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
-from reconciler.spark.session import own_session
+from reconciler.spark.ranges.planning import OffsetRange
+from reconciler.spark.ranges.reading import read as read_by_spark
+from reconciler.spark.session import own_session, spark_message
 
 Ranges = Mapping[TopicPartition, LogRange]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Seen:
-    """One record of the batch; ``timestamp_ms`` is Kafka's."""
+class FirstRecord:
+    """One record of the batch; ``timestamp_ms`` is Kafka's, epoch ms."""
 
     offset: int
     timestamp_ms: int | None
 
     @classmethod
-    def of(cls, record: Record) -> Seen:
+    def of(cls, record: Record) -> FirstRecord:
         return cls(record.offset, record.timestamp_ms)
 
 
-Batch = Mapping[TopicPartition, Sequence[Seen]]
-BatchReader = Callable[[Ranges], Batch]
+FirstRecords = Mapping[TopicPartition, Sequence[FirstRecord]]
+BatchReader = Callable[[Ranges], FirstRecords]
 """Reads the records of each range, whose end is exclusive, in offset order."""
 
 
 def read_ranges(reader: LogReader, ranges: Ranges) -> dict[TopicPartition, list[Record]]:
-    """All records of the ranges. Raises Changed where one lies outside the log by now; else as the reader does."""
+    """All records of the ranges. Raises Changed if one lies outside the log by now, and the reader's errors."""
     found: dict[TopicPartition, list[Record]] = {at: [] for at in ranges}
     places = {at: of.start for at, of in ranges.items() if of.start < of.end}
     while places:
@@ -56,65 +57,51 @@ def read_ranges(reader: LogReader, ranges: Ranges) -> dict[TopicPartition, list[
 
 
 def by_client(reader: LogReader) -> BatchReader:
-    """The batch read by Kafka's own client."""
+    """A reader of the batch that uses Kafka's own client."""
 
-    def read(ranges: Ranges) -> Batch:
-        return {at: [Seen.of(record) for record in records] for at, records in read_ranges(reader, ranges).items()}
+    def read(ranges: Ranges) -> FirstRecords:
+        found = read_ranges(reader, ranges)
+        return {at: [FirstRecord.of(record) for record in records] for at, records in found.items()}
 
     return read
 
 
 def by_spark(spark: Any, bootstrap: str, options: Mapping[str, str]) -> BatchReader:
-    """The batch read by Spark's Kafka source. ``options`` are more of the source's, for clusters that want a login."""
+    """A reader of the batch that uses Spark's Kafka source. ``options`` are further options of it, for a login."""
 
-    def read(ranges: Ranges) -> Batch:
-        found: dict[TopicPartition, list[Seen]] = {at: [] for at in ranges}
+    def read(ranges: Ranges) -> FirstRecords:
+        found: dict[TopicPartition, list[FirstRecord]] = {at: [] for at in ranges}
         if not ranges:
             return found
-        frame = spark.read.format("kafka").options(**_options(bootstrap, ranges), **options).load()
-        with _told():
+        spans = [OffsetRange(at.topic, at.partition, of.start, of.end) for at, of in ranges.items()]
+        frame = read_by_spark(spark, spans, bootstrap, options)
+        with _spark_errors():
             rows = frame.selectExpr("topic", "partition", "offset", "unix_millis(timestamp) AS at").collect()
         for row in rows:
             stamp = None if row["at"] is None or row["at"] < 0 else row["at"]
-            found[TopicPartition(row["topic"], row["partition"])].append(Seen(row["offset"], stamp))
-        return {at: sorted(seen, key=lambda each: each.offset) for at, seen in found.items()}
+            found[TopicPartition(row["topic"], row["partition"])].append(FirstRecord(row["offset"], stamp))
+        return {at: sorted(records, key=lambda each: each.offset) for at, records in found.items()}
 
     return read
 
 
-def _options(bootstrap: str, ranges: Ranges) -> dict[str, str]:
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for at, of in sorted(ranges.items()):
-        starts.setdefault(at.topic, {})[str(at.partition)] = of.start
-        ends.setdefault(at.topic, {})[str(at.partition)] = of.end
-    return {
-        "kafka.bootstrap.servers": bootstrap,
-        "assign": json.dumps({topic: [int(number) for number in of] for topic, of in starts.items()}),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
-        "failOnDataLoss": "true",
-    }
-
-
 @contextmanager
-def _told() -> Iterator[None]:
-    """What Spark says of a read that failed, as a sentence."""
+def _spark_errors() -> Iterator[None]:
+    """Turn Spark's error for a failed read into Refused."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        said = (str(getattr(error, "java_exception", None) or error).strip().splitlines() or ["it did not say why"])[0]
         raise Refused(
-            f"Spark could not read the first batch at the destination: {said.rstrip('.')}.",
-            hint="See that its options reach the cluster (--option kafka.NAME=VALUE), or drill with --no-spark.",
+            f"Spark could not read the first batch at the destination: {spark_message(error)}.",
+            hint="Check that its options reach the cluster (--option kafka.NAME=VALUE), or drill with --no-spark.",
         ) from error
 
 
 def spark_session(place: Path) -> AbstractContextManager[Any]:
-    """A small session whose own files are in ``place``; one that this process has already is used, and left alone."""
+    """A small session with its files in ``place``; a session that this process already has is used and left running."""
     settings = {
         "spark.master": "local[2]",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -1,7 +1,7 @@
 """The hand-off: from a plan to the options that start a Spark Kafka source exactly where the plan says.
 
 In: a plan file, or the environment that ``reconciler hook`` sets. Out: the options of a new query or of a batch read.
-Jobs import from here; nothing below needs pyspark.
+Jobs import from here; no module of this room needs pyspark.
 """
 
 from reconciler.spark.handoff.options import (

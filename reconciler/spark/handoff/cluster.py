@@ -1,4 +1,4 @@
-"""What a hand-off must know of the destination's topics that no plan says. Asks the cluster; needs no pyspark."""
+"""The destination's topics and partitions that a hand-off needs beyond the plan. Asks the cluster; needs no pyspark."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Client = Mapping[str, str]
 def topics_matching(client: Client, pattern: str) -> list[str]:
     """The names of the cluster's topics that the regular expression matches as a whole, as ``subscribePattern`` does.
 
-    Raises ConfigError for an expression that cannot be read and where no topic matches, Unreachable or Refused if the
-    cluster cannot be asked.
+    Raises ConfigError for an invalid expression and if no topic matches, Unreachable or Refused if the cluster cannot
+    be reached.
     """
     from confluent_kafka import KafkaException
 
@@ -39,7 +39,7 @@ def topics_matching(client: Client, pattern: str) -> list[str]:
 
 
 def partitions_of(client: Client, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The numbers of the topics' partitions. Raises ConfigError for a topic that is not there, else as above."""
+    """The numbers of the topics' partitions. Raises ConfigError for a topic that does not exist, else as above."""
     from reconciler.kafka.reader import KafkaLogReader
 
     names = sorted(set(topics))
@@ -52,28 +52,28 @@ def partitions_of(client: Client, topics: Iterable[str]) -> dict[str, tuple[int,
     if absent:
         raise ConfigError(
             f"The cluster at {client['bootstrap.servers']} has no topic {', '.join(absent)}.",
-            hint="Correct the name; or make the topic first, for Spark cannot subscribe to one that is not there.",
+            hint="Correct the name, or create the topic first: Spark cannot subscribe to one that does not exist.",
         )
     return {name: found[name].partitions for name in names}
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The regular expression, where it means the same in Python and in Java. Raises ConfigError where it may not."""
+    """The compiled expression. Raises ConfigError if Python cannot read it."""
     try:
         return re.compile(pattern)
     except re.error as error:
         raise ConfigError(
-            f'The pattern "{pattern}" is not a regular expression that is read here: {error}.',
+            f'The pattern "{pattern}" is not a regular expression that Python reads: {error}.',
             hint="Use what Java and Python have in common: characters, classes, groups, | * + ? and {n}.",
         ) from error
 
 
 def require_planned(planned: Mapping[str, Mapping[str, int]], there: Mapping[str, Iterable[int]]) -> None:
-    """Raise NeedsPerson where a planned topic has got partitions since: Spark would be told of too few."""
+    """Raise NeedsPerson if a planned topic has new partitions: Spark needs an offset for each."""
     for topic, partitions in planned.items():
         new = sorted(set(there.get(topic, ())) - {int(number) for number in partitions})
         if new:
             raise NeedsPerson(
-                f"{topic} has partitions that the plan does not know: {', '.join(map(str, new))}.",
+                f"{topic} has partitions that are not in the plan: {', '.join(map(str, new))}.",
                 hint="Make the plan again: the topic has grown since.",
             )

@@ -1,21 +1,20 @@
 r"""From a plan to the options that start a Spark Kafka source exactly where the plan says.
 
 Plain Python: needs no pyspark. A plan is the file that ``reconciler plan`` or ``reconciler hook`` wrote, given as a
-path or as the decoded JSON object; its checksum is verified before anything in it is believed.
+path or as the decoded JSON object; its checksum is verified before it is used.
 
     from reconciler.spark import handoff
 
     start = handoff.from_environment()                      # under `reconciler hook … -- spark-submit job.py`
     events = spark.readStream.format("kafka").options(**start.read_stream_options()).load()
 
-A query that also reads topics which no plan is about, the destination's own, adds them; and one that subscribes by a
-pattern gives it:
+A query may add topics that are not in the plan, such as the destination's own, or subscribe by a pattern:
 
     start = handoff.from_environment().also("events")                    # a.events by plan, events from its beginning
     start = handoff.from_environment().matching(r"(a\.)?events")         # the same, as subscribePattern
 
-Only a *new* query honours ``startingOffsets``. One that continues from a checkpoint ignores them: correct the
-checkpoint itself (``reconciler checkpoint clone``).
+Only a *new* query uses ``startingOffsets``. One that continues from a checkpoint ignores them: correct the checkpoint
+itself (``reconciler checkpoint clone``).
 """
 
 from __future__ import annotations
@@ -59,19 +58,19 @@ class Handoff:
     pattern: str | None = None
 
     def also(self, *topics: str, new: str = "earliest", kafka_client: Mapping[str, str] | None = None) -> Handoff:
-        """This, and topics of the destination that the plan is not about: all their partitions start as ``new`` says.
+        """This, with topics that are not in the plan: all their partitions start as ``new`` says.
 
-        ``new`` is ``earliest`` or ``latest``. The cluster is asked for the partitions; ``kafka_client`` holds more
+        ``new`` is ``earliest`` or ``latest``. The partitions are looked up in the cluster; ``kafka_client`` holds more
         librdkafka properties for it. For a job that reads ``events`` of the destination beside ``a.events``.
 
-        Raises ConfigError for a topic that is not there, or that the plan has already; Unreachable or Refused.
+        Raises ConfigError for a topic that does not exist or is already in the plan; Unreachable or Refused.
         """
         from reconciler.spark.handoff.cluster import partitions_of
 
         if double := sorted(set(topics) & set(self.offsets)):
             raise ConfigError(
                 f"The plan of job {self.job} has {', '.join(double)} already.",
-                hint="Leave it out of also(): the plan says where it starts.",
+                hint="Leave it out of also(): its start is in the plan.",
             )
         return self._with(partitions_of(self._client(kafka_client), topics), new)
 
@@ -80,20 +79,20 @@ class Handoff:
     ) -> Handoff:
         """This as a ``subscribePattern``, which must match every topic of the plan as a whole.
 
-        Spark needs an offset for every partition that matches when the query starts. The cluster is asked for them, and
-        those that the plan is not about start as ``new`` says: ``earliest`` or ``latest``. (Topics that come later are
-        read from their beginning, which is Spark's way.)
+        Spark needs an offset for every partition that matches when the query starts. They are looked up in the cluster,
+        and those that are not in the plan start as ``new`` says: ``earliest`` or ``latest``. (Spark reads topics that
+        appear later from their beginning.)
 
-        Raises ConfigError for a pattern that leaves out a planned topic, NeedsPerson where a planned topic has got
-        partitions since; Unreachable or Refused.
+        Raises ConfigError for a pattern that leaves out a planned topic, NeedsPerson if a planned topic has new
+        partitions; Unreachable or Refused.
         """
         from reconciler.spark.handoff.cluster import compiled, partitions_of, require_planned, topics_matching
 
         wanted, client = compiled(pattern), self._client(kafka_client)
         if left_out := [topic for topic in self.offsets if not wanted.fullmatch(topic)]:
             raise ConfigError(
-                f'The pattern "{pattern}" does not match {", ".join(left_out)}, which the plan of job {self.job} is '
-                "about: the query would not read on there.",
+                f'The pattern "{pattern}" does not match {", ".join(left_out)} of the plan of job {self.job}: the '
+                "query would not read on there.",
                 hint=r'Let it match the names at the destination too, for example r"(a\.)?events".',
             )
         there = partitions_of(client, {*topics_matching(client, pattern), *self.offsets})
@@ -102,19 +101,19 @@ class Handoff:
         return replace(self._with(more, new), pattern=pattern)
 
     def joined(self, other: Handoff) -> Handoff:
-        """The starting points of two jobs or plans as one, for a query that reads the topics of both.
+        """The starting points of two jobs or plans combined, for a query that reads the topics of both.
 
-        Raises ConfigError where both have a topic, or they are of different clusters.
+        Raises ConfigError if both have the same topic, or they are for different clusters.
         """
         if self.bootstrap_servers != other.bootstrap_servers:
             raise ConfigError(
                 f"Jobs {self.job} and {other.job} start on two clusters ({self.bootstrap_servers} and "
                 f"{other.bootstrap_servers}).",
-                hint="Read each with a source of its own.",
+                hint="Read each with its own source.",
             )
         if double := sorted(set(self.offsets) & set(other.offsets)):
             raise ConfigError(
-                f"Jobs {self.job} and {other.job} both say where {', '.join(double)} starts.",
+                f"Jobs {self.job} and {other.job} both have a start for {', '.join(double)}.",
                 hint="Name only one of them.",
             )
         return replace(self, job=f"{self.job}, {other.job}", offsets={**self.offsets, **other.offsets})
@@ -134,7 +133,7 @@ class Handoff:
         return _compact(self.offsets)
 
     def read_stream_options(self, *, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """See the function of this name."""
+        """As the function of this name."""
         return _options(self, extra)
 
     def read_options(
@@ -143,7 +142,7 @@ class Handoff:
         ending_offsets: str | Mapping[str, Mapping[str, int]] = "latest",
         extra: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
-        """See the function of this name."""
+        """As the function of this name."""
         if any(offset == _LATEST for of in self.offsets.values() for offset in of.values()):
             raise ConfigError(
                 "A batch read cannot begin at the latest record: it would have nothing to read.",
@@ -155,16 +154,16 @@ class Handoff:
 
 
 Jobs = str | Iterable[str] | None
-"""A job of the plan; or several, whose topics one query reads; or None for the only one."""
+"""A job of the plan; or several, whose topics one query reads; or None for the plan's only job."""
 
 
 def load(plan: PlanSource, job: Jobs = None) -> Handoff:
     """The starting point of one job of a plan, or of several as one; ``job`` may be left out when there is only one.
 
-    Raises ``Changed`` if this is no plan or was altered, ``NeedsPerson`` if it does not say where every partition may
-    start or which job is meant, ``ConfigError`` if the file cannot be read or Spark could not use the partitions it
-    names. A plan's expiry is not looked at: it bounds how long the plan may be *applied*, and offsets that grew old
-    only mean more replay.
+    Raises ``Changed`` if this is not a plan or was altered, ``NeedsPerson`` if a partition has no offset to start at or
+    it is not clear which job is meant, ``ConfigError`` if the file cannot be read or Spark could not use its
+    partitions. A plan's expiry is ignored: it limits how long the plan may be *applied*, and old offsets only mean more
+    replay.
     """
     parsed = plan if isinstance(plan, Plan) else parse_plan(_text(plan))
     names = [job] if job is None or isinstance(job, str) else list(job)
@@ -221,7 +220,7 @@ def read_options(
 
 
 def from_environment(job: Jobs = None, *, environ: Mapping[str, str] | None = None) -> Handoff:
-    """What ``reconciler hook`` left for this process: its plan, checked against its starting-offsets file.
+    """The starting point that ``reconciler hook`` prepared: its plan, checked against its starting-offsets file.
 
     Raises ``ConfigError`` if the hook's variables are absent or their files cannot be read or disagree; else as
     ``load`` does.
@@ -242,8 +241,8 @@ def from_environment(job: Jobs = None, *, environ: Mapping[str, str] | None = No
     if any(handed.get(topic) != partitions for topic, partitions in found.offsets.items()):
         raise ConfigError(
             f"{env[OFFSETS_VARIABLE]} ({OFFSETS_VARIABLE}) does not hold the offsets of job {found.job} in "
-            f"{env[PLAN_VARIABLE]} ({PLAN_VARIABLE}): they are of different runs.",
-            hint="Start the job by `reconciler hook` again, so that both are written anew.",
+            f"{env[PLAN_VARIABLE]} ({PLAN_VARIABLE}): they are from different runs.",
+            hint="Start the job by `reconciler hook` again, which rewrites both.",
         )
     return found
 
@@ -268,14 +267,14 @@ def _offsets(job: JobPlan) -> Offsets:
             continue  # a person accepted it: the destination has no such partition to start
         if row.resume_offset is None or row.resume_offset < 0:
             raise ConfigError(
-                f"The plan's offset for {_name(row)} is {row.resume_offset}, which Spark would not take as an offset.",
+                f"The plan's offset for {_name(row)} is {row.resume_offset}, which Spark does not accept as an offset.",
                 hint="Plan again with --set TOPIC:PARTITION=OFFSET, an offset of 0 or more.",
             )
         partitions = by_topic.setdefault(row.topic, {})
         if row.partition in partitions:
             raise ConfigError(
                 f"The plan names {_name(row)} twice in job {job.name}.",
-                hint="See that no two topics get the same name.",
+                hint="Make sure that no two topics are mapped to the same name.",
             )
         partitions[row.partition] = row.resume_offset
     if not by_topic:
@@ -301,8 +300,8 @@ def _require_startable(job: JobPlan) -> None:
     undecided = [f"{_name(row)} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
     if undecided:
         raise NeedsPerson(
-            f"The plan does not say that job {job.name} may start at {', '.join(undecided)}.",
-            hint="See `reconciler show PLAN` for why; then plan again with --set TOPIC:PARTITION=OFFSET or "
+            f"By the plan job {job.name} may not start: {', '.join(undecided)}.",
+            hint="`reconciler show PLAN` gives the reasons; then plan again with --set TOPIC:PARTITION=OFFSET or "
             "--accept VERDICT.",
         )
 
@@ -319,7 +318,7 @@ def _name(row: PartitionPlan) -> str:
 
 
 def _require_all_partitions(topic: str, partitions: Mapping[int, int]) -> None:
-    """Spark wants exactly the assigned partitions: one left out is read from the earliest record."""
+    """Spark needs exactly the assigned partitions: it reads one that is left out from the earliest record."""
     holes = sorted(set(range(max(partitions) + 1)) - set(partitions))
     if holes:
         raise ConfigError(
@@ -340,7 +339,7 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     for name, value in (extra or {}).items():
         if name.lower() in _DECIDED_HERE:
             raise ConfigError(
-                f"extra has the option {name}, which would override what the plan says.",
+                f"extra has the option {name}, which would override the plan.",
                 hint="Leave it out: the plan decides topics and start, and ending_offsets the end of a batch read.",
             )
         options[_known_spelling(name, options)] = str(value)

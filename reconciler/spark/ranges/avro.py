@@ -1,11 +1,11 @@
-"""Values in Avro as columns, decoded by fastavro in Python: no jar, and the frames of schema registries.
+"""Values in Avro as columns, decoded by fastavro in Python: needs no jar, and reads the frames of schema registries.
 
     from reconciler.spark.ranges.avro import decoded
 
     rows = decoded(frame, schema, frame_bytes="registry").select("topic", "offset", "decoded.*")
 
-Spark's own ``from_avro`` does the same faster where its package (``org.apache.spark:spark-avro_2.13`` in Spark's very
-version) is on the class path; it knows no frames. Needs the extra ``avro`` here and on the executors.
+Spark's own ``from_avro`` is faster where its package (``org.apache.spark:spark-avro_2.13`` in Spark's exact version) is
+on the class path; it does not read frames. Needs the extra ``avro`` here and on the executors.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Frame = Literal["none", "registry", "single-object"]
 _HEADS = {"none": (b"", 0), "registry": (b"\x00", 5), "single-object": (b"\xc3\x01", 10)}
-"""What framed bytes begin with, and how long the frame is: a registry's magic byte and schema id; Avro's marker and
-schema fingerprint (Avro specification, single-object encoding)."""
+"""The first bytes and the length of each frame: a registry's magic byte and schema id; Avro's marker and schema
+fingerprint (Avro specification, single-object encoding)."""
 
 _PLAIN = {
     "boolean": "boolean",
@@ -55,25 +55,25 @@ def decoded(
     frame_bytes: Frame = "none",
     broken: Literal["fail", "null"] = "fail",
 ) -> DataFrame:
-    """``frame`` with the column ``into``: what the bytes of ``column`` hold. Null bytes give null.
+    """``frame`` with the column ``into``: the decoded bytes of ``column``. Null bytes give null.
 
-    ``schema`` is the one that the values were written with, as JSON text or decoded. ``broken="null"`` gives null for
-    bytes that are not of it; else the batch fails, and nothing is saved. Raises ConfigError for a schema that is none,
-    or has what Spark cannot hold.
+    ``schema`` is the writer's schema, as JSON text or decoded. ``broken="null"`` gives null for bytes that do not fit
+    it; else the batch fails, and nothing is saved. Raises ConfigError for an invalid schema, and for types that Spark
+    does not have.
     """
     from pyspark.sql import functions as f
 
     parsed = _parsed(schema)
     text, kind = json.dumps(parsed), spark_type(parsed)
 
-    def decode(data):  # type: ignore[no-untyped-def]  # hints would say which kind of function Spark shall take it for
+    def decode(data):  # type: ignore[no-untyped-def]  # Spark would read type hints as a kind of UDF
         return _decode(text, frame_bytes, broken, data)
 
     return frame.withColumn(into, f.udf(decode, kind)(f.col(column)))
 
 
 def spark_type(schema: Any) -> str:
-    """The Spark type, as DDL, that holds values of an Avro schema (decoded JSON). Raises ConfigError for none."""
+    """The Spark type, as DDL, for values of an Avro schema (decoded JSON). Raises ConfigError if there is none."""
     try:
         return _ddl(schema, {})
     except (KeyError, TypeError) as error:
@@ -122,7 +122,7 @@ def _complex(kind: str, schema: Mapping[str, Any], named: dict[str, str]) -> str
 
 def _unfit(what: str) -> ConfigError:
     return ConfigError(
-        f"The Avro schema has {what}, which no Spark column holds.", hint="Decode it in a function of your own."
+        f"The Avro schema has {what}, which no Spark column can hold.", hint="Decode it in your own function."
     )
 
 
@@ -144,14 +144,14 @@ def _parsed(schema: str | Mapping[str, Any]) -> Any:
 
 
 def _no_schema(error: Exception) -> ConfigError:
-    return ConfigError(f"This is no Avro schema: {error}.", hint="Give the JSON of an .avsc file.")
+    return ConfigError(f"This is not an Avro schema: {error}.", hint="Give the JSON of an .avsc file.")
 
 
 _parsed_once: dict[str, Any] = {}
 
 
 def _decode(schema: str, frame_bytes: Frame, broken: str, data: bytes | None) -> Any:
-    """One value, in a task."""
+    """Decode one value, in a task."""
     from fastavro import parse_schema, schemaless_reader
 
     if data is None:
@@ -161,7 +161,7 @@ def _decode(schema: str, frame_bytes: Frame, broken: str, data: bytes | None) ->
     head, length = _HEADS[frame_bytes]
     stream = BytesIO(bytes(data))
     if stream.read(length)[: len(head)] == head:
-        with suppress(Exception):  # broken bytes fail in many ways
+        with suppress(Exception):  # fastavro raises many kinds for broken bytes
             found = schemaless_reader(stream, _parsed_once[schema], None)
             if not stream.read(1):
                 return found

@@ -4,20 +4,20 @@
 
     compact(spark, "/srv/clicks", target_bytes=256 * 2**20)      # or: reconciler compact /srv/clicks
 
-Theory of operation. What counts is what the newest snapshot of the catalogue names (``output``). A compaction
+Theory of operation. The newest snapshot of the catalogue names the files that count (``output``). A compaction
 
-    1. removes what no reader can have been told of for ``grace_ms``
+    1. removes files that no reader can have been given for ``grace_ms``
     2. reads the files that are smaller than ``target_bytes`` and count now, and writes them merged into
        ``_compacted``, where a reader that lists the directory does not look
-    3. makes the next snapshot, in one step: it names every file that counts, and the batches that it stands for
+    3. makes the next snapshot, in one step: it names every file that counts, and the batches that it replaces
 
-Killed before 3, nothing has changed; files in ``_compacted`` that no snapshot came to name are removed by 1. Of two
-compactions only one makes the next snapshot; the other says so. A batch that ends meanwhile is not named by the
-snapshot, and counts beside it. One that is still under way is left alone.
+If it is killed before 3, nothing has changed; step 1 removes files in ``_compacted`` that no snapshot names. Of two
+compactions only one makes the next snapshot; the other fails with Changed. A batch that ends meanwhile is not named by
+the snapshot, and counts beside it. One that is still under way is left alone.
 
-Readers that asked ``output.files`` before 3 go on reading the old files, which stay for ``grace_ms``. A reader that
-lists the directory itself sees the old files until they are removed, and the merged ones never: it never sees both, but
-after the first compaction it misses what was merged.
+Readers that called ``output.files`` before 3 continue with the old files, which stay for ``grace_ms``. A reader that
+lists the directory itself sees the old files until they are removed, and never the merged ones: it never sees both, but
+after the first compaction it misses the merged records.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GRACE_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction did: files that count before and after, and old ones that were removed."""
+    """A compaction's result: how many files count before and after, and how many old ones were removed."""
 
     before: int
     after: int
@@ -60,9 +60,9 @@ def compact(
     grace_ms: int = GRACE_MS,
     now_ms: Callable[[], int] = clock_ms,
 ) -> Compacted:
-    """Merge files that are smaller than ``target_bytes``, about as many together as reach it.
+    """Merge files smaller than ``target_bytes`` into files of about that size.
 
-    Raises Changed if another compaction was first; nothing has changed then. Else as the catalogue does.
+    Raises Changed if another compaction was first (nothing was changed), and the catalogue's errors.
     """
     root = path.rstrip("/")
     listed = Catalogue(open_folder(catalogue or f"{root}/{CATALOGUE}"))
@@ -79,7 +79,7 @@ def compact(
     replaces = (*(found.snapshot.replaces if found.snapshot else ()), *settled)
     kept = [name for name in counted if name not in set(small)]
     number = found.number + 1
-    # Names of batches whose files of the catalogue are gone need not be repeated: nothing brings them back.
+    # Batches whose files of the catalogue are gone need not be named again: they cannot come back.
     replaces = tuple(sorted(set(replaces) & set(listed.done())))
     entry = Entry(snapshot_name(number), "", (*kept, *merged), (), replaces, now_ms())
     if not listed.put(snapshot_name(number), entry):
@@ -106,9 +106,9 @@ def _merge(spark: SparkSession, directory: Directory, names: list[str], target_b
 
 
 def _remove_old(directory: Directory, listed: Catalogue, since_ms: int) -> int:
-    """Remove what did not count at any moment since ``since_ms`` (epoch ms); how many files of data that were.
+    """Remove files that have not counted since ``since_ms`` (epoch ms); returns how many files of data.
 
-    What counted at that moment was the last snapshot before it, and the batches that it does not name.
+    At that moment the last snapshot before it counted, and the batches that it does not name.
     """
     snapshots = listed.snapshots()
     then = next((each for each in reversed(snapshots) if each.written_at_ms <= since_ms), None)
@@ -126,7 +126,7 @@ def _remove_old(directory: Directory, listed: Catalogue, since_ms: int) -> int:
         removed += len(old)
     for name in directory.names(COMPACTED):
         file = f"{COMPACTED}/{name}"
-        # One that is young may be of a compaction that is under way.
+        # A young one may belong to a compaction that is under way.
         if file not in named and directory.modified_ms(file) <= since_ms:
             directory.remove(file)
             removed += 1

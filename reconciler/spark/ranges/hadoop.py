@@ -1,4 +1,4 @@
-"""Renaming and removing files where Spark writes them: through Hadoop's own file systems, in Spark's JVM."""
+"""Files on the file systems that Spark writes to, renamed and removed through Hadoop in Spark's JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Directory:
         self._fs = self._path(self.path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
     def names(self, below: str = "") -> list[str]:
-        """Plain names of what is there; empty where there is no such directory."""
+        """The plain names in a directory; empty if it does not exist."""
         at = self._at(below)
         if not self._fs.exists(at):
             return []
@@ -30,15 +30,12 @@ class Directory:
         return int(self._fs.getFileStatus(self._at(name)).getLen())
 
     def modified_ms(self, name: str) -> int:
-        """Epoch ms; of what is gone already, far from now."""
+        """Epoch ms; a time far in the future for a file that no longer exists."""
         at = self._at(name)
         return int(self._fs.getFileStatus(at).getModificationTime()) if self._fs.exists(at) else 2**62
 
-    def make(self) -> None:
-        self._fs.mkdirs(self._path(self.path))
-
     def move(self, name: str, to: str) -> None:
-        """Give a file another name, in the place of what has it."""
+        """Rename a file, replacing the one that has the new name."""
         self.remove(to)
         target = self._at(to)
         self._fs.mkdirs(target.getParent())
@@ -46,7 +43,7 @@ class Directory:
             raise Unreachable(f"{self.path}/{name} could not be renamed to {to}.", hint="Run this again.")
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a directory with all in it; one that is gone already is no error."""
+        """Remove a file, or a directory with its content; no error if it does not exist."""
         self._fs.delete(self._at(name), True)
 
     def _at(self, name: str) -> Any:

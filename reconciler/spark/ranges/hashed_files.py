@@ -1,4 +1,4 @@
-"""Exactly once, into files: a batch's files have its ranges' hash as their name, and a repeated batch overwrites them.
+"""Exactly once, into files: a batch's files are named after the hash of its ranges; a repeated batch overwrites them.
 
     sink = HashNamedFiles("/srv/clicks")
     job = RangeBatches(spark, topics=["events"], group="clicks", bootstrap_servers="kafka:9092",
@@ -6,22 +6,22 @@
     job.run(exactly_once(lambda frame, ranges: frame.selectExpr("CAST(value AS STRING) AS text"), into=sink))
     output.read(spark, "/srv/clicks").count()
 
-Theory of operation. The steps of a batch, each made whole or not at all, and what a restart does if the run was killed
-behind it (``settle``; the layout is ``output``'s):
+Theory of operation. The steps of a batch, each atomic, and what a restart does if the run was killed after it
+(``settle``; the layout is that of ``output``):
 
-    1. begun: its ranges, and the rows before and after, are put down     runs the very same ranges again
-    2. its files are written aside, then get their names                  the same: each file is overwritten
+    1. begun: its ranges, and the rows before and after, are written      runs the very same ranges again
+    2. its files are written aside, then renamed                          the same: each file is overwritten
     3. its offsets are saved (the store's compare-and-set)                finishes: 4 and 5
     4. done: the catalogue names its files; from now on they count        5
     5. begun is removed
 
-Whether 3 happened is told by the stored rows, also if a failover has corrected them meanwhile (``output.is_saved``). If
-it did not, and the job now reads another cluster, what was begun is undone and its records are read there. If it cannot
-be told, a person must say: ``unfinished="keep"`` or ``"drop"``.
+The stored rows show whether step 3 happened, even if a failover has corrected them meanwhile (``output.is_saved``). If
+it did not, and the job now reads another cluster, the batch is undone and its records are read there. If the rows do
+not show it, a person must decide: ``unfinished="keep"`` or ``"drop"``.
 
-Who is protected: readers that go by the catalogue (``output.files``, ``output.read``) see each record once, at any
-moment. A plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, and see it
-half overwritten; and it does not see what compaction has merged.
+Who is protected: readers of the catalogue (``output.files``, ``output.read``) see each record once, at any moment. A
+plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, or half overwritten,
+and it does not see merged files of a compaction.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from reconciler.folder import open_folder
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.hadoop import Directory
-from reconciler.spark.ranges.offsets import refuse_nothing_atomic
+from reconciler.spark.ranges.offsets import require_atomic
 from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, Catalogue, Entry
-from reconciler.spark.ranges.planning import Log, OffsetRange, name_of
-from reconciler.spark.ranges.sinks import Batch
+from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of, some
+from reconciler.spark.ranges.sinks import RangeBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 WRITING = "_writing"
 
 
 class HashNamedFiles:
-    """A sink of Parquet files below ``path``, one job's own.
+    """A sink of Parquet files below ``path``, which belongs to one job.
 
-    ``catalogue`` is where the catalogue is, if not in ``path``: as fsspec has it, for example ``webhdfs://…`` where
-    Spark's path is ``hdfs://…``. ``files`` is how many files a batch becomes (None: one a task). ``unfinished`` is a
-    person's word about a batch of which it cannot be told whether its offsets were saved. ``options`` go to Spark's
-    writer (``compression``).
+    ``catalogue`` is the catalogue's address for fsspec if it is not in ``path``, for example ``webhdfs://…`` where
+    Spark's path is ``hdfs://…``. ``files`` is the number of files per batch (None: one per task). ``unfinished`` is a
+    person's decision on a batch whose offsets may or may not have been saved. ``options`` go to Spark's writer
+    (``compression``).
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class HashNamedFiles:
         if unfinished not in ("stop", "keep", "drop"):
             raise ConfigError(f"unfinished={unfinished!r} is not known.", hint='Use "stop", "keep" or "drop".')
         if files is not None and files < 1:
-            raise ConfigError(f"files={files} is no number of files.", hint="Give 1 or more, or None.")
+            raise ConfigError(f"files={files} is not a number of files.", hint="Give 1 or more, or None.")
         self._path = path.rstrip("/")
         self._catalogue = Catalogue(open_folder(catalogue or f"{self._path}/{CATALOGUE}"))
         self._files = files
@@ -84,15 +84,15 @@ class HashNamedFiles:
         return None
 
     def check(self, store: OffsetStore) -> None:
-        """Raise Refused for a store that may write a batch's rows in part. Makes the catalogue's folder."""
-        refuse_nothing_atomic(store, "whether a batch was saved could not be told")
+        """Raise Refused for a store that may write only some of a batch's rows. Creates the catalogue's folder."""
+        require_atomic(store, "a restart could not decide whether a batch was saved")
         if not self._catalogue.folder.exists():
             self._catalogue.folder.make()
 
     # ------------------------------------------------------------ before a batch
 
     def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Finish or undo batches that were begun. Raises NeedsPerson for one that cannot be judged."""
+        """Finish or undo batches that were begun. Raises NeedsPerson if the rows do not show which."""
         self._directory = Directory(spark, self._path)
         self._again = None
         stored = {at: row.stored for at, row in rows.items()}
@@ -100,11 +100,11 @@ class HashNamedFiles:
             if entry.group != group:
                 raise ConfigError(
                     f"{self._path} is the output of group {entry.group}, not of {group}.",
-                    hint="Give each job a path of its own.",
+                    hint="Give each job its own path.",
                 )
             saved = output.is_saved(entry, stored)
             if saved is None and not self._catalogue.has(entry.name + LOST):
-                saved = self._by_person(entry)
+                saved = self._decided_by_person(entry)
             if saved:
                 self._finish(entry)
             elif self._catalogue.has(entry.name + LOST) or self._again is not None:
@@ -112,32 +112,32 @@ class HashNamedFiles:
             else:
                 self._again = entry
 
-    def unfinished(self, group: str, looked: Log) -> tuple[OffsetRange, ...] | None:
-        """The ranges to run again. Where they are no longer to be had, what was begun is undone."""
+    def unfinished(self, group: str, log: LogEdges) -> tuple[OffsetRange, ...] | None:
+        """The ranges to run again. If they can no longer be read, the batch is undone instead."""
         entry, self._again = self._again, None
         if entry is None:
             return None
         ranges = tuple(part.range for part in entry.parts)
-        gone = [each for each in ranges if each.from_offset < looked.starts.get(each.at, 0)]
-        if name_of(ranges, looked.cluster) != entry.name or gone:
+        gone = [each for each in ranges if each.from_offset < log.starts.get(each.at, 0)]
+        if name_of(ranges, log.cluster) != entry.name or gone:
             self._undo(entry)
             return None
         return ranges
 
-    def _by_person(self, entry: Entry) -> bool:
+    def _decided_by_person(self, entry: Entry) -> bool:
         if self._unfinished != "stop":
-            log.warning("the batch %s of %s is judged by hand: %s", entry.name, self._path, self._unfinished)
+            _log.warning("the batch %s of %s is decided by hand: %s", entry.name, self._path, self._unfinished)
             return self._unfinished == "keep"
         raise NeedsPerson(
-            f"The batch {entry.name} of {self._path} ({', '.join(str(part.range) for part in entry.parts[:5])}) was "
-            "under way when its run ended, and the stored offsets are neither those before it nor those after it.",
-            hint='If its records are before the stored offsets, start once with HashNamedFiles(unfinished="keep"); if '
+            f"The batch {entry.name} of {self._path} ({some([str(part.range) for part in entry.parts])}) was under way "
+            "when its run ended, and the stored offsets are neither those before it nor those after it.",
+            hint='If its records lie before the stored offsets, start once with HashNamedFiles(unfinished="keep"); if '
             'they will be read again, with unfinished="drop".',
         )
 
     # ------------------------------------------------------------ a batch
 
-    def begin(self, batch: Batch, changes: Sequence[Change]) -> None:
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
         after = {change.key: change.new for change in changes if change.new is not None}
         before = {at: row.stored for at, row in batch.rows.items()}
         parts = output.parts_of(batch.ranges, before, after)
@@ -147,11 +147,11 @@ class HashNamedFiles:
         if not begun and not _is_same(self._catalogue.load(batch.name + BEGUN), entry):
             raise Changed(
                 f"Another run has begun the batch {batch.name} of {self._path} from other rows.",
-                hint="Run one job a group.",
+                hint="Run one job per group.",
             )
 
-    def stage(self, results: DataFrame, batch: Batch) -> None:
-        """Write the batch's files and give them their names; what an earlier attempt left is replaced."""
+    def stage(self, results: DataFrame, batch: RangeBatch) -> None:
+        """Write the batch's files and rename them; files of an earlier attempt are replaced."""
         directory = self._opened()
         aside = f"{WRITING}/{batch.name}-{secrets.token_hex(4)}"
         frame = results if self._files is None else results.repartition(self._files)
@@ -161,7 +161,7 @@ class HashNamedFiles:
                 raise Changed(
                     f"Another run of group {batch.group} has finished or undone the batch {batch.name}"
                     f" of {self._path}.",
-                    hint="Run one job a group. Started again, this one goes on behind the other's batch.",
+                    hint="Run one job per group. Started again, this one continues after the other's batch.",
                 )
             written = [name for name in directory.names(aside) if name.endswith(".parquet")]
             names = [f"{batch.name}-{number:05d}.parquet" for number in range(len(written))]
@@ -173,11 +173,11 @@ class HashNamedFiles:
             if name not in names:
                 directory.remove(name)
 
-    def commit(self, batch: Batch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+    def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         try:
             save()
         except Changed:
-            # Its offsets were surely not saved. Yet another run's may be the very same: the rows tell, next time.
+            # Its offsets were not saved, but another run may have saved the very same: the next run sees that.
             if self._catalogue.has(batch.name + BEGUN):
                 self._catalogue.put(batch.name + LOST, Entry(batch.name, batch.group))
             raise
@@ -185,7 +185,7 @@ class HashNamedFiles:
         assert entry is not None
         self._finish(entry)
 
-    # ------------------------------------------------------------ the steps behind the offsets
+    # ------------------------------------------------------------ the steps after the offsets
 
     def _finish(self, entry: Entry) -> None:
         done = Entry(entry.name, entry.group, tuple(self._files_of(entry.name)), entry.parts, (), entry.written_at_ms)
@@ -193,7 +193,7 @@ class HashNamedFiles:
         self._forget(entry.name)
 
     def _undo(self, entry: Entry) -> None:
-        log.warning("the batch %s of %s, which was under way, is undone", entry.name, self._path)
+        _log.warning("the batch %s of %s, which was under way, is undone", entry.name, self._path)
         for name in self._files_of(entry.name):
             self._opened().remove(name)
         self._forget(entry.name)
@@ -214,7 +214,7 @@ class HashNamedFiles:
 
 
 def _is_same(there: Entry | None, entry: Entry) -> bool:
-    """True for a batch that begins from and ends with the same offsets: the times of writing do not count."""
+    """True for a batch with the same offsets before and after; times of writing do not matter."""
     if there is None:
         return False
     offsets = [

@@ -1,13 +1,13 @@
-"""Exactly once, for results with a unique key: each is written under its key, and writing it again changes nothing.
+"""Exactly once, for results with a unique key: writing a result under its key again changes nothing.
 
     sink = PostgresUpsert("postgresql://etl@db/results", table="clicks", key=["id"])
     job = RangeBatches(spark, topics=["events"], group="clicks", bootstrap_servers="kafka:9092",
                        store="sqlite:////srv/offsets.db")
     job.run(exactly_once(lambda frame, ranges: frame.selectExpr("CAST(key AS STRING) AS id", "value"), into=sink))
 
-The key must come from the record (an id; or topic, partition and offset, which are others after a failover), and the
+The key must come from the record (an id; or topic, partition and offset, which differ after a failover), and the
 result from that one record. Totals over a batch have no such key: use ``transactional`` for them. The offsets are saved
-behind the results, in any store; a batch that is repeated finds its keys there.
+after the results, in any store; a repeated batch finds its keys in the table.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import postgresql_rows
-from reconciler.spark.ranges.planning import Log
-from reconciler.spark.ranges.sinks import Batch
+from reconciler.spark.ranges.planning import LogEdges
+from reconciler.spark.ranges.sinks import RangeBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,11 +28,11 @@ _ORDER = "reconciler_order"
 
 
 class PostgresUpsert:
-    """A sink that inserts rows, and where the key is there already, updates or keeps what is there.
+    """A sink that inserts rows; where the key exists, it updates the row or keeps it.
 
     ``table`` (``NAME`` or ``SCHEMA.NAME``) must have a unique constraint or index on exactly ``key``. Each task writes
-    its rows in one transaction, in the order of their keys, so that tasks do not wait for each other in a circle. Of
-    several rows with one key in a task, the last counts.
+    its rows in one transaction, in the order of their keys, so that tasks cannot deadlock. Of several rows with one
+    key in a task, the last one is written.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class PostgresUpsert:
         parsed = postgresql_address.parse(address)
         if parsed.columns is not None or parsed.schema is not None:
             raise ConfigError(
-                "PostgresUpsert takes the address of a database alone.",
+                "PostgresUpsert takes only the address of a database.",
                 hint="Leave out table=, schema= and the columns of an offsets' table; they belong to the job's store.",
             )
         if isinstance(key, str) or not key:
-            raise ConfigError("key is not a list of columns.", hint='Write key=["id"].')
+            raise ConfigError("key must be a list of columns.", hint='Write key=["id"].')
         if there not in ("update", "keep"):
             raise ConfigError(f"there={there!r} is not known.", hint='Use "update" or "keep".')
         self._libpq, self._place = parsed.libpq, parsed.place
@@ -62,7 +62,7 @@ class PostgresUpsert:
         return None
 
     def check(self, store: OffsetStore) -> None:
-        """Raise Refused unless the table has a unique index on the key. Any store will do for the offsets."""
+        """Raise Refused unless the table has a unique index on the key. The offsets may be in any store."""
         import psycopg
 
         from reconciler.stores.postgresql.errors import explain_connecting
@@ -74,21 +74,21 @@ class PostgresUpsert:
             raise explain_connecting(error, self._place) from error
         if set(self._key) not in [set(columns) for (columns,) in found]:
             raise Refused(
-                f"The table {self._table} of {self._place} has no unique index on exactly {', '.join(self._key)}, so"
-                " that a repeated batch would write its rows again.",
+                f"The table {self._table} of {self._place} has no unique index on exactly {', '.join(self._key)}:"
+                " a repeated batch would write its rows again.",
                 hint=f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(self._key)})",
             )
 
     def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Nothing is left that would have to be undone."""
+        """Does nothing: a killed run leaves nothing to undo."""
 
-    def unfinished(self, group: str, looked: Log) -> None:
+    def unfinished(self, group: str, log: LogEdges) -> None:
         return None
 
-    def begin(self, batch: Batch, changes: Sequence[Change]) -> None:
-        """Nothing."""
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
+        """Does nothing."""
 
-    def stage(self, results: DataFrame, batch: Batch) -> None:
+    def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the rows under their keys."""
         fields = postgresql_rows.fields_of(results)
         absent = [name for name in self._key if name not in fields.names]
@@ -97,7 +97,7 @@ class PostgresUpsert:
         task = _upserter(self._libpq, self._table, fields, self._statement(fields.names))
         postgresql_rows.on_executors(results, task, self._place)
 
-    def commit(self, batch: Batch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+    def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         save()
 
     def _statement(self, names: Sequence[str]) -> str:

@@ -1,44 +1,50 @@
-"""A group's stored offsets as range batches keep them: read for a batch, saved by compare-and-set on what was read.
+"""A group's stored offsets as range batches keep them: read for a batch, saved by compare-and-set on the rows read.
 
-What is stored for a partition is the offset after its last record that was read, with that record's anchor; a batch
-without a record of a partition leaves its row as it is. So the anchor is always that of the record right before the
-stored offset, and a failover can find the exact place.
+A partition's row is the offset after the last record read from it, with that record's anchor; a batch without a record
+of a partition leaves its row as it is. So the anchor is always that of the record right before the stored offset, and a
+failover can find the exact place.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import Changed, ConfigError, Refused
+from reconciler.core.errors import Changed, Refused
 from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.ranges.planning import SHOWN
+from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.ranges.planning import named
+from reconciler.spark.target import AnchorTarget, require_room_for_anchors
 
 log = logging.getLogger(__name__)
 
 
 class GroupOffsets:
-    """One group's rows in a store, which is made if it is not there."""
+    """One group's rows in a store, which is created if it does not exist.
 
-    def __init__(self, store: OffsetStore, group: str, now_ms: Callable[[], int]) -> None:
+    The target says whose rows they are and how they name records. ``store`` is the opened one: the target's, or a
+    sink's own.
+    """
+
+    def __init__(self, store: OffsetStore, target: AnchorTarget) -> None:
         self.store = store
-        self.group = group
-        self._now_ms = now_ms
+        self.group = target.group
+        self._identity = target.identity
+        self._now_ms = target.now_ms
         self._ready = False
 
     def read(self) -> dict[TopicPartition, Row]:
-        """All rows of the group. Raises ConfigError for a store that cannot hold them, else as the store does."""
+        """All rows of the group. Raises ConfigError for a store that cannot hold them, and the store's own errors."""
         if not self._ready:
-            require_able(self.store)
+            require_room_for_anchors(self.store, "so a batch's offsets would not survive a failover")
             self.store.create()
             self.store.check_writable(self.group)
             self._ready = True
         return {row.key: row for row in self.store.read(self.group)}
 
     def save(self, changes: Sequence[Change], reason: str) -> None:
-        """Write all changes, or raise Changed where a row is no longer what it was when the batch was planned."""
+        """Write all changes, or raise Changed where a row has changed since the batch was planned."""
         if changes:
             refuse_conflicts(
                 self.store.write(self.group, changes, reason=reason, now_ms=self._now_ms()).conflicts,
@@ -47,70 +53,56 @@ class GroupOffsets:
             )
 
     def changes(
-        self,
-        rows: Mapping[TopicPartition, Row],
-        ends: Sequence[LastRecord],
-        identity: BatchIdentity,
-        cluster: ClusterInfo,
+        self, rows: Mapping[TopicPartition, Row], ends: Sequence[LastRecord], cluster: ClusterInfo
     ) -> list[Change]:
         """The rows after a batch whose last records are ``ends``."""
         found = []
         for end in ends:
-            topic_id = cluster.topics[end.at.topic].topic_id
-            anchor = identity.anchor_of(end, cluster_id=cluster.cluster_id, topic_id=topic_id)
-            new = StoredOffset(end.offset + 1, anchor, self._now_ms())
+            new = StoredOffset(end.offset + 1, self._anchor(end.at, end, cluster), self._now_ms())
             found.append(Change(end.at, rows[end.at].version if end.at in rows else None, new))
         return found
 
     def beginnings(
-        self, begin: Mapping[TopicPartition, int | None], lasts: Mapping[TopicPartition, LastRecord], log: Anchorer
+        self,
+        begin: Mapping[TopicPartition, int | None],
+        lasts: Mapping[TopicPartition, LastRecord],
+        cluster: ClusterInfo,
     ) -> list[Change]:
-        """Rows for partitions that begin: at an offset with the record before it as anchor, or with nothing read."""
+        """Rows for partitions that begin: at an offset, anchored at the record before it if there is one; or unread."""
         found = []
         for at, offset in begin.items():
             if offset is None:
                 new = StoredOffset(-1, None, self._now_ms())
-            elif at in lasts:
-                new = StoredOffset(offset, log(at, lasts[at]), self._now_ms())
             else:
-                new = StoredOffset(offset, log(at, None), self._now_ms())
+                new = StoredOffset(offset, self._anchor(at, lasts.get(at), cluster), self._now_ms())
             found.append(Change(at, None, new))
         return found
 
-
-Anchorer = Callable[[TopicPartition, LastRecord | None], Anchor]
-"""The anchor of a record; of no record: whose numbering the offset is in."""
-
-
-def require_able(store: OffsetStore) -> None:
-    """Raise ConfigError unless the store can be written and keeps anchors."""
-    able = store.capabilities
-    if not (able.writable and able.keeps_anchors):
-        lack = "hold anchors" if able.writable else "be written"
-        raise ConfigError(
-            f"The store {store.address} cannot {lack}, so that a batch's offsets would not survive a failover.",
-            hint="Keep them in another store, for example sqlite:///offsets.db, or give an anchor store beside it:"
-            ' anchors="sqlite:///anchors.db".',
-        )
+    def _anchor(self, at: TopicPartition, last: LastRecord | None, cluster: ClusterInfo) -> Anchor:
+        """The anchor of a record; without one it says only whose numbering the offset is in."""
+        info = cluster.topics.get(at.topic)
+        topic_id = info.topic_id if info else None
+        if last is None:
+            return Anchor(cluster_id=cluster.cluster_id, topic_id=topic_id)
+        return self._identity.anchor_of(last, cluster_id=cluster.cluster_id, topic_id=topic_id)
 
 
 def refuse_conflicts(conflicts: Sequence[TopicPartition], group: str, store: OffsetStore) -> None:
-    """Raise Changed where another writer has moved this group's rows since the batch was planned: a lost race."""
+    """Raise Changed if another writer has moved this group's rows since the batch was planned."""
     if not conflicts:
         return
-    shown = ", ".join(f"{at.topic}:{at.partition}" for at in conflicts[:SHOWN])
     nothing = " Nothing of this batch was saved." if store.capabilities.atomic_batches else ""
     raise Changed(
-        f"The offsets of {shown} in group {group} of {store.address} are no longer what this batch began from: "
+        f"The offsets of {named(conflicts)} in group {group} of {store.address} changed since this batch began: "
         f"another run of the job has saved its own.{nothing}",
-        hint="Run one job a group. Started again, this one goes on behind the other's batch.",
+        hint="Run one job per group. Started again, this one continues after the other's batch.",
     )
 
 
-def refuse_nothing_atomic(store: OffsetStore, why: str) -> None:
-    """Raise Refused for a store that may write a batch's rows in part."""
+def require_atomic(store: OffsetStore, consequence: str) -> None:
+    """Raise Refused for a store that may write only some of a batch's rows. ``consequence`` ends the sentence."""
     if not store.capabilities.atomic_batches:
         raise Refused(
-            f"The store {store.address} may write some of a batch's offsets and not others, and {why}.",
+            f"The store {store.address} may write some of a batch's offsets and not others, and {consequence}.",
             hint="Use a store that writes whole batches: sqlite:, postgresql:, files:.",
         )

@@ -1,4 +1,4 @@
-"""What ``hashed_files`` has written: which files count, for readers in Spark or without.
+"""The output of ``hashed_files``: which files count, for readers with or without Spark.
 
     from reconciler.spark.ranges import output
 
@@ -9,14 +9,14 @@ Below the output's path, ``_batches`` is the catalogue (Spark ignores names that
 
 ==============================  ========================================================================================
 ``NAME.begun.json``             a batch that is under way, or was when its run was killed; its files do not count yet
-``NAME.lost.json``              the mark that another run of the group was first; it will be undone
+``NAME.lost.json``              another run of the group was first; this batch will be undone
 ``NAME.json``                   a batch whose offsets are saved: its files count
-``snapshot-NUMBER.json``        made by compaction: the files that count in place of all the batches that it names
+``snapshot-NUMBER.json``        made by compaction: the files that count in place of all batches that it names
 ==============================  ========================================================================================
 
-All are JSON in UTF-8 with a ``sha256`` over the rest, format ``reconciler.output/1``, each made in one piece and never
-changed. What counts are the files of the newest snapshot, and of the batches that it does not name. Making a snapshot
-is one step, so a reader that asks here sees the old files or the merged ones, never both.
+All are JSON in UTF-8 with a ``sha256`` over the rest, format ``reconciler.output/1``, each written atomically and never
+changed. The files that count are those of the newest snapshot, and of the batches that it does not name. A snapshot is
+written in one step, so readers of the catalogue see the old files or the merged ones, never both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FORMAT = "reconciler.output/1"
 CATALOGUE = "_batches"
 LISTINGS = 20
-"""How often the catalogue is listed again while what was listed vanishes."""
+"""How often the catalogue is listed again if listed files vanish."""
 
 BEGUN, LOST, DONE = ".begun.json", ".lost.json", ".json"
 _SNAPSHOT = re.compile(r"snapshot-(\d{20})\.json")
@@ -74,7 +74,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What counts now: the newest snapshot (None: none yet), the batches beside it, and those under way."""
+    """The newest snapshot (None: none yet), the batches beside it that count, and those under way."""
 
     snapshot: Entry | None
     number: int
@@ -90,7 +90,7 @@ class Contents:
 
 
 def files(path: str, *, catalogue: str | None = None) -> list[str]:
-    """The files that count, as full paths, in no order that means anything. Raises as ``Catalogue`` does."""
+    """The files that count, as full paths, in no particular order. Raises as ``Catalogue`` does."""
     found = Catalogue(open_folder(catalogue or f"{path.rstrip('/')}/{CATALOGUE}")).contents()
     return [f"{path.rstrip('/')}/{name}" for name in found.files]
 
@@ -98,9 +98,9 @@ def files(path: str, *, catalogue: str | None = None) -> list[str]:
 def read(
     spark: SparkSession, path: str, *, catalogue: str | None = None, schema: Any = None, format: str = "parquet"
 ) -> DataFrame:
-    """All rows that count now. ``schema`` is needed only while there are none at all.
+    """All rows that count now. ``schema`` is needed only while there are none.
 
-    Raises Refused where there is nothing to read and no schema, else as ``files`` does.
+    Raises Refused if there is nothing to read and no schema, else as ``files`` does.
     """
     found = files(path, catalogue=catalogue)
     if found:
@@ -112,7 +112,7 @@ def read(
 
 
 class Catalogue:
-    """The catalogue in a folder. Raises what ``Folder`` raises, and Refused for a file that is not understood."""
+    """The catalogue in a folder. Raises the folder's errors, and Refused for a file in an unknown format."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -122,9 +122,9 @@ class Catalogue:
             try:
                 return self._contents()
             except FileNotFoundError:
-                continue  # compaction removed it since it was listed: there is a newer snapshot
+                continue  # compaction removed a listed file: there is a newer snapshot
         raise Unreachable(
-            f"The files of {self.folder.shown} vanish while they are read.", hint="See what removes them."
+            f"The files of {self.folder.shown} vanish while they are read.", hint="Find out which program removes them."
         )
 
     def _contents(self) -> Contents:
@@ -144,12 +144,12 @@ class Catalogue:
         return Contents(snapshot, number, batches, frozenset(begun))
 
     def snapshots(self) -> list[Entry]:
-        """All that are still there, the oldest first."""
+        """All snapshots that still exist, the oldest first."""
         names = sorted(name for name in self.folder.names() if _SNAPSHOT.fullmatch(name))
         return [entry for name in names if (entry := self.load(name)) is not None]
 
     def done(self) -> list[str]:
-        """The names of all finished batches that still have a file here, also of those that a snapshot stands for."""
+        """The names of all finished batches that still have a file here, also of those that a snapshot replaces."""
         return sorted(name.removesuffix(DONE) for name in self.folder.names() if _is_done(name))
 
     def begun(self) -> list[Entry]:
@@ -157,7 +157,7 @@ class Catalogue:
         names = sorted(name for name in self.folder.names() if name.endswith(BEGUN))
         found = [self.load(name) for name in names]
         for name, entry in zip(names, found, strict=True):
-            if entry is None:  # torn: its run was killed before it wrote anything else
+            if entry is None:  # incomplete: its run was killed before it wrote anything else
                 self.folder.remove(name)
         return [entry for entry in found if entry is not None]
 
@@ -165,15 +165,15 @@ class Catalogue:
         return name in self.folder.names()
 
     def load(self, name: str) -> Entry | None:
-        """None for a file that was not written to its end."""
+        """None for a file that was not written completely."""
         data = self.folder.read(name)
         entry = loads(data, f"{self.folder.shown}/{name}")
         if entry is None:
-            log.warning("the file %s/%s is ignored: it is torn", self.folder.shown, name)
+            log.warning("the file %s/%s is ignored: it is incomplete", self.folder.shown, name)
         return entry
 
     def put(self, name: str, entry: Entry) -> bool:
-        """Make a file of the catalogue; False where there is one already. One that is torn is replaced."""
+        """Write a file of the catalogue; False if it exists already. An incomplete one is replaced."""
         try:
             self.folder.publish(name, dumps(entry))
         except FileExistsError:
@@ -209,7 +209,7 @@ def dumps(entry: Entry) -> bytes:
 
 
 def loads(data: bytes, shown: str) -> Entry | None:
-    """None for bytes that are torn. Raises Refused for what is whole and of another format."""
+    """None for incomplete bytes. Raises Refused for complete content in another format."""
     try:
         content = json.loads(data)
         stated = content.pop("sha256")
@@ -230,7 +230,7 @@ def loads(data: bytes, shown: str) -> Entry | None:
             content["written_at_ms"],
         )
     except (KeyError, TypeError, FieldError) as error:
-        raise Refused(f"{shown} is not understood: {error}.", hint="See what wrote it.") from error
+        raise Refused(f"{shown} cannot be read: {error}.", hint="Find out which program wrote it.") from error
 
 
 def _sum(content: Mapping[str, Any]) -> str:
@@ -257,26 +257,26 @@ def _part(content: Mapping[str, Any]) -> Part:
     return Part(OffsetRange(*where), *sides)
 
 
-# ---------------------------------------------------------------- a batch that was cut off
+# ---------------------------------------------------------------- an interrupted batch
 
 
 def is_saved(entry: Entry, rows: Mapping[TopicPartition, StoredOffset]) -> bool | None:
-    """Whether the offsets of a batch that was begun are the stored ones: True, False, or None if it cannot be told.
+    """Whether the stored offsets are those after the begun batch: True, False, or None if the rows do not show it.
 
-    Where a failover has put rows of another numbering in their place, the anchors tell: a corrected row names the same
-    record as the row that it replaces. One partition that can be told decides, as all were saved in one step.
+    If a failover has replaced rows by others in another numbering, the anchors decide: a corrected row names the same
+    record as the row that it replaces. One partition is enough, since all were saved in one step.
     """
-    told: set[bool | None] = set()
+    answers: set[bool | None] = set()
     for part in entry.parts:
         if part.after is None:
             continue
         now = rows.get(part.range.at)
         is_after, is_before = _same(now, part.after), _same(now, part.before)
         if is_after != is_before:
-            told.add(is_after)
+            answers.add(is_after)
         elif not is_after:
-            told.add(None)
-    sure = told - {None}
+            answers.add(None)
+    sure = answers - {None}
     return sure.pop() if len(sure) == 1 else None
 
 

@@ -1,13 +1,13 @@
-"""Which ranges of offsets a run reads: from what is stored and what the log holds. No I/O.
+"""Which ranges of offsets a run reads, from the stored rows and the log's edges. No I/O.
 
 Rules, each a test:
 
 - P1  A range begins at the stored offset, or further on where the log is known to hold nothing in between.
-- P2  Nothing is skipped that the policy does not name, and what it does skip is in the plan, to be said.
-- P3  A stored offset in another cluster's numbering, or of the topic before it was made anew, is never read from.
-- P4  A cap on a run is shared so that no partition gets more than another that wants as much; what one does not need
-      goes to the others. What cannot be shared evenly goes round, by the sum of the offsets, so that a partition waits
-      for as many runs as there are partitions at the most, also if every run is a process of its own.
+- P2  Records are skipped only where the policy says so, and the plan lists them so that they can be reported.
+- P3  A stored offset in another cluster's numbering, or of the topic before it was recreated, is never read from.
+- P4  A cap on a run is shared so that no partition gets more than another that wants as much; a share that one does not
+      need goes to the others. The remainder rotates by the sum of the offsets, so that a partition waits for at most as
+      many runs as there are partitions, also if every run is a process of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
 from reconciler.ports import ClusterInfo, Row, TopicPartition
 
 SHOWN = 5
-"""Partitions that a sentence names; of more it gives the number."""
+"""The most names in a sentence; it gives the number of the others."""
 
 CORRECT_THEM = (
     "Start the job by `reconciler hook -c FILE -- COMMAND`, or run `reconciler plan` and `reconciler apply`, which "
@@ -54,7 +54,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The most offsets that one batch takes: of all partitions together, and of each. None: all there are."""
+    """The most offsets in one batch: of all partitions together, and of each. None: no limit."""
 
     per_run: int | None = None
     per_partition: int | None = None
@@ -68,13 +68,13 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What to do where the stored offsets alone do not say it. ``stop`` raises NeedsPerson.
+    """Decisions that the stored offsets alone do not settle. ``stop`` raises NeedsPerson.
 
     - ``first``: the group has no offset of these topics at all.
-    - ``new``: a partition without a stored offset, when others have one.
-    - ``fewer``: a stored partition that the topic no longer has. ``leave``: go on without it; its row stays.
-    - ``overtaken``: retention has removed records behind the stored offset. ``earliest``: go on at the first that is
-      left; what was lost is logged as a warning and named in the plan.
+    - ``new``: a partition has no stored offset, and others have one.
+    - ``fewer``: the topic no longer has a stored partition. ``leave``: continue without it; its row stays.
+    - ``overtaken``: retention has removed records after the stored offset. ``earliest``: continue at the first that is
+      left; the lost ones are logged as a warning and listed in the plan.
     """
 
     first: Literal["earliest", "latest", "stop"] = "earliest"
@@ -99,8 +99,8 @@ BY_DEFAULT = Policy()
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """What the cluster has now: its topics, and each partition's first offset and the one after its last record."""
+class LogEdges:
+    """The cluster's topics now, with each partition's first offset and the offset after its last record."""
 
     cluster: ClusterInfo
     starts: Mapping[TopicPartition, int]
@@ -112,13 +112,13 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """What a run is to do.
+class RangePlan:
+    """The next batch.
 
-    ``begin`` lists partitions whose row must be made before anything is read, so that the next start does not take
+    ``begin`` lists partitions whose row must be created before anything is read, so that the next start does not take
     them for new: at an offset (they start at the latest), or None (at the earliest, when new ones would not).
-    ``lost``: records that retention removed unread. ``left``: stored partitions that are no more. ``behind``: offsets
-    that are left for later runs.
+    ``lost``: records that retention removed unread. ``left``: stored partitions that no longer exist. ``behind``:
+    offsets that remain for later runs.
     """
 
     ranges: tuple[OffsetRange, ...] = ()
@@ -130,21 +130,21 @@ class Planned:
 
 def plan(
     rows: Mapping[TopicPartition, Row],
-    log: Log,
+    log: LogEdges,
     topics: Iterable[str],
     *,
     group: str,
     caps: Caps = NO_CAPS,
     policy: Policy = BY_DEFAULT,
     empty: Mapping[TopicPartition, tuple[int, int]] | None = None,
-) -> Planned:
-    """The ranges that the next batch reads. ``rows`` are all of the group's; ``empty`` has stretches (from, up to) that
-    are known to hold no record: a range that would begin within one begins behind it.
+) -> RangePlan:
+    """The ranges that the next batch reads. ``rows`` are all rows of the group; ``empty`` has stretches (from, up to)
+    that are known to hold no record: a range that would begin within one begins after it.
 
         plan(rows, log, ["events"], group="clicks", caps=Caps(per_run=100_000)).ranges
 
-    Raises NeedsPerson where offsets cannot be trusted here or the policy says stop, ConfigError for a topic that the
-    cluster does not have.
+    Raises NeedsPerson if offsets cannot be trusted on this cluster or the policy says stop, ConfigError for a topic
+    that the cluster does not have.
     """
     wanted = sorted(set(topics))
     _require_topics(log, wanted)
@@ -164,14 +164,14 @@ def plan(
     ranges = tuple(
         OffsetRange(at.topic, at.partition, from_[at], from_[at] + count) for at, count in taken.items() if count
     )
-    return Planned(ranges, begin, lost, left, sum(waiting.values()) - sum(taken.values()))
+    return RangePlan(ranges, begin, lost, left, sum(waiting.values()) - sum(taken.values()))
 
 
 def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
     """A name for these very ranges of these very topics: 32 hex digits.
 
-    The same ranges always have the same name. Equal numbers at another cluster, or of a topic that was made anew, are
-    other records, and have another one: the ids of cluster and topics are part of it.
+    The same ranges always have the same name. Equal numbers on another cluster, or of a recreated topic, are other
+    records and have another name: the ids of cluster and topics are part of it.
     """
     digest = hashlib.blake2b(digest_size=16)
     for each in sorted(ranges):
@@ -183,10 +183,10 @@ def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
     return digest.hexdigest()
 
 
-# ---------------------------------------------------------------- what must not be read from
+# ---------------------------------------------------------------- offsets that must not be read from
 
 
-def _require_topics(log: Log, topics: Sequence[str]) -> None:
+def _require_topics(log: LogEdges, topics: Sequence[str]) -> None:
     absent = [topic for topic in topics if topic not in log.cluster.topics]
     if absent or not topics:
         raise ConfigError(
@@ -199,13 +199,13 @@ def _require_topics(log: Log, topics: Sequence[str]) -> None:
 def _refuse_not_handed_over(
     rows: Mapping[TopicPartition, Row],
     own: Mapping[TopicPartition, Row],
-    log: Log,
+    log: LogEdges,
     group: str,
     topics: Sequence[str],
 ) -> None:
     """A first start on a cluster that the group was never handed over to would read everything again."""
     elsewhere = sorted(
-        {at.topic for at, row in rows.items() if at not in own and not _numbered_here(row.stored, log, at, sure=False)}
+        {at.topic for at, row in rows.items() if at not in own and not _numbered_here(row.stored, log, at)}
     )
     if elsewhere and not own:
         raise NeedsPerson(
@@ -215,30 +215,28 @@ def _refuse_not_handed_over(
         )
 
 
-def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: Log) -> None:
-    foreign = [at for at, each in stored.items() if not _numbered_here(each, log, at, sure=False)]
+def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: LogEdges) -> None:
+    foreign = [at for at, each in stored.items() if not _numbered_here(each, log, at)]
     if not foreign:
         return
-    anew = [at for at in foreign if _cluster_id(stored[at]) == log.cluster.cluster_id]
-    if anew:
+    recreated = [at for at in foreign if _cluster_id(stored[at]) == log.cluster.cluster_id]
+    if recreated:
         raise NeedsPerson(
-            f"The topic was deleted and made anew since the offsets of {_named(anew)} were stored: they are numbers of "
-            "the old one.",
+            f"The topic was deleted and recreated since the offsets of {named(recreated)} were stored: they are "
+            "numbers of the old one.",
             hint=CORRECT_THEM,
         )
     raise NeedsPerson(
-        f"The stored offsets of {_named(foreign)} are numbers of another cluster ({_cluster_id(stored[foreign[0]])}), "
+        f"The stored offsets of {named(foreign)} are numbers of another cluster ({_cluster_id(stored[foreign[0]])}), "
         f"and the job reads from {log.cluster.cluster_id}.",
         hint=CORRECT_THEM,
     )
 
 
-def _numbered_here(stored: StoredOffset, log: Log, at: TopicPartition, *, sure: bool) -> bool:
-    """True if the offset's anchor says that it is a number of this topic here; ``sure``: what to say without one."""
-    if stored.is_sentinel:
+def _numbered_here(stored: StoredOffset, log: LogEdges, at: TopicPartition) -> bool:
+    """False if the offset's anchor shows that it is not a number of this topic on this cluster."""
+    if stored.is_sentinel or stored.anchor is None or stored.anchor.cluster_id is None:
         return True
-    if stored.anchor is None or stored.anchor.cluster_id is None:
-        return not sure
     return stored.anchor.numbered_by(log.cluster.cluster_id, log.topic_id(at))
 
 
@@ -255,7 +253,7 @@ def _fewer(
     left = tuple(sorted(set(own) - set(partitions)))
     if left and policy.fewer == "stop":
         raise NeedsPerson(
-            f"Offsets are stored for {_named(left)}, which the cluster does not have: the topic has fewer partitions "
+            f"Offsets are stored for {named(left)}, which the cluster does not have: the topic has fewer partitions "
             "than before.",
             hint=f'{CORRECT_THEM} Or go on without them: Policy(fewer="leave").',
         )
@@ -265,21 +263,21 @@ def _fewer(
 def _begin(
     stored: Mapping[TopicPartition, StoredOffset],
     partitions: Sequence[TopicPartition],
-    log: Log,
+    log: LogEdges,
     policy: Policy,
 ) -> dict[TopicPartition, int | None]:
     unknown = [at for at in partitions if at not in stored]
-    word = policy.new if stored else policy.first
-    if unknown and word == "stop":
-        what = f"There is no stored offset for {_named(unknown)}"
+    chosen = policy.new if stored else policy.first
+    if unknown and chosen == "stop":
+        without = f"There is no stored offset for {named(unknown)}"
         raise NeedsPerson(
-            f"{what}, though others of the group have one: the topic has new partitions."
+            f"{without}, though others of the group have one: the topic has new partitions."
             if stored
-            else f"{what}: the group starts for the first time, or its store is not the one it was.",
+            else f"{without}: the group starts for the first time, or this is not the store it used before.",
             hint="Check the group and the store, then say where to start with "
             + ('Policy(new="earliest").' if stored else 'Policy(first="earliest").'),
         )
-    if word == "latest":
+    if chosen == "latest":
         return {at: log.ends[at] for at in unknown}
     return {} if policy.new == "earliest" else dict.fromkeys(unknown)
 
@@ -288,7 +286,7 @@ def _starts(
     stored: Mapping[TopicPartition, StoredOffset],
     partitions: Sequence[TopicPartition],
     begin: Mapping[TopicPartition, int | None],
-    log: Log,
+    log: LogEdges,
     policy: Policy,
 ) -> tuple[dict[TopicPartition, int], tuple[OffsetRange, ...]]:
     found: dict[TopicPartition, int] = {}
@@ -305,29 +303,28 @@ def _starts(
     beyond = [at for at in partitions if at in stored and stored[at].offset > log.ends[at]]
     if beyond:
         raise NeedsPerson(
-            f"The stored offset of {_named(beyond)} lies beyond the end of the log: the log was cut, or the offset is "
-            "another cluster's.",
+            f"The stored offset of {named(beyond)} lies beyond the end of the log: the log was cut, or the offset "
+            "belongs to another cluster.",
             hint=CORRECT_THEM,
         )
     if lost and policy.overtaken == "stop":
-        raise NeedsPerson(f"{told_lost(lost)}.", hint='To go on without them: Policy(overtaken="earliest").')
+        raise NeedsPerson(f"{lost_sentence(lost)}.", hint='To go on without them: Policy(overtaken="earliest").')
     return found, tuple(lost)
 
 
-def told_lost(lost: Sequence[OffsetRange]) -> str:
-    """What retention took, as a sentence without full stop."""
-    shown = ", ".join(map(str, lost[:SHOWN])) + (f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else "")
+def lost_sentence(lost: Sequence[OffsetRange]) -> str:
+    """The records that retention removed, as a sentence without full stop."""
     return (
         f"Retention has overtaken the job: up to {sum(each.offsets for each in lost):,} records that it had not read "
-        f"are gone ({shown})"
+        f"are gone ({some(list(map(str, lost)))})"
     )
 
 
-def lost_while_reading(ranges: Sequence[OffsetRange], error: BaseException) -> ReconcilerError:
+def lost_while_reading(ranges: Sequence[OffsetRange]) -> ReconcilerError:
     """The error for records that vanished, or offsets that were never there, while Spark read a batch."""
-    shown = ", ".join(map(str, ranges[:SHOWN])) + (f" and {len(ranges) - SHOWN} more" if len(ranges) > SHOWN else "")
     return NeedsPerson(
-        f"Spark could not read all of {shown}: records were removed while they were read. Nothing was saved.",
+        f"Spark could not read all of {some(list(map(str, ranges)))}: records were removed while they were read. "
+        "Nothing was saved.",
         hint="Run this again: the policy for retention (overtaken) then decides. Read in smaller batches (Caps), or "
         "raise the topic's retention.",
     )
@@ -345,7 +342,7 @@ def _taken(waiting: Mapping[TopicPartition, int], caps: Caps, *, turn: int) -> d
 
 
 def shares(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
-    """Shares of ``total``, none above what is wanted, as even as can be (P4). ``turn`` says who is first with the rest.
+    """Shares of ``total``, none above its want, as even as possible (P4). ``turn`` rotates who gets the remainder.
 
     shares([10, 2, 10], 12)  # [5, 2, 5]
     """
@@ -367,6 +364,11 @@ def shares(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
     return given
 
 
-def _named(partitions: Sequence[TopicPartition]) -> str:
-    shown = ", ".join(f"{at.topic}:{at.partition}" for at in sorted(partitions)[:SHOWN])
-    return shown + (f" and {len(partitions) - SHOWN} more" if len(partitions) > SHOWN else "")
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions for a sentence: in order, the first ``SHOWN`` by name."""
+    return some([f"{at.topic}:{at.partition}" for at in sorted(partitions)])
+
+
+def some(names: Sequence[str]) -> str:
+    """Names for a sentence: the first ``SHOWN``, and how many more."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")

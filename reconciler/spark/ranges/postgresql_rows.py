@@ -1,9 +1,9 @@
-"""Rows of a DataFrame into a PostgreSQL table by COPY, from the executors: what runs in a task, and what goes with it.
+"""Rows of a DataFrame, copied into a PostgreSQL table from the executors.
 
-Values travel as Python objects and reach the server as text, which takes the type of the table's column there. So a
-``text`` column of the DataFrame fits a ``jsonb``, ``uuid`` or enum column. Times are sent with their zone.
+Values travel as Python objects and reach the server as text, which takes the type of the table's column. So a ``text``
+column of the DataFrame fits a ``jsonb``, ``uuid`` or enum column. Times are sent with their zone.
 
-Needs psycopg on the executors (the extra ``postgresql``). Their tasks connect to the server themselves.
+Needs psycopg on the executors (the extra ``postgresql``). Each task connects to the server itself.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _PLAIN = {
     "timestamp": "timestamptz",
     "timestamp_ntz": "timestamp",
 }
-"""Spark's short type names, and PostgreSQL's types that hold the same. ``decimal(p,s)`` is ``numeric(p,s)``."""
+"""Spark's short type names and the equivalent types of PostgreSQL. ``decimal(p,s)`` is ``numeric(p,s)``."""
 
 CONNECT_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A DataFrame's columns as the tasks need them: names, PostgreSQL's types, and which ones are times or bytes."""
+    """A DataFrame's columns: names, PostgreSQL's types, and Spark's types (``kinds``)."""
 
     names: tuple[str, ...]
     types: tuple[str, ...]
@@ -47,17 +47,17 @@ class Fields:
 
 
 def fields_of(results: DataFrame) -> Fields:
-    """Raises ConfigError for columns that have no plain counterpart, or the same name twice."""
+    """Raises ConfigError for columns without an equivalent type, and for a name that occurs twice."""
     names, types, kinds = [], [], []
     for name, kind in results.dtypes:
         found = _type_of(kind)
         if found is None:
             raise ConfigError(
-                f"The column {name} of the results is of type {kind}, which goes into no plain column.",
+                f"The column {name} of the results is of type {kind}, which PostgreSQL has no plain type for.",
                 hint="Convert it in the function, for example with to_json().",
             )
         if name in names:
-            raise ConfigError(f"The results have two columns called {name}.", hint="Name them apart.")
+            raise ConfigError(f"The results have two columns called {name}.", hint="Give them different names.")
         names.append(name)
         types.append(found)
         kinds.append(kind)
@@ -77,12 +77,12 @@ def _as_bytes(value: Any) -> bytes | None:
 
 
 def _with_zone(value: Any) -> Any:
-    """PySpark brings a time as one of this process's zone, with ``fold`` where that says the same twice."""
+    """PySpark gives a time in this process's zone, with ``fold`` where a local time occurs twice."""
     return None if value is None else value.astimezone(UTC)
 
 
 def converted(rows: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Iterator[list[Any]]:
-    """The rows as psycopg takes them."""
+    """The rows, with values of the types that psycopg expects."""
     special: dict[int, Callable[[Any], Any]] = {}
     for place, kind in enumerate(kinds):
         if kind == "binary":
@@ -97,7 +97,7 @@ def converted(rows: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Iterator[l
 
 
 def copy(cursor: Any, table: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """COPY rows into a table, whose name is SQL already; how many there were."""
+    """COPY rows into a table, whose name is given as SQL; returns how many there were."""
     from psycopg import sql
 
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
@@ -113,7 +113,7 @@ def copy(cursor: Any, table: str, names: Sequence[str], rows: Iterable[Sequence[
 
 
 def connect(libpq: str) -> Any:
-    """A task's own connection."""
+    """A connection for one task."""
     import psycopg
 
     given = psycopg.conninfo.conninfo_to_dict(libpq)
@@ -125,9 +125,9 @@ Task = Callable[[Iterator[Any]], list[tuple[int, int]]]
 
 
 def on_executors(results: DataFrame, task: Task, place: str) -> list[tuple[int, int]]:
-    """Run ``task`` on every partition of the results; what it returned, from the attempts that Spark took.
+    """Run ``task`` on every partition of the results; returns the values of the attempts that Spark took.
 
-    Raises Unreachable or Refused where PostgreSQL failed a task, and what else Spark raises as it is.
+    Raises Unreachable or Refused where PostgreSQL failed a task; Spark's other errors pass.
     """
     try:
         return list(results.rdd.mapPartitions(task).collect())
@@ -139,13 +139,13 @@ def on_executors(results: DataFrame, task: Task, place: str) -> list[tuple[int, 
 
 def _explained(text: str, place: str) -> Unreachable:
     lines = [line.strip() for line in text.splitlines() if "psycopg." in line]
-    said = lines[-1].partition("psycopg.")[2].rstrip(".") if lines else "see the task's log"
-    if said.startswith("OperationalError"):
+    reason = lines[-1].partition("psycopg.")[2].rstrip(".") if lines else "see the task's log"
+    if reason.startswith("OperationalError"):
         return Unreachable(
-            f"An executor could not reach {place} ({said}). Nothing of this batch was saved.",
-            hint="Check that the server can be reached from the executors too, then run this again.",
+            f"An executor could not reach {place} ({reason}). Nothing of this batch was saved.",
+            hint="Check that the executors can reach the server too, then run this again.",
         )
     return Refused(
-        f"{place} did not take the results ({said}). Nothing of this batch was saved.",
-        hint="See that the results' columns fit the table, then run this again.",
+        f"{place} rejected the results ({reason}). Nothing of this batch was saved.",
+        hint="Make the results' columns fit the table, then run this again.",
     )

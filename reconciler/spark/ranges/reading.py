@@ -1,9 +1,9 @@
 """A DataFrame of exactly the planned ranges, and the proof that Spark read what was planned.
 
 - R1  The partitions are assigned by number, and each has a start and an end: none is read from a default.
-- R2  ``failOnDataLoss`` stays on: an offset that is gone fails the batch. What Spark says then is this product's error.
-- R3  A partition whose last record comes before the planned end is held against the log: there must be nothing in
-      between. (Not with ``read_committed``: there it may be an aborted record.)
+- R2  ``failOnDataLoss`` stays on: a missing offset fails the batch, and Spark's error becomes one of this product.
+- R3  Where a partition's last record comes before the planned end, the log must hold nothing in between. (Not checked
+      with ``read_committed``: an aborted record may lie there.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
-from reconciler.spark.ranges.planning import SHOWN, OffsetRange, lost_while_reading
+from reconciler.spark.ranges.planning import OffsetRange, lost_while_reading, named
+from reconciler.spark.session import DATA_LOSS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,12 +28,10 @@ _DECIDED_HERE = frozenset(
     | {"endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"}
 )
 """Options, in lower case, that would contradict the ranges."""
-_LOSS = "Some data may have been lost"
-"""In Spark's message where ``failOnDataLoss`` ends a query (4.0 to 4.2)."""
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Raise ConfigError for an option that the ranges decide."""
+    """Raise ConfigError for an option that would contradict the ranges."""
     wrong = sorted(name for name in options if name.lower() in _DECIDED_HERE)
     if wrong:
         raise ConfigError(
@@ -42,7 +41,7 @@ def check_options(options: Mapping[str, str]) -> None:
 
 
 def reads_committed(options: Mapping[str, str]) -> bool:
-    """True if the options leave out records of aborted transactions, and of those still open."""
+    """True if the options leave out records of aborted and open transactions."""
     return any(name.lower() == "kafka.isolation.level" and value == "read_committed" for name, value in options.items())
 
 
@@ -85,7 +84,7 @@ def read(
     bootstrap_servers: str,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The records of these ranges, with the Kafka source's columns. Nothing is read before Spark runs a job on it.
+    """The records of these ranges, with the Kafka source's columns. Lazy: Spark reads them when it runs a job.
 
         frame = read(spark, [OffsetRange("events", 0, 10, 20)], "kafka:9092", {"minPartitions": "8"})
 
@@ -95,13 +94,13 @@ def read(
 
 
 @contextmanager
-def data_loss_told(ranges: Sequence[OffsetRange]) -> Iterator[None]:
-    """Turn Spark's word for records that are gone (R2) into NeedsPerson; all other exceptions stay what they are."""
+def data_loss_as_error(ranges: Sequence[OffsetRange]) -> Iterator[None]:
+    """Turn Spark's error for missing records (R2) into NeedsPerson; all other exceptions pass."""
     try:
         yield
     except Exception as error:
-        if _LOSS in str(error) and not hasattr(error, "exit_code"):
-            raise lost_while_reading(ranges, error) from error
+        if DATA_LOSS in str(error) and not hasattr(error, "exit_code"):
+            raise lost_while_reading(ranges) from error
         raise
 
 
@@ -111,9 +110,13 @@ def check_read(
     """Raise Changed unless ``ends`` are the last records of ``ranges``, one for each that has any (R3)."""
     last = {end.at: end.offset for end in ends}
     planned = {each.at: each for each in ranges}
-    astray = [at for at, offset in last.items() if at not in planned or not _within(offset, planned[at])]
+    astray = [
+        at
+        for at, offset in last.items()
+        if at not in planned or not planned[at].from_offset <= offset < planned[at].until_offset
+    ]
     if astray:
-        raise _not_as_planned(astray, "records outside of what was planned came")
+        raise _not_as_planned(astray, "it returned records outside of the ranges")
     if committed_only:
         return
     after = {at: last.get(at, each.from_offset - 1) + 1 for at, each in planned.items()}
@@ -125,16 +128,11 @@ def check_read(
         if chunk.out_of_range or any(record.offset < planned[at].until_offset for record in chunk.records[:1])
     ]
     if unread:
-        raise _not_as_planned(unread, "records that the log holds did not come")
+        raise _not_as_planned(unread, "it left out records that the log holds")
 
 
-def _within(offset: int, planned: OffsetRange) -> bool:
-    return planned.from_offset <= offset < planned.until_offset
-
-
-def _not_as_planned(partitions: Sequence[TopicPartition], what: str) -> Changed:
-    shown = ", ".join(f"{at.topic}:{at.partition}" for at in sorted(partitions)[:SHOWN])
+def _not_as_planned(partitions: Sequence[TopicPartition], difference: str) -> Changed:
     return Changed(
-        f"Spark did not read what was planned of {shown}: {what}. Nothing was saved.",
-        hint="The topic may have been made anew, or compacted, meanwhile: run this again.",
+        f"Spark did not read the planned ranges of {named(partitions)}: {difference}. Nothing was saved.",
+        hint="The topic may have been recreated, or compacted, meanwhile: run this again.",
     )

@@ -11,14 +11,13 @@
     job.run(at_least_once(write))           # until there is nothing left to read
 
 Theory of operation. One batch: the stored rows and the log's edges are read; ``planning`` makes ranges of them; Spark
-reads these (``reading``); the last record of each partition becomes its new row. What is done in which order is the
-semantics:
+reads these (``reading``); the last record of each partition becomes its new row. The semantics decide the order:
 
 - *at most once*: save, then the function. A crash between them loses the batch's effects, and never repeats them.
 - *at least once*: the function, then save. A crash between them repeats the batch.
-- *exactly once*: the function says what is to be written, and a sink writes it so that a repeated batch changes nothing
-  (``idempotent``), or takes the place of what it wrote before (``hashed_files``), or is written in one transaction with
-  the offsets (``transactional``).
+- *exactly once*: the function returns the results, and a sink writes them so that a repeated batch changes nothing
+  (``idempotent``), replaces its earlier files (``hashed_files``), or commits in one transaction with the offsets
+  (``transactional``).
 
 Every save is a compare-and-set on the rows that the batch was planned from: of two runs of one group, one saves.
 """
@@ -33,25 +32,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
-from reconciler.core.anchors import Anchor, Record
+from reconciler.core.anchors import Record
 from reconciler.core.errors import ConfigError
-from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
+from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.ranges import reading, watermarks
 from reconciler.spark.ranges.offsets import GroupOffsets
 from reconciler.spark.ranges.planning import (
     BY_DEFAULT,
     NO_CAPS,
     Caps,
-    Log,
     OffsetRange,
-    Planned,
     Policy,
+    RangePlan,
+    lost_sentence,
     name_of,
     plan,
-    told_lost,
 )
-from reconciler.spark.ranges.sinks import Batch, Sink
+from reconciler.spark.ranges.sinks import RangeBatch, Sink
+from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,14 +58,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Effect = Callable[["DataFrame", tuple[OffsetRange, ...]], None]
-"""Does a batch's work: given its records and its ranges."""
+"""Does a batch's work, given its records and its ranges."""
 Results = Callable[["DataFrame", tuple[OffsetRange, ...]], "DataFrame"]
-"""Says what a batch's records become; the sink writes it."""
+"""Returns the results of a batch's records; the sink writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Semantics:
-    """What ``at_most_once``, ``at_least_once`` and ``exactly_once`` return."""
+    """A function and when its offsets are saved: made by ``at_most_once``, ``at_least_once`` and ``exactly_once``."""
 
     name: str
     function: Callable[..., Any]
@@ -74,9 +73,9 @@ class Semantics:
 
 
 def at_most_once(function: Effect) -> Semantics:
-    """Offsets first, then ``function``: nothing is done twice, and a crash loses the rest of the batch's work.
+    """Offsets first, then ``function``: no work is repeated, and a crash loses the rest of the batch's work.
 
-    Spark must not repeat tasks either: speculation, and more than one attempt a task, are refused.
+    Spark must not repeat tasks either: speculation, and more than one attempt per task, are refused.
     """
     return Semantics("at-most-once", function)
 
@@ -87,16 +86,16 @@ def at_least_once(function: Effect) -> Semantics:
 
 
 def exactly_once(function: Results, *, into: Sink) -> Semantics:
-    """``function`` makes results of the records, and ``into`` writes them so that they count once.
+    """``function`` returns the records' results, and ``into`` writes them so that they count once.
 
-    It must not write anything itself, and must make the same of the same records: a batch may be run again.
+    The function must not write anything itself, and must return the same for the same records: a batch may be repeated.
     """
     return Semantics("exactly-once", function, into)
 
 
 @dataclass(frozen=True, slots=True)
 class _Empty:
-    """A stretch of a partition that holds no record."""
+    """Offsets of a partition that hold no record, from ``since`` up to, and without, ``until``."""
 
     topic_id: str | None
     since: int
@@ -109,8 +108,8 @@ class RangeBatches:
     ``store`` is a store's address, or an opened store; leave it out where the sink keeps the offsets itself
     (``PostgresTransaction``). ``options`` are further options of Spark's Kafka source (``kafka.*`` for a login,
     ``includeHeaders``), ``kafka_client`` the librdkafka properties for the same cluster. ``anchors``, ``timestamp``,
-    ``id`` and ``unit`` are as for ``recording()``. ``min_partitions`` has Spark split ranges over more tasks.
-    ``cache`` keeps a batch while it is worked on (in memory, else on disk); without it Spark reads Kafka twice.
+    ``id`` and ``unit`` are as for ``recording()``. With ``min_partitions`` Spark splits ranges over more tasks.
+    ``cache`` keeps a batch while it is processed (in memory, else on disk); without it Spark reads Kafka twice.
 
     Raises ConfigError for settings that contradict each other.
     """
@@ -128,8 +127,8 @@ class RangeBatches:
         policy: Policy = BY_DEFAULT,
         options: Mapping[str, str] | None = None,
         kafka_client: Mapping[str, str] | None = None,
-        timestamp: str | Any = "record",
-        id: str | Any = "none",
+        timestamp: ColumnSpec = "record",
+        id: ColumnSpec = "none",
         unit: str = "ms",
         min_partitions: int | None = None,
         cache: bool = True,
@@ -141,24 +140,27 @@ class RangeBatches:
                 hint="Run the job with a classic SparkSession.",
             )
         if isinstance(topics, str):
-            raise ConfigError("topics is one text, not a list.", hint=f"Write topics=[{topics!r}].")
+            raise ConfigError("topics must be a list, and is one text.", hint=f"Write topics=[{topics!r}].")
+        identity = BatchIdentity(timestamp=timestamp, id=id, unit=unit)
+        options = dict(options or {})
+        if min_partitions is not None:
+            options["minPartitions"] = str(min_partitions)
+        if identity.needs_headers:
+            options.setdefault("includeHeaders", "true")
+        reading.check_options(options)
         self._spark = spark
         self._topics = tuple(topics)
-        self._group = group
-        self._bootstrap = bootstrap_servers
-        self._client = {"bootstrap.servers": bootstrap_servers, **(kafka_client or {})}
-        self._store, self._anchors = store, anchors
+        self._target = AnchorTarget(
+            group=group,
+            cluster=ClusterAccess.at(bootstrap_servers, kafka_client, options),
+            identity=identity,
+            store=store,
+            anchors=anchors,
+            now_ms=now_ms,
+        )
+        self._committed_only = reading.reads_committed(options)
         self._caps, self._policy = caps, policy
-        self._identity = BatchIdentity(timestamp=timestamp, id=id, unit=unit)
-        self._options = dict(options or {})
-        if min_partitions is not None:
-            self._options["minPartitions"] = str(min_partitions)
-        if self._identity.needs_headers:
-            self._options.setdefault("includeHeaders", "true")
-        reading.check_options(self._options)
-        self._committed_only = reading.reads_committed(self._options)
         self._cache = cache
-        self._now_ms = now_ms
         self._opened: dict[int, GroupOffsets] = {}
         self._reader: LogReader | None = None
         self._empty: dict[TopicPartition, _Empty] = {}
@@ -166,7 +168,7 @@ class RangeBatches:
     # ------------------------------------------------------------ running
 
     def run(self, semantics: Semantics, *, batches: int | None = None) -> int:
-        """Run batches until nothing is left to read, or ``batches`` of them; how many there were.
+        """Run batches until nothing is left to read, or ``batches`` of them; returns how many ran.
 
         Raises as ``run_once`` does.
         """
@@ -175,12 +177,12 @@ class RangeBatches:
             done += 1
         return done
 
-    def run_once(self, semantics: Semantics) -> Batch | None:
+    def run_once(self, semantics: Semantics) -> RangeBatch | None:
         """Plan, read and finish one batch; None if there was nothing to read.
 
-        Raises NeedsPerson where the policy says stop or offsets are not this cluster's, Changed where another run of
-        the group was first, Unreachable, Refused and OutcomeUnknown for cluster and store, ConfigError, and what the
-        function raises. At least once and exactly once: whatever was raised, running again is right.
+        Raises NeedsPerson if the policy says stop or offsets are not this cluster's, Changed if another run of the
+        group was first, Unreachable, Refused and OutcomeUnknown for cluster and store, ConfigError, and the function's
+        own exceptions. With at least once and exactly once it is right to run again after any of them.
         """
         self._check(semantics)
         offsets = self._offsets(semantics.sink)
@@ -196,64 +198,59 @@ class RangeBatches:
                 return batch
 
     def close(self) -> None:
-        """Give back the connections to cluster and store. A process that ends with its job need not."""
+        """Close the connections to cluster and store. A process that ends with its job need not call it."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        if isinstance(self._store, str):
+        if isinstance(self._target.store, str):
             for each in self._opened.values():
                 each.store.close()
         self._opened.clear()
 
     # ------------------------------------------------------------ one batch
 
-    def _plan(self, offsets: GroupOffsets, sink: Sink | None) -> Batch | None:
+    def _plan(self, offsets: GroupOffsets, sink: Sink | None) -> RangeBatch | None:
+        group, client = self._target.group, self._target.cluster.client
         if sink is not None:
-            sink.settle(self._spark, self._group, offsets.read())
+            sink.settle(self._spark, group, offsets.read())
         rows = offsets.read()
-        looked = watermarks.look(self._log(), self._topics, self._client if self._committed_only else None)
+        edges = watermarks.look(self._log(), self._topics, client if self._committed_only else None)
 
-        def planned_now() -> Planned:
-            return plan(
-                rows,
-                looked,
-                self._topics,
-                group=self._group,
-                caps=self._caps,
-                policy=self._policy,
-                empty=self._known_empty(looked.cluster),
-            )
+        def planned_now() -> RangePlan:
+            empty = self._known_empty(edges.cluster)
+            return plan(rows, edges, self._topics, group=group, caps=self._caps, policy=self._policy, empty=empty)
 
         planned = planned_now()
         if planned.begin:
-            lasts = watermarks.last_records(
-                self._log(), looked, {at: offset for at, offset in planned.begin.items() if offset is not None}
-            )
-            offsets.save(self._beginnings(offsets, planned, lasts, looked), "first start")
+            begins = {at: offset for at, offset in planned.begin.items() if offset is not None}
+            records = watermarks.last_records(self._log(), edges, begins)
+            lasts = {at: _as_last(at, record) for at, record in records.items()}
+            offsets.save(offsets.beginnings(planned.begin, lasts, edges.cluster), "first start")
             rows = offsets.read()
             planned = planned_now()
         if planned.lost:
-            log.warning("%s; going on behind them, as Policy(overtaken) says.", told_lost(planned.lost))
+            log.warning("%s; going on after them, as Policy(overtaken) says.", lost_sentence(planned.lost))
         if planned.left:
             log.warning("%d stored partitions that the cluster does not have are left out.", len(planned.left))
         ranges = planned.ranges
         if sink is not None:
-            ranges = sink.unfinished(self._group, looked) or ranges
+            ranges = sink.unfinished(group, edges) or ranges
         if not ranges:
             return None
-        return Batch(ranges, name_of(ranges, looked.cluster), self._group, looked.cluster, rows, planned.lost)
+        return RangeBatch(ranges, name_of(ranges, edges.cluster), group, edges.cluster, rows, planned.lost)
 
     @contextmanager
-    def _read(self, batch: Batch) -> Iterator[tuple[DataFrame, list[LastRecord]]]:
-        """The batch's records, kept while they are worked on, and the last ones of each partition."""
+    def _read(self, batch: RangeBatch) -> Iterator[tuple[DataFrame, list[LastRecord]]]:
+        """The batch's records, cached while they are processed, and the last one of each partition."""
         from pyspark import StorageLevel
 
-        frame = reading.read(self._spark, batch.ranges, self._bootstrap, self._options)
+        cluster = self._target.cluster
+        frame = reading.read(self._spark, batch.ranges, cluster.bootstrap_servers, cluster.options)
         if self._cache:
             frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            with reading.data_loss_told(batch.ranges):
-                ends = self._identity.last_records(frame)
+            with reading.data_loss_as_error(batch.ranges):
+                ends = self._target.identity.last_records(frame)
                 reading.check_read(batch.ranges, ends, self._log(), committed_only=self._committed_only)
                 yield frame, ends
         finally:
@@ -261,9 +258,9 @@ class RangeBatches:
                 frame.unpersist()
 
     def _finish(
-        self, semantics: Semantics, offsets: GroupOffsets, batch: Batch, frame: DataFrame, ends: list[LastRecord]
+        self, semantics: Semantics, offsets: GroupOffsets, batch: RangeBatch, frame: DataFrame, ends: list[LastRecord]
     ) -> None:
-        changes = offsets.changes(batch.rows, ends, self._identity, batch.cluster)
+        changes = offsets.changes(batch.rows, ends, batch.cluster)
 
         def save() -> None:
             offsets.save(changes, f"batch {batch.name}")
@@ -290,29 +287,18 @@ class RangeBatches:
             if at.topic in cluster.topics and each.topic_id == cluster.topics[at.topic].topic_id
         }
 
-    def _note_empty(self, batch: Batch, ends: Iterable[LastRecord]) -> None:
-        """Behind its last record a range is empty: remembered, so that a cap does not end in the same gap again."""
-        behind_last = {end.at: end.offset + 1 for end in ends}
+    def _note_empty(self, batch: RangeBatch, ends: Iterable[LastRecord]) -> None:
+        """Remember the gaps after the ranges' last records, so that a cap does not end in the same gap again."""
+        after_last = {end.at: end.offset + 1 for end in ends}
         for each in batch.ranges:
             topic_id = batch.cluster.topics[each.topic].topic_id
             known = self._empty.get(each.at)
-            since = behind_last.get(each.at, each.from_offset)
-            if each.at not in behind_last and known and (known.topic_id, known.until) == (topic_id, since):
+            since = after_last.get(each.at, each.from_offset)
+            if each.at not in after_last and known and (known.topic_id, known.until) == (topic_id, since):
                 since = known.since
             self._empty[each.at] = _Empty(topic_id, since, each.until_offset)
 
-    def _beginnings(
-        self, offsets: GroupOffsets, planned: Planned, lasts: Mapping[TopicPartition, Record], looked: Log
-    ) -> list[Change]:
-        def anchor(at: TopicPartition, last: LastRecord | None) -> Anchor:
-            cluster_id, topic_id = looked.cluster.cluster_id, looked.topic_id(at)
-            if last is None:
-                return Anchor(cluster_id=cluster_id, topic_id=topic_id)
-            return self._identity.anchor_of(last, cluster_id=cluster_id, topic_id=topic_id)
-
-        return offsets.beginnings(planned.begin, {at: _as_last(at, record) for at, record in lasts.items()}, anchor)
-
-    # ------------------------------------------------------------ what a job has
+    # ------------------------------------------------------------ store and cluster
 
     def _check(self, semantics: Semantics) -> None:
         if semantics.name == "at-most-once":
@@ -322,43 +308,42 @@ class RangeBatches:
     def _offsets(self, sink: Sink | None) -> GroupOffsets:
         key = id(sink)
         if key not in self._opened:
-            self._opened[key] = GroupOffsets(self._open(sink), self._group, self._now_ms)
+            self._opened[key] = GroupOffsets(self._open(sink), self._target)
             if sink is not None:
                 sink.check(self._opened[key].store)
         return self._opened[key]
 
     def _open(self, sink: Sink | None) -> OffsetStore:
-        own = sink.store if sink is not None else None
-        if own is not None and self._store is not None:
+        own, store = sink.store if sink is not None else None, self._target.store
+        if own is not None and store is not None:
             raise ConfigError(
-                "The sink keeps the offsets with its results, and the job names another store for them.",
+                "The sink keeps the offsets with its results, but the job names another store for them.",
                 hint="Leave the job's store out.",
             )
         if own is not None:
             return own
-        if self._store is None:
-            raise ConfigError("The job names no store for its offsets.", hint='For example store="sqlite:///o.db".')
-        if not isinstance(self._store, str):
-            return self._store
+        if store is None:
+            raise ConfigError("The job has no store for its offsets.", hint='For example store="sqlite:///o.db".')
+        if not isinstance(store, str):
+            return store
         from reconciler.stores.registry import open_store
 
-        return open_store(self._store, kafka_client=self._client, anchors=self._anchors)
+        anchors: Any = self._target.anchors
+        return open_store(store, kafka_client=self._target.cluster.client, anchors=anchors)
 
     def _log(self) -> LogReader:
         if self._reader is None:
-            from reconciler.kafka.reader import KafkaLogReader
-
-            self._reader = KafkaLogReader(self._client, who="job's")
+            self._reader = self._target.cluster.reader()
         return self._reader
 
 
 def require_single_attempts(master: str, settings: Mapping[str, str]) -> None:
-    """Raise ConfigError where Spark may run a task twice: its effects would be done twice."""
+    """Raise ConfigError if Spark may run a task twice, and so repeat its effects."""
     local = re.fullmatch(r"local(\[[^,\]]+(?:,\s*(\d+))?\])?", master.strip())
     attempts = (local[2] or "1") if local else settings.get("spark.task.maxFailures", "4")
     if attempts != "1" or settings.get("spark.speculation", "false").lower() == "true":
         raise ConfigError(
-            "At most once cannot hold while Spark repeats tasks.",
+            "At most once is impossible while Spark repeats tasks.",
             hint="Start Spark with spark.task.maxFailures=1 and spark.speculation=false.",
         )
 
@@ -369,7 +354,7 @@ def _require_frame(results: object) -> None:
     if not isinstance(results, DataFrame):
         raise ConfigError(
             f"The function returned {type(results).__name__}, and exactly once needs a DataFrame of results.",
-            hint="Return what is to be written; the sink writes it.",
+            hint="Return the results; the sink writes them.",
         )
 
 

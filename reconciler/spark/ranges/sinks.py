@@ -1,4 +1,4 @@
-"""What a sink for exactly once offers, and the batch that it is given."""
+"""The interface of a sink for exactly once, and the batch that it receives."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition
-from reconciler.spark.ranges.planning import Log, OffsetRange
+from reconciler.spark.ranges.planning import LogEdges, OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RangeBatch:
     """One batch: its ranges, their name (``planning.name_of``), and the rows that it was planned from.
 
-    ``lost``: records that retention had removed unread in front of it (only where the policy goes on).
+    ``lost``: records before it that retention removed unread (only if the policy continues after them).
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -29,26 +29,26 @@ class Batch:
 
 
 class Sink(Protocol):
-    """Where results go. Each batch: ``settle``, ``unfinished``, then ``begin``, ``stage``, ``commit``."""
+    """Writes the results. For each batch: ``settle``, ``unfinished``, then ``begin``, ``stage``, ``commit``."""
 
     @property
     def store(self) -> OffsetStore | None:
-        """The store that this sink commits offsets in together with results; None: the job's own."""
+        """The store in which this sink commits offsets together with results; None: the job's own."""
 
     def check(self, store: OffsetStore) -> None:
-        """Raise ConfigError or Refused if exactly once cannot hold with offsets in this store."""
+        """Raise ConfigError or Refused if exactly once cannot be kept with offsets in this store."""
 
     def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Finish or undo what a run that was killed left, going by the rows that are stored."""
+        """Finish or undo the batches that a killed run left, judged by the stored rows."""
 
-    def unfinished(self, group: str, looked: Log) -> tuple[OffsetRange, ...] | None:
-        """Ranges of a batch that was begun and must be run again just as it was, if there is one."""
+    def unfinished(self, group: str, log: LogEdges) -> tuple[OffsetRange, ...] | None:
+        """Ranges of a batch that was begun and must be run again unchanged, if there is one."""
 
-    def begin(self, batch: Batch, changes: Sequence[Change]) -> None:
-        """Before anything is written. ``changes`` are the rows that will be saved with the batch."""
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
+        """Called before anything is written. ``changes`` are the rows that will be saved with the batch."""
 
-    def stage(self, results: DataFrame, batch: Batch) -> None:
-        """Write the results where they do not count yet, or so that writing them again changes nothing."""
+    def stage(self, results: DataFrame, batch: RangeBatch) -> None:
+        """Write the results where readers do not see them yet, or so that writing them again changes nothing."""
 
-    def commit(self, batch: Batch, changes: Sequence[Change], save: Callable[[], None]) -> None:
-        """Make them count, and save the offsets: by ``save``, or together in the sink's own store."""
+    def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+        """Make the results visible, and save the offsets: by ``save``, or together in the sink's own store."""

@@ -7,20 +7,20 @@
 Theory of operation. Results may be larger than any memory, and come from many executors, but a transaction belongs to
 one connection. So:
 
-- T1  Each task copies its rows into an unlogged table, which nobody else reads, in a transaction of its own. Rows carry
-      the number of the attempt that brought them. Spark says which attempts it took; rows of others (killed,
-      speculative, of a rival) are never looked at.
-- T2  The driver then does it all in one transaction: compare-and-set on the offsets' rows (``stores/postgresql_own``,
-      with anchors and history), then ``merge`` from the staged rows. A conflict takes all of it back.
-- T3  The staged rows are counted within that transaction, and must be as many as the tasks brought: a server that has
-      crashed empties unlogged tables, and a standby that takes over has never had their rows.
-- T4  A staging table is dropped after its batch. What a killed run left is dropped by the next one, unless the session
-      that made it lives: that session holds an advisory lock. Safety does not depend on it: a rival whose table is gone
-      fails, and nothing of it is written.
+- T1  Each task copies its rows into an unlogged table, which no other program reads, in a transaction of its own. Rows
+      carry the number of the attempt that wrote them. Spark reports which attempts it took; rows of other attempts
+      (killed, speculative, of a rival) are never read.
+- T2  The driver then commits in one transaction: compare-and-set on the offsets' rows (``stores.postgresql.own``, with
+      anchors and history), then ``merge`` from the staged rows. A conflict rolls all of it back.
+- T3  The staged rows are counted within that transaction, and there must be as many as the tasks wrote: a crash of the
+      server empties unlogged tables, and a standby that takes over never had their rows.
+- T4  A staging table is dropped after its batch. The next run drops the tables of a killed one, unless the session that
+      created the table is alive: that session holds an advisory lock. Safety does not depend on the lock: a rival whose
+      table is gone fails, and none of its rows are written.
 
 The offsets are in this product's own tables. With ``?table=…`` in the address they are in an existing table of yours,
-and their anchors in this product's own tables; that is one transaction too. ``reconciler check`` reads both: its store
-is the same address (with ``[anchors] store`` the plain one).
+and their anchors in this product's own tables, still in one transaction. ``reconciler check`` reads both: its store is
+the same address (with ``[anchors] store`` the plain one).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refuse
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.spark.ranges import postgresql_rows
 from reconciler.spark.ranges.offsets import refuse_conflicts
-from reconciler.spark.ranges.planning import Log
-from reconciler.spark.ranges.sinks import Batch
+from reconciler.spark.ranges.planning import LogEdges
+from reconciler.spark.ranges.sinks import RangeBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ TIMEOUT_S = 600.0
 
 @dataclass(slots=True)
 class _Staged:
-    """A batch's staging table, as SQL has it, and the attempts that count with their rows."""
+    """A batch's staging table, its name as SQL, and the number of rows of each attempt that Spark took."""
 
     table: str
     columns: tuple[str, ...]
@@ -62,8 +62,8 @@ class _Staged:
 class PostgresTransaction:
     """A sink that commits results and offsets together.
 
-    ``address`` is a store's address (``postgresql://…``), also for results; ``table`` is theirs (``NAME`` or
-    ``SCHEMA.NAME``), with all columns that the results have. ``merge`` is one SQL statement that brings the staged rows
+    ``address`` is a store's address (``postgresql://…``), also for results; ``table`` is the results' table (``NAME``
+    or ``SCHEMA.NAME``), with all columns of the results. ``merge`` is one SQL statement that writes the staged rows
     into it, with ``{staged}`` in their place; without it they are inserted. For totals:
 
         merge="INSERT INTO totals SELECT * FROM {staged} ON CONFLICT (topic) DO UPDATE SET n = totals.n + excluded.n"
@@ -85,7 +85,7 @@ class PostgresTransaction:
         self._schema, _, self._name = table.rpartition(".")
         self._table = quoted(self._schema or None, self._name)
         self._merge = merge
-        self._libpq = _patient(parsed.libpq)
+        self._libpq = _with_connect_timeout(parsed.libpq)
         self._database = Database(self._libpq, parsed.place, timeout_s=timeout_s)
         self._store = _store_on(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s), parsed, self._shown)
         self._staged: _Staged | None = None
@@ -97,22 +97,22 @@ class PostgresTransaction:
     # ------------------------------------------------------------ the sink
 
     def check(self, store: OffsetStore) -> None:
-        """The store is this sink's own; nothing else can be in it."""
+        """Does nothing: the store is this sink's own."""
 
     def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Drop what killed runs left (T4). Results and offsets were committed together, or not at all."""
+        """Drop the tables of killed runs (T4). Results and offsets were committed together, or not at all."""
         if self._staged is not None:  # the last batch failed before its end
             self._drop(self._staged.table)
             self._staged = None
         self._sweep(group)
 
-    def unfinished(self, group: str, looked: Log) -> None:
+    def unfinished(self, group: str, log: LogEdges) -> None:
         return None
 
-    def begin(self, batch: Batch, changes: Sequence[Change]) -> None:
-        """Nothing: the staging table is made when its columns are known."""
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
+        """Does nothing: the staging table is created when its columns are known."""
 
-    def stage(self, results: DataFrame, batch: Batch) -> None:
+    def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         fields = postgresql_rows.fields_of(results)
         self._staged = _Staged(self._make(batch.group, fields), fields.names)
         copied = postgresql_rows.on_executors(
@@ -120,7 +120,7 @@ class PostgresTransaction:
         )
         self._staged.attempts = dict(copied)
 
-    def commit(self, batch: Batch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+    def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         staged = self._staged
         assert staged is not None
 
@@ -133,11 +133,11 @@ class PostgresTransaction:
                 now_ms=changes[0].new.written_at_ms or 0,  # type: ignore[union-attr]
             )
             if not written.conflicts:
-                self._bring(db, staged)
+                self._merge_staged(db, staged)
             return written
 
         try:
-            # Only Undo brings conflicts back, and it has taken everything back by then.
+            # Only a rolled-back transaction returns conflicts.
             refuse_conflicts(self._database.transaction(work).conflicts, batch.group, self._store)
         finally:
             self._staged = None
@@ -145,8 +145,8 @@ class PostgresTransaction:
 
     # ------------------------------------------------------------ within the transaction
 
-    def _bring(self, db: Session, staged: _Staged) -> None:
-        """Merge the rows of the attempts that count (T1, T3)."""
+    def _merge_staged(self, db: Session, staged: _Staged) -> None:
+        """Merge the rows of the attempts that Spark took (T1, T3)."""
         from reconciler.stores.postgresql.connection import quoted
 
         columns = ", ".join(quoted(name) for name in staged.columns)
@@ -155,8 +155,8 @@ class PostgresTransaction:
         (there,) = db.one(_plain(f"SELECT count(*) {where}")) or (0,)
         if there != sum(staged.attempts.values()):
             raise Changed(
-                f"{self._parsed.place} has lost staged rows ({there:,} of {sum(staged.attempts.values()):,} are there):"
-                " the server has crashed, or another took over. Nothing of this batch was saved.",
+                f"{self._parsed.place} has lost staged rows ({there:,} of {sum(staged.attempts.values()):,} remain):"
+                " the server crashed, or a standby took over. Nothing of this batch was saved.",
                 hint="Run this again.",
             )
         merge = self._merge or f"INSERT INTO {self._table} ({columns}) SELECT {columns} FROM {{staged}}"
@@ -180,7 +180,7 @@ class PostgresTransaction:
         return table
 
     def _types(self, db: Session, fields: postgresql_rows.Fields) -> list[str]:
-        """The target's types, so that what it takes is taken; Spark's where only ``merge`` knows the column."""
+        """The table's own types; Spark's for a column that only ``merge`` uses."""
         found = dict(
             db.all(
                 "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
@@ -199,7 +199,7 @@ class PostgresTransaction:
         return [found.get(name, kind) for name, kind in zip(fields.names, fields.types, strict=True)]
 
     def _prefix(self, group: str) -> str:
-        """What the names of the group's staging tables for this table begin with."""
+        """The prefix of the group's staging tables for this table."""
         return f"reconciler_staged_{blake2b(f'{group}:{self._table}'.encode(), digest_size=8).hexdigest()}_"
 
     def _sweep(self, group: str) -> None:
@@ -217,7 +217,7 @@ class PostgresTransaction:
             self._drop(quoted(schema, name), number=int(name[len(prefix) :], 16), only_if_abandoned=True)
 
     def _drop(self, table: str, *, number: int | None = None, only_if_abandoned: bool = False) -> None:
-        """Drop a staging table. What cannot be dropped now stays for the next run: it is only in the way."""
+        """Drop a staging table. One that cannot be dropped now stays for the next run and does no harm."""
         number = int(table.rpartition("_")[2].strip('"'), 16) if number is None else number
 
         def work(db: Session) -> None:
@@ -242,7 +242,7 @@ _LOCKS = 0x4F465352
 
 
 class _Joined:
-    """Takes a database's place for a store whose work is to happen within a transaction that is under way."""
+    """Stands in for a database, so that a store works within a transaction that is under way."""
 
     def __init__(self, session: Session, place: str) -> None:
         self._session = session
@@ -252,7 +252,7 @@ class _Joined:
         return work(self._session)
 
     def close(self) -> None:
-        """The transaction is another's to end."""
+        """Does nothing: the owner ends the transaction."""
 
 
 def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetStore:
@@ -267,8 +267,8 @@ def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetSt
     return paired(MappedStore(anything, parsed.schema, parsed.columns, shown), own, None)
 
 
-def _patient(libpq: str) -> str:
-    """A statement may take minutes, but not a connection."""
+def _with_connect_timeout(libpq: str) -> str:
+    """A statement may take minutes; connecting may not."""
     from psycopg import conninfo
 
     if "connect_timeout" in conninfo.conninfo_to_dict(libpq):
@@ -277,7 +277,7 @@ def _patient(libpq: str) -> str:
 
 
 def _plain(statement: str) -> str:
-    """A statement without values, though psycopg looks for their places."""
+    """A statement without parameters, escaped for psycopg."""
     return statement.replace("%", "%%")
 
 

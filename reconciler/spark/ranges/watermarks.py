@@ -1,4 +1,4 @@
-"""What the cluster has now, as planning needs it: topics, first offsets, ends."""
+"""The cluster's topics, first offsets and ends, looked up for planning."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
-from reconciler.spark.ranges.planning import Log
+from reconciler.spark.ranges.planning import LogEdges
 
 LOOK_BACK = 200
-"""Offsets in front of a log's end in which its last record is looked for. Gaps there are transaction markers."""
+"""Offsets before a log's end that are searched for its last record. Gaps there are transaction markers."""
 TIMEOUT_S = 10.0
 
 
-def look(reader: LogReader, topics: Iterable[str], committed: Mapping[str, Any] | None = None) -> Log:
-    """The topics' partitions and edges. ``committed`` is the client's properties, if the end is to be the last stable
-    offset, which a ``read_committed`` reader does not pass.
+def look(reader: LogReader, topics: Iterable[str], committed: Mapping[str, Any] | None = None) -> LogEdges:
+    """The topics' partitions and edges. With ``committed``, the client's properties, the end is the last stable offset:
+    a ``read_committed`` reader does not pass it.
 
-    Raises Unreachable and Refused, and Changed for a topic that was made anew meanwhile.
+    Raises Unreachable and Refused, and Changed for a topic that was recreated meanwhile.
     """
     before = reader.describe(sorted(set(topics)))
     partitions = [TopicPartition(info.name, number) for info in before.topics.values() for number in info.partitions]
     if not partitions:
-        return Log(before, {}, {})
+        return LogEdges(before, {}, {})
     starts = reader.log_starts(partitions)
     ends = reader.log_ends(partitions) if committed is None else _stable_ends(partitions, committed)
     after = reader.describe(sorted(set(topics)))
     if before.cluster_id != after.cluster_id or _ids(before) != _ids(after):
-        raise Changed("A topic was deleted or made anew while it was looked at.", hint="Run this again.")
-    return Log(after, starts, ends)
+        raise Changed("A topic was deleted or recreated while its partitions were looked up.", hint="Run this again.")
+    return LogEdges(after, starts, ends)
 
 
-def last_records(reader: LogReader, log: Log, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Record]:
-    """Each partition's last record before an offset, where there is one not far in front of it."""
+def last_records(reader: LogReader, log: LogEdges, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Record]:
+    """Each partition's last record before an offset, where there is one within ``LOOK_BACK`` offsets."""
     asked = [at for at, end in ends.items() if end > log.starts[at]]
     requests = [ReadRequest(at, max(log.starts[at], ends[at] - LOOK_BACK), LOOK_BACK) for at in asked]
     found = {}
@@ -58,7 +58,7 @@ def _stable_ends(partitions: list[TopicPartition], client: Mapping[str, Any]) ->
 
     connection, doing = Connection(client, timeout_s=TIMEOUT_S, whose="job's"), "look up the last stable offsets"
     wanted = {KafkaPartition(at.topic, at.partition): OffsetSpec.latest() for at in partitions}
-    admin = connection.admin()  # held until the last answer: without it the answers would not come
+    admin = connection.admin()  # kept until the last answer: a collected client gives none
     try:
         futures = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=TIMEOUT_S)
         return {TopicPartition(at.topic, at.partition): future.result().offset for at, future in futures.items()}

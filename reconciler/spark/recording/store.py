@@ -23,25 +23,13 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
-from reconciler.spark.target import AnchorTarget, ClusterAccess
+from reconciler.spark.target import AnchorTarget, ClusterAccess, require_room_for_anchors
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Describe = Callable[[Iterable[str]], ClusterInfo]
 """Returns the cluster's id and its topics' ids."""
-
-
-def require_room_for_anchors(store: OffsetStore, consequence: str) -> None:
-    """Raise ConfigError unless the store can be written and keeps anchors. ``consequence`` ends the first sentence."""
-    able = store.capabilities
-    if not (able.writable and able.keeps_anchors):
-        lack = "hold anchors" if able.writable else "be written"
-        raise ConfigError(
-            f"The store {store.address} cannot {lack}, {consequence}.",
-            hint="Use another store, for example sqlite:///offsets.db, or give an anchor store beside it:"
-            ' anchors="sqlite:///anchors.db".',
-        )
 
 
 class StoreKeeper:

@@ -25,8 +25,7 @@ from reconciler.engine import Progress
 from reconciler.failover.check import check
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
-from reconciler.spark.distributed.leaders import leaders_of
-from reconciler.spark.distributed.run import SparkEngine
+from reconciler.spark.distributed.run import SparkEngine, leaders_of
 from reconciler.stores.registry import open_store
 from tests import ROOT
 

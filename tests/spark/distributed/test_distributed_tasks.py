@@ -26,7 +26,7 @@ from reconciler.formats.plan import Plan
 from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.ports import TopicPartition
-from reconciler.spark.distributed.run import _classic, _explained, _Job
+from reconciler.spark.distributed.run import TaskReport, _classic, _explained, _Job
 from reconciler.spark.distributed.tasks import Answer, Orders, answered, grouped, outcome_of, tasks_of
 from tests.in_memory import BEGIN, Memory, stored
 
@@ -41,10 +41,8 @@ def elsewhere(log: Any, per_task: int, answers: Callable[[list[Answer]], list[An
         there = pickle.dumps(ORDERS)
         asked = list(inquiries.values())
         leaders = {each.partition: each.partition.partition % 3 for each in asked}
-        back = [
-            pickle.dumps(answered(task, pickle.loads(there), lambda _: log))
-            for _, task in tasks_of(asked, leaders, per_task)
-        ]
+        tasks = tasks_of(asked, leaders, per_task)
+        back = [pickle.dumps(answered(task, pickle.loads(there), lambda _: log)) for task in tasks]
         return outcome_of(list(inquiries), answers([pickle.loads(each) for each in back]))
 
     return run
@@ -130,7 +128,7 @@ def second_id(found: Any) -> bytes:
 def one_task(identity: Any = RECORD_TIME_ONLY) -> bytes:
     question = Question(StoredOffset(-1), "b", None, identity)
     asked = [Inquiry(TopicPartition("a.events", 0), partial(reconcile, question))]
-    ((_, task),) = tasks_of(asked, {}, 10)
+    (task,) = tasks_of(asked, {}, 10)
     return task
 
 
@@ -272,18 +270,18 @@ def job_of(on_progress: Callable[[Progress], None]) -> _Job:
     return _Job(Session(), on_progress, 12)  # type: ignore[arg-type]
 
 
-class Told:
-    """What tasks have told so far."""
+class Reports:
+    """An accumulator with the tasks' reports so far."""
 
-    def __init__(self, *news: tuple[int, int, Answer | None]) -> None:
-        self.value = news
+    def __init__(self, *reports: TaskReport) -> None:
+        self.value = reports
 
 
 def test_the_first_task_that_fails_ends_the_run_while_others_still_wait() -> None:
     waiting: Future[list[Answer]] = Future()
     job = job_of(lambda _: waiting.set_result([]))
     with pytest.raises(Refused, match="No"):
-        job._awaited(waiting, Told((5, 2, None), (0, 0, Answer(error=Refused("No.")))))
+        job._awaited(waiting, Reports(TaskReport(5, 2), TaskReport(0, 0, Answer(error=Refused("No.")))))
 
 
 def test_progress_is_told_as_tasks_end() -> None:
@@ -294,5 +292,5 @@ def test_progress_is_told_as_tasks_end() -> None:
         told.append(progress)
         running.set_result([])
 
-    assert job_of(on_progress)._awaited(running, Told((5, 2, None), (4, 3, None))) == []
+    assert job_of(on_progress)._awaited(running, Reports(TaskReport(5, 2), TaskReport(4, 3))) == []
     assert told == [Progress(3, 9, 12)]

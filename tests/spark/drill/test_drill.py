@@ -20,7 +20,7 @@ from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
 from reconciler.spark.drill.drill import Drill, drill
 from reconciler.spark.drill.place import LOCK
-from reconciler.spark.drill.reading import Batch, Ranges, Seen, by_client
+from reconciler.spark.drill.reading import FirstRecord, FirstRecords, Ranges, by_client
 from tests.world import BASE, Ended, World, a_world, environment, free_port, made
 
 pytestmark = pytest.mark.system
@@ -122,7 +122,7 @@ def drilled(world: World, change: Any) -> Drill:
     config = load_config(world.config())
     with context.outside(config) as outside:
 
-        def batch(ranges: Ranges) -> Batch:
+        def batch(ranges: Ranges) -> FirstRecords:
             return {at: change(list(seen)) for at, seen in by_client(outside.reader)(ranges).items()}
 
         return drill(config, config.jobs[0], outside, world.folder / "place", batch=batch)
@@ -132,9 +132,9 @@ def drilled(world: World, change: Any) -> Drill:
     "wrong",
     [
         SimpleNamespace(batch=lambda seen: seen[1:], what="skips the first record"),
-        SimpleNamespace(batch=lambda seen: [Seen(seen[0].offset, 17), *seen[1:]], what="has another record"),
+        SimpleNamespace(batch=lambda seen: [FirstRecord(seen[0].offset, 17), *seen[1:]], what="has another record"),
         SimpleNamespace(batch=lambda seen: [], what="is empty"),
-        SimpleNamespace(batch=lambda seen: [*seen, Seen(seen[-1].offset + 1, None)], what="has one too many"),
+        SimpleNamespace(batch=lambda seen: [*seen, FirstRecord(seen[-1].offset + 1, None)], what="has one too many"),
     ],
     ids=lambda wrong: wrong.what,
 )

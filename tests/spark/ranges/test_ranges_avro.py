@@ -83,5 +83,5 @@ def test_what_spark_cannot_hold_is_refused(odd: Any):
 
 @pytest.mark.parametrize("schema", ["{", '{"type": "nothing"}', {"type": "record", "name": "X"}])
 def test_what_is_no_schema_is_refused(schema: Any):
-    with pytest.raises(ConfigError, match="no Avro schema"):
+    with pytest.raises(ConfigError, match="not an Avro schema"):
         spark_type(_parsed(schema))

@@ -205,7 +205,7 @@ def test_a_table_that_does_not_fit_is_refused_and_totals_are_added_up(
     psql.execute("CREATE TABLE clicks (id uuid)")
     job = a_job(spark, kafka, topic_name)
     wrong = exactly_once(lambda frame, _: frame.selectExpr("'x' AS id"), into=PostgresTransaction(database, "clicks"))
-    with pytest.raises(Refused, match=r"did not take the results.*uuid.*Nothing of this batch was saved"):
+    with pytest.raises(Refused, match=r"rejected the results.*uuid.*Nothing of this batch was saved"):
         job.run(wrong)
     assert open_store(database).read("clicks") == []
     psql.execute("CREATE TABLE totals (page text PRIMARY KEY, n bigint)")

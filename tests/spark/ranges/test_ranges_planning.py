@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.ports import ClusterInfo, Row, TopicInfo, TopicPartition
-from reconciler.spark.ranges.planning import Caps, Log, OffsetRange, Planned, Policy, name_of, plan, shares
+from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
 
 HERE, THERE = "cluster-here", "cluster-there"
 
 
-def a_log(*edges: tuple[int, int], topic: str = "events", topic_id: str | None = "id-1") -> Log:
+def a_log(*edges: tuple[int, int], topic: str = "events", topic_id: str | None = "id-1") -> LogEdges:
     """One topic, its partitions' first offsets and ends."""
     info = TopicInfo(topic, topic_id, tuple(range(len(edges))))
     at = [TopicPartition(topic, number) for number in range(len(edges))]
-    return Log(
+    return LogEdges(
         ClusterInfo(HERE, {topic: info}),
         {each: start for each, (start, _) in zip(at, edges, strict=True)},
         {each: end for each, (_, end) in zip(at, edges, strict=True)},
@@ -33,11 +33,11 @@ def a_row(
     return at, Row(at, StoredOffset(offset, anchor), "v1")
 
 
-def planned(log: Log, *rows: tuple[TopicPartition, Row], **how: object) -> Planned:
+def planned(log: LogEdges, *rows: tuple[TopicPartition, Row], **how: object) -> RangePlan:
     return plan(dict(rows), log, ["events"], group="clicks", **how)  # type: ignore[arg-type]
 
 
-def spans(found: Planned) -> list[tuple[int, int, int]]:
+def spans(found: RangePlan) -> list[tuple[int, int, int]]:
     return [(each.partition, each.from_offset, each.until_offset) for each in found.ranges]
 
 
@@ -104,7 +104,7 @@ def test_another_clusters_offset_is_never_read_from_though_it_fits():
 
 
 def test_a_topic_made_anew_is_noticed_by_its_id():
-    with pytest.raises(NeedsPerson, match="made anew"):
+    with pytest.raises(NeedsPerson, match="recreated"):
         planned(a_log((0, 30), topic_id="id-2"), a_row(10))
     assert spans(planned(a_log((0, 30), topic_id=None), a_row(10))) == [(0, 10, 30)], "an old broker has no ids"
 
