@@ -1,18 +1,18 @@
-"""A folder on any file system that fsspec opens: listing, reading, and making files that nobody else has made.
+"""A folder on any file system that fsspec opens: list it, read files, and create files that do not exist yet.
 
-A file comes into being whole, or not at all; of two programs that make the same one, one is told so. How:
+A file appears whole or not at all; of two programs that create the same file, one gets FileExistsError. How:
 
 =========================  =================================================================================
-local                      written under another name, then given its own by link(2), which replaces nothing
+local                      written under another name, then named by link(2), which never replaces a file
 memory                     under a lock of this process
 s3, gcs                    one conditional request (If-None-Match, ifGenerationMatch)
-webhdfs                    written under another name, then renamed, which HDFS refuses where there is a file
-others (hdfs, sftp, abfs)  renamed after looking; of two at the very same moment, the later one replaces the other
+webhdfs                    written under another name, then renamed; HDFS refuses to replace a file
+others (hdfs, sftp, abfs)  renamed if the name is free; of two at the same moment, the later one replaces the other
 =========================  =================================================================================
 
-pyarrow's own ``hdfs://`` is among the others because its rename first deletes what is there.
+pyarrow's own ``hdfs://`` is among the others because its rename first deletes an existing file.
 
-Every call on another machine ends after ``TIMEOUT_S``; what it was doing may then still happen.
+Every request to another machine ends after ``TIMEOUT_S``; its change may still happen later.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import posixpath
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from time import time
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from reconciler.config.addresses import without_secrets
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 15.0
 UNFINISHED = ".unfinished-"
-"""What the names of files begin with that are being written."""
+"""Prefix of the names of files that are being written."""
 LEFT_OVER_S = 24 * 3600
 
 _CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
@@ -46,41 +46,41 @@ _RENAMES_ONLY_TO_NEW = frozenset({"webhdfs", "webHDFS"})
 
 
 class Folder(Protocol):
-    """A directory and those below it; names are relative, with slashes.
+    """A directory and the directories below it; names are relative, with slashes.
 
-    Raises Refused (not allowed), Unreachable (no answer; nothing was changed), and OutcomeUnknown (no answer to a
-    change). Names that are not there raise FileNotFoundError.
+    Raises Refused (not allowed), Unreachable (no answer; nothing was changed), OutcomeUnknown (no answer to a change),
+    and FileNotFoundError for missing names.
     """
 
     @property
     def shown(self) -> str:
-        """The folder's address, for sentences: without secrets."""
+        """The folder's address for messages, without secrets."""
 
     @property
     def exclusive(self) -> bool:
-        """Whether ``publish`` never replaces a file, whatever happens at the same moment."""
+        """Whether ``publish`` never replaces a file, even if two programs publish it at the same moment."""
 
     def exists(self) -> bool: ...
 
     def make(self) -> None:
-        """Make the folder itself."""
+        """Create the folder itself."""
 
     def names(self, below: str = "") -> list[str]:
-        """What is in the folder, or in one below it: plain names, in no order. Empty where there is none."""
+        """The names in the folder, or in one below it, unordered. Empty if it does not exist."""
 
     def read(self, name: str) -> bytes: ...
 
     def publish(self, name: str, data: bytes) -> None:
-        """Make a new file, whole. Raises FileExistsError where there is one."""
+        """Create a file, whole. Raises FileExistsError if it exists."""
 
     def remove(self, name: str) -> None:
-        """Remove a file; one that is gone already is no error."""
+        """Remove a file, if it still exists."""
 
     def may_be_written(self, below: str) -> bool:
-        """False only where it is known that this user may not write here."""
+        """False only if this user certainly may not write here."""
 
     def tidy(self, below: str) -> None:
-        """Remove what writers that died left unfinished long ago."""
+        """Remove the unfinished files of writers that died more than ``LEFT_OVER_S`` ago."""
 
 
 def open_folder(url: str) -> Folder:
@@ -112,57 +112,47 @@ class LocalFolder:
     exclusive = True
 
     def __init__(self, path: str) -> None:
-        self._path = path
-
-    @property
-    def shown(self) -> str:
-        return self._path
+        self.shown = path
 
     def exists(self) -> bool:
-        return self._tried(lambda: os.path.isdir(self._path))
+        return os.path.isdir(self.shown)
 
     def make(self) -> None:
-        self._tried(lambda: os.makedirs(self._path, exist_ok=True))
+        with self._errors():
+            os.makedirs(self.shown, exist_ok=True)
 
     def names(self, below: str = "") -> list[str]:
-        try:
-            return self._tried(lambda: os.listdir(self._at(below)))
-        except FileNotFoundError:
-            return []
+        with self._errors(), suppress(FileNotFoundError):
+            return os.listdir(self._at(below))
+        return []
 
     def read(self, name: str) -> bytes:
-        def read() -> bytes:
-            with open(self._at(name), "rb") as file:
-                return file.read()
-
-        return self._tried(read)
+        with self._errors(), open(self._at(name), "rb") as file:
+            return file.read()
 
     def publish(self, name: str, data: bytes) -> None:
-        self._tried(lambda: self._publish(self._at(name), data))
-
-    def _publish(self, path: str, data: bytes) -> None:
+        path = self._at(name)
         parent = os.path.dirname(path)
-        os.makedirs(parent, exist_ok=True)
-        descriptor, unfinished = tempfile.mkstemp(dir=parent, prefix=UNFINISHED)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(unfinished, 0o644)
-            _name(unfinished, path, data)
-        finally:
-            os.unlink(unfinished)
-        sync_names(parent)
+        with self._errors():
+            os.makedirs(parent, exist_ok=True)
+            descriptor, unfinished = tempfile.mkstemp(dir=parent, prefix=UNFINISHED)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    _write_through(file, data)
+                os.chmod(unfinished, 0o644)
+                _name(unfinished, path, data)
+            finally:
+                os.unlink(unfinished)
+            sync_names(parent)
 
     def remove(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            self._tried(lambda: os.unlink(self._at(name)))
+        with self._errors(), suppress(FileNotFoundError):
+            os.unlink(self._at(name))
 
     def may_be_written(self, below: str) -> bool:
         path = self._at(below)
         effective = os.access in os.supports_effective_ids
-        return os.access(path if os.path.isdir(path) else self._path, os.W_OK | os.X_OK, effective_ids=effective)
+        return os.access(path if os.path.isdir(path) else self.shown, os.W_OK | os.X_OK, effective_ids=effective)
 
     def tidy(self, below: str) -> None:
         for name in self.names(below):
@@ -173,37 +163,31 @@ class LocalFolder:
                         os.unlink(path)
 
     def _at(self, name: str) -> str:
-        return os.path.join(self._path, name) if name else self._path
+        return os.path.join(self.shown, name) if name else self.shown
 
-    def _tried(self, act: Callable[[], T]) -> T:
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            return act()
+            yield
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError as err:
             raise Refused(
-                f"The files in {self._path} cannot be used: {err.strerror or err}.",
-                hint="See to that on this machine (permissions, space, mounts), then run this again.",
+                f"The files in {self.shown} cannot be used: {err.strerror or err}.",
+                hint="Check permissions, space and mounts on this machine, then run this again.",
             ) from err
 
 
 class SharedFolder:
-    """A folder on a file system that other machines share, or of this process."""
+    """A folder on a file system that other machines share, or in this process's memory."""
 
     def __init__(self, url: str, protocol: str) -> None:
+        self.shown = without_secrets(url) if urlsplit(url).netloc else url
+        self.exclusive = protocol == "memory" or protocol in _CONDITIONAL | _RENAMES_ONLY_TO_NEW
         self._url = url
         self._protocol = protocol
         self._opened: tuple[Any, str] | None = None
         self._lock = _lock_of(url)
-
-    @property
-    def shown(self) -> str:
-        parts = urlsplit(self._url)
-        return without_secrets(self._url) if parts.netloc else self._url
-
-    @property
-    def exclusive(self) -> bool:
-        return self._protocol == "memory" or self._protocol in _CONDITIONAL | _RENAMES_ONLY_TO_NEW
 
     def exists(self) -> bool:
         return self._ask(_exists)
@@ -211,7 +195,7 @@ class SharedFolder:
     def make(self) -> None:
         def make(fs: Any, root: str) -> None:
             fs.makedirs(root, exist_ok=True)
-            if not _exists(fs, root):  # an object store knows no empty folders
+            if not _exists(fs, root):  # an object store has no empty folders
                 fs.pipe_file(posixpath.join(root, "README"), b"Manifests of offsets, a folder for each group.\n")
 
         self._ask(make, changes="make the folder")
@@ -221,7 +205,7 @@ class SharedFolder:
             fs.invalidate_cache()
             path = posixpath.join(root, below) if below else root
             found = [str(name).rstrip("/") for name in fs.ls(path, detail=False)]
-            return [] if found == [path.rstrip("/")] else found  # a file's listing is itself
+            return [] if found == [path.rstrip("/")] else found  # fsspec lists a file as itself
 
         try:
             return [posixpath.basename(name) for name in self._ask(names)]
@@ -254,7 +238,7 @@ class SharedFolder:
         if not self.exclusive and _exists(fs, target):
             raise FileExistsError(target)
         fs.mv(source, target)
-        if _exists(fs, source):  # WebHDFS says so in its answer only, which fsspec does not look at
+        if _exists(fs, source):  # WebHDFS reports a refused rename only in its answer, which fsspec ignores
             raise FileExistsError(target)
 
     def remove(self, name: str) -> None:
@@ -268,10 +252,10 @@ class SharedFolder:
         return True
 
     def tidy(self, below: str) -> None:
-        """Nothing: clocks of other machines are not compared with this one's."""
+        """Nothing to do: other machines' clocks are not compared with this one's."""
 
     def _ask(self, act: Callable[[Any, str], T], *, changes: str | None = None) -> T:
-        """``act`` on the file system, in time. ``changes`` says what it does, if it does anything."""
+        """Run ``act`` on the file system, in time. ``changes`` names the change that it makes, if it makes one."""
 
         def opened() -> T:
             if self._opened is None:
@@ -286,48 +270,41 @@ class SharedFolder:
             if not changes:
                 raise
             raise Refused(
-                f"Could not {changes}: there is no {self.shown} any more.", hint="See who removed it."
+                f"Could not {changes}: {self.shown} no longer exists.", hint="Find out what removed it."
             ) from err
         except (FileExistsError, ConfigError):
             raise
         except ImportError as err:
             raise ConfigError(f"Files under {self._protocol}:// cannot be opened: {err}.", hint="Install it.") from err
-        except PermissionError as err:
-            raise self._forbidden(err) from err
         except TimeoutError as err:
-            if changes:
-                raise OutcomeUnknown(
-                    f"Whether the files in {self.shown} were changed is not known: there was no answer in"
-                    f" {TIMEOUT_S:g} s to the request to {changes}.",
-                    hint="Run this again: it reads what is there and writes only what is missing.",
-                ) from err
-            raise self._unreachable(f"no answer in {TIMEOUT_S:g} s") from err
+            why = f"no answer in {TIMEOUT_S:g} s"
+            raise self._failure(why, f"there was {why} to the request to {changes}" if changes else None) from err
         except Exception as err:  # every file system has errors of its own
-            if getattr(getattr(err, "response", None), "status_code", None) in (401, 403):
-                raise self._forbidden(err) from err
-            if changes and not _not_connected(err):
-                raise OutcomeUnknown(
-                    f"Whether the files in {self.shown} were changed is not known: the request to {changes} failed"
-                    f" ({_plainly(err)}).",
-                    hint="Run this again: it reads what is there and writes only what is missing.",
+            why = _one_line(err)
+            status = getattr(getattr(err, "response", None), "status_code", None)
+            if isinstance(err, PermissionError) or status in (401, 403):
+                raise Refused(
+                    f"The files in {self.shown} may not be used by this user: {why}.",
+                    hint="Ask for that permission, or correct the credentials.",
                 ) from err
-            raise self._unreachable(_plainly(err)) from err
+            in_doubt = changes and not _not_connected(err)
+            raise self._failure(why, f"the request to {changes} failed ({why})" if in_doubt else None) from err
 
-    def _forbidden(self, err: Exception) -> Refused:
-        return Refused(
-            f"The files in {self.shown} may not be used by this user: {_plainly(err)}.",
-            hint="Ask for that permission, or correct the credentials.",
-        )
-
-    def _unreachable(self, why: str) -> Unreachable:
-        return Unreachable(
-            f"The files in {self.shown} could not be reached: {why}.",
-            hint="See that the file system is up and reachable from here, then run this again.",
+    def _failure(self, why: str, in_doubt: str | None) -> Unreachable | OutcomeUnknown:
+        """The error for a failed request; ``in_doubt`` says why a change may have happened (None: none can have)."""
+        if in_doubt is None:
+            return Unreachable(
+                f"The files in {self.shown} could not be reached: {why}.",
+                hint="Check that the file system is up and reachable from here, then run this again.",
+            )
+        return OutcomeUnknown(
+            f"Whether the files in {self.shown} were changed is not known: {in_doubt}.",
+            hint="Run this again: it reads what is there and writes only what is missing.",
         )
 
 
 def _exists(fs: Any, path: str) -> bool:
-    """fsspec's own ``exists`` takes every error for a no."""
+    """fsspec's own ``exists`` returns False for every error."""
     fs.invalidate_cache()
     try:
         fs.info(path)
@@ -342,7 +319,7 @@ def _write(fs: Any, path: str, data: bytes) -> None:
 
 
 def _in_time(act: Callable[[], T]) -> T:
-    """The result of ``act``, or TimeoutError: it goes on in a thread of its own that nobody waits for."""
+    """The result of ``act``, or TimeoutError; then ``act`` continues in a daemon thread."""
     done: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
 
     def run() -> None:
@@ -362,7 +339,7 @@ def _in_time(act: Callable[[], T]) -> T:
 
 
 def _not_connected(error: BaseException) -> bool:
-    """True where no connection was made, so that nothing can have been changed."""
+    """True if no connection was made, so that nothing can have changed."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ConnectionRefusedError) or type(seen).__name__ in ("NewConnectionError", "gaierror"):
@@ -372,11 +349,11 @@ def _not_connected(error: BaseException) -> bool:
     return False
 
 
-def _plainly(error: BaseException) -> str:
-    """The first line of what an error says, without its full stop, and without what may be a secret."""
-    text = str(error).strip().splitlines()
-    said = text[0][:200].rstrip(".") if text else type(error).__name__
-    return said if "://" not in said else type(error).__name__
+def _one_line(error: BaseException) -> str:
+    """The first line of an error's text, without its full stop, and without a URL: it may hold a secret."""
+    lines = str(error).strip().splitlines()
+    line = lines[0][:200].rstrip(".") if lines else type(error).__name__
+    return line if "://" not in line else type(error).__name__
 
 
 _locks: dict[str, threading.Lock] = {}
@@ -389,13 +366,17 @@ def _lock_of(url: str) -> threading.Lock:
 
 
 def _name(unfinished: str, path: str, data: bytes) -> None:
-    """Give a file its name, which no file may have. Where there is no link(2), a crash can leave it torn."""
+    """Give a file its name, which must be free. Without link(2), a crash can leave a torn file."""
     try:
         os.link(unfinished, path)
     except OSError as err:
         if err.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
         with open(path, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            _write_through(file, data)
+
+
+def _write_through(file: IO[bytes], data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())

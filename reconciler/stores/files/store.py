@@ -1,18 +1,18 @@
-"""Offsets in manifests, a file a batch, below a folder on any file system that fsspec opens.
+"""Offsets in manifests, one file for each batch, below a folder on any file system that fsspec opens.
 
-Theory of operation. ``PATH/GROUP/NUMBER.jsonl`` are manifests (``layouts/ranges.py``); a larger number is newer. Jobs
-may write them, and so does this store.
+Theory of operation. ``PATH/GROUP/NUMBER.jsonl`` are manifests (``formats.range_manifests``); a larger number is newer.
+Jobs may write them, and so does this store.
 
-- F1  A reading walks back from the newest manifest and takes each partition's first range, until a complete snapshot.
-      Torn manifests are stepped over with a warning: what their batch did is done again, never skipped.
-- F2  A write makes the manifest after the newest one there is, whole or torn, and makes it exclusively: of two writers
-      that read the same state, one is told, reads again, and finds the conflict. Where the file system cannot do that
-      (``Folder.exclusive``), a warning says so.
-- F3  A manifest names what changed, and from time to time, as a snapshot, everything. Only what is older than a
-      complete snapshot is ever removed, and of that the newest ones stay. So a process that is killed between any two
+- F1  A read walks back from the newest manifest and takes each partition's first range, until a complete snapshot.
+      It skips torn manifests with a warning: the work of their batch is repeated, never skipped.
+- F2  A write creates the manifest after the newest existing one, whole or torn, and creates it exclusively: of two
+      writers that read the same state, one gets FileExistsError, reads again, and finds the conflict. If the file
+      system cannot create exclusively (``Folder.exclusive``), a warning says so.
+- F3  A manifest holds the changed ranges and, from time to time, as a snapshot, all ranges. Only manifests older than a
+      complete snapshot are ever removed, and the newest of those stay. So a process that is killed between any two
       steps leaves a state that reads the same.
-- F4  A writer that was held up may make a file whose number others have used and removed meanwhile: it is older than a
-      snapshot and says nothing. So a writer looks once more whether its manifest counts.
+- F4  A delayed writer may create a manifest whose number others have used and removed meanwhile: it is older than a
+      snapshot and has no effect. So a writer checks afterwards whether its manifest counts.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from reconciler.stores import common
 KEEP = 20
 WALK = 1000
 SNAPSHOT_EVERY = 10
-"""Manifests that are read at the most when only this store writes."""
+"""The most manifests that a read needs if only this store writes."""
 CONTENDED_S = 30.0
 
-# Not names below reconciler.stores: the command line silences those, for client libraries' sake.
+# Not a name below reconciler.stores: the command line silences those, because client libraries log there.
 notes = logging.getLogger("reconciler.notes.files")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A partition's range, the version of the manifest it was first written in, and the newest torn one above it."""
+    """A partition's range, the version of the manifest that first held it, and the newest torn manifest above it."""
 
     range: ManifestRange
     version: str
@@ -55,7 +55,7 @@ class _Place:
 
 @dataclass(slots=True)
 class _State:
-    """A group's rows, and what was read to know them."""
+    """A group's rows, and the manifests that were read for them."""
 
     highest: int = 0
     walked: int = 0
@@ -80,45 +80,38 @@ class _State:
 
 
 class FilesStore:
-    """A store below a folder. ``keep``: manifests that stay though nothing needs them. ``walk``: the most to read.
+    """A store below a folder. ``keep``: obsolete manifests that stay. ``walk``: the most manifests to read.
 
-    Raises, from every method, what ``Folder`` raises, and Refused for a complete manifest that is not understood.
+    Every method raises what ``Folder`` raises, and Refused for a complete manifest that is not understood.
     """
 
+    capabilities = Capabilities(keeps_history=False, atomic_batches=True)
+
     def __init__(self, folder: Folder, *, address: str, keep: int = KEEP, walk: int = WALK) -> None:
+        self.address = address
         self._folder = folder
-        self._address = address
         self._keep = keep
         self._walk = walk
-        self._told: set[str] = set()
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_history=False, atomic_batches=True)
-
-    @property
-    def address(self) -> str:
-        return self._address
+        self._warned: set[str] = set()
 
     # ------------------------------------------------------------ reading
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The group's rows, ordered by topic and partition. Raises Refused where there is no such folder."""
+        """The group's rows, ordered by topic and partition. Raises Refused if the folder does not exist."""
         common.check_name("group's name", group)
-        wanted = common.wanted_topics(topics)
         self._refuse_missing()
-        return [row for row in self._state(group).rows() if wanted is None or row.key.topic in wanted]
+        return common.of_topics(self._state(group).rows(), topics)
 
     def _state(self, group: str) -> _State:
         began = monotonic()
         while True:
             try:
                 return self._walk_back(group)
-            except FileNotFoundError as err:  # removed since it was listed, so there is a newer snapshot
+            except FileNotFoundError as err:  # removed since it was listed: there is a newer snapshot
                 if monotonic() - began > CONTENDED_S:
                     raise Unreachable(
                         f"Manifests of group {group!r} in {self._folder.shown} vanish while they are read.",
-                        hint="See what removes them, then run this again.",
+                        hint="Find out what removes them, then run this again.",
                     ) from err
 
     def _walk_back(self, group: str) -> _State:
@@ -144,37 +137,37 @@ class FilesStore:
         return state
 
     def _numbers(self, below: str) -> list[int]:
-        """The numbers of the group's manifests, the newest first."""
+        """The numbers of the group's manifests, newest first."""
         found = []
         for name in self._folder.names(below):
             number = range_manifests.number_of(name)
             if number is not None:
                 found.append(number)
             elif name.endswith(".jsonl"):
-                self._tell(f"{below}/{name}", "its name is not twenty digits and .jsonl")
+                self._warn(f"{below}/{name}", "its name is not twenty digits and .jsonl")
         return sorted(found, reverse=True)
 
     def _load(self, group: str, name: str) -> Manifest | None:
         try:
             manifest = range_manifests.load(self._folder.read(name))
         except TornManifest as err:
-            self._tell(name, f"it is torn: {err}")
+            self._warn(name, f"it is torn: {err}")
             return None
         except FieldError as err:
             raise Refused(
                 f"The manifest {self._folder.shown}/{name} is complete, and is not understood: {err}.",
-                hint="See what wrote it. Move it away to go by the manifests before it.",
+                hint="Find out what wrote it. Move it away to use the manifests before it.",
             ) from err
         if manifest.group != group:
             raise Refused(
                 f"The manifest {self._folder.shown}/{name} is of group {manifest.group!r}, in the folder of {group!r}.",
-                hint="Move it where it belongs.",
+                hint="Move it to the folder of its group.",
             )
         return manifest
 
-    def _tell(self, name: str, why: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
+    def _warn(self, name: str, why: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
             notes.warning("the manifest %s/%s is ignored: %s", self._folder.shown, name, why)
 
     # ------------------------------------------------------------ writing
@@ -182,15 +175,15 @@ class FilesStore:
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes in one new manifest, or none of them if any row is no longer at its expected version.
 
-        Raises OutcomeUnknown where the file system did not answer, and where others wrote so much meanwhile that it
-        is not known whether this came before or after them.
+        Raises OutcomeUnknown if the file system did not answer, and if others wrote so much meanwhile that it is not
+        known whether this batch came before or after theirs.
         """
         common.check_changes(group, changes)
         if not changes:
             return WriteResult()
         self._refuse_missing()
         if not self._folder.exclusive:
-            self._tell("*", "not ignored, but two writers at the same moment are not kept apart on this file system")
+            self._warn("*", "not ignored, but two writers at the same moment are not kept apart on this file system")
         began = monotonic()
         while True:
             state = self._state(group)
@@ -205,13 +198,13 @@ class FilesStore:
                     raise Unreachable(
                         f"Other writers of group {group!r} in {self._folder.shown} kept this one from writing for"
                         f" {CONTENDED_S:g} s; nothing was written.",
-                        hint="Stop what else writes this group's offsets, then run this again.",
+                        hint="Stop the other writers of this group's offsets, then run this again.",
                     ) from None
                 continue
             return common.written(changes)
 
     def _publish(self, group: str, state: _State, changes: Sequence[Change], reason: str, now_ms: int) -> None:
-        """Make the next manifest. Raises FileExistsError where another writer did."""
+        """Create the next manifest. Raises FileExistsError if another writer did."""
         new = {change.key: _range(change, now_ms) for change in changes}
         snapshot = state.snapshot is None or state.walked >= SNAPSHOT_EVERY
         if snapshot:
@@ -224,14 +217,14 @@ class FilesStore:
         data = range_manifests.dump(group, new.values(), written_at_ms=now_ms, snapshot=snapshot, reason=reason)
         number, below = state.highest + 1, folder_of(group)
         self._folder.publish(f"{below}/{range_manifests.name_of(number)}", data)
-        self._see_that_it_counts(
+        self._check_it_counts(
             group, number, range_manifests.version_of(number, range_manifests.digest_of(data)), changes
         )
-        with suppress(Refused, Unreachable, OutcomeUnknown):  # what stays is only in the way
+        with suppress(Refused, Unreachable, OutcomeUnknown):  # obsolete manifests do no harm
             self._compact(below, number if snapshot else state.snapshot)
 
-    def _see_that_it_counts(self, group: str, number: int, version: str, changes: Sequence[Change]) -> None:
-        """F4. Raises OutcomeUnknown unless the manifest just made is the newest, or its ranges are what counts."""
+    def _check_it_counts(self, group: str, number: int, version: str, changes: Sequence[Change]) -> None:
+        """F4. Raises OutcomeUnknown unless the manifest just created is the newest, or its ranges count."""
         if max(self._numbers(folder_of(group)), default=number) == number:
             return
         places = self._state(group).places
@@ -244,7 +237,7 @@ class FilesStore:
             )
 
     def _compact(self, below: str, snapshot: int | None) -> None:
-        """Remove what is older than the snapshot, but for the newest ``keep`` manifests (F3)."""
+        """Remove manifests older than the snapshot, except the newest ``keep`` manifests (F3)."""
         if snapshot is None:
             return
         for number in self._numbers(below)[self._keep :]:
@@ -255,12 +248,12 @@ class FilesStore:
     # ------------------------------------------------------------ the folder
 
     def create(self) -> None:
-        """Make the folder, unless it is there."""
+        """Create the folder, unless it exists."""
         if not self._folder.exists():
             self._folder.make()
 
     def check_writable(self, group: str) -> None:
-        """Raise Refused if the folder is missing, or is known not to be writable. Writes nothing."""
+        """Raise Refused if the folder is missing, or this user certainly may not write to it. Writes nothing."""
         common.check_name("group's name", group)
         self._refuse_missing()
         if not self._folder.may_be_written(folder_of(group)):
@@ -273,7 +266,7 @@ class FilesStore:
         if not self._folder.exists():
             raise Refused(
                 f"There is no folder {self._folder.shown} with manifests of offsets.",
-                hint="Correct the store's address, or have the folder made by:"
+                hint="Correct the store's address, or create the folder:"
                 " reconciler anchors import -c FILE --job JOB /dev/null",
             )
 
@@ -288,25 +281,24 @@ def _version(key: TopicPartition, place: _Place) -> str:
 def _note(place: _Place) -> str:
     if not place.below_torn:
         return ""
-    return f"the manifest {place.below_torn}, which is newer, is torn: what its batch did may be done again"
+    return f"the newer manifest {place.below_torn} is torn: the work of its batch may be repeated"
 
 
 def _range(change: Change, now_ms: int) -> ManifestRange:
     topic, partition = change.key.topic, change.key.partition
     stored = common.stamped(change, now_ms)
-    text = change.text
-    if text is not None and stored is not None:
+    if change.text is not None and stored is not None:
         with suppress(FieldError):
-            theirs = range_manifests.parse_range(text, stored.written_at_ms)
+            theirs = range_manifests.parse_range(change.text, stored.written_at_ms)
             if (theirs.topic, theirs.partition, theirs.stored) == (topic, partition, stored):
                 return theirs
     return ManifestRange(topic, partition, stored, range_manifests.line_of(topic, partition, stored))
 
 
 def folder_of(group: str) -> str:
-    """A group's folder: its name, percent-encoded but for letters, digits, ``-``, ``_`` and dots within.
+    """A group's folder: its name, percent-encoded except for letters, digits, ``-``, ``_`` and dots after the first.
 
-    A name that would be longer than 120 characters is cut and made unique by its digest.
+    A name of more than 120 characters is cut, and its digest makes it unique.
     """
     name = quote(group, safe="").replace("~", "%7E")
     if name.startswith("."):

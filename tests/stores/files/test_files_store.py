@@ -158,7 +158,7 @@ def test_a_torn_manifest_is_ignored_and_said_and_the_one_before_it_counts(store,
     (warning,) = caplog.messages
     assert f"{home.path}/clicks/00000000000000000002.jsonl is ignored: it is torn" in warning
     assert only_note(store) == {
-        "the manifest 00000000000000000002.jsonl, which is newer, is torn: what its batch did may be done again"
+        "the newer manifest 00000000000000000002.jsonl is torn: the work of its batch may be repeated"
     }
     put(store, "clicks", {EVENTS: StoredOffset(15)})
     assert home.numbers()[-1] == 3, "its number is taken"
