@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
-from typing import NoReturn, TypeVar
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, NoReturn, TypeVar
 
 from reconciler.core.anchors import Names
 
@@ -21,6 +23,7 @@ INT32_MAX = 2**31 - 1
 _FINGERPRINT = re.compile(r"[0-9a-fA-F]{32}\Z")
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
 
 
 class FieldError(ValueError):
@@ -76,6 +79,16 @@ def _no_constant(name: str) -> NoReturn:
 
 def _no_fraction(number: str) -> NoReturn:
     raise FieldError(None, f"holds {number[:40]}, and only whole numbers may stand in it")
+
+
+def canonical(content: Mapping[str, Any]) -> bytes:
+    """The one byte sequence for these JSON values: keys sorted, no spaces, UTF-8 as it is."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def digest_without(content: Mapping[str, Any], own: str) -> str:
+    """SHA-256 in hex over the canonical JSON of everything but the field ``own``, which holds the digest."""
+    return hashlib.sha256(canonical({key: content[key] for key in content if key != own})).hexdigest()
 
 
 # ---------------------------------------------------------------- fields that may be null or absent
@@ -137,13 +150,17 @@ def fingerprint_hex(fields: Mapping[str, object], key: str) -> str | None:
 
 def names(fields: Mapping[str, object], key: str) -> Names:
     """Which record an anchor names; the rule (``last``) where it is null or absent."""
+    return _member(fields, key, Names) or Names.LAST
+
+
+def _member(fields: Mapping[str, object], key: str, kind: type[E]) -> E | None:
     value = string(fields, key)
     if value is None:
-        return Names.LAST
+        return None
     try:
-        return Names(value)
+        return kind(value)
     except ValueError as err:
-        raise FieldError(key, f"is not one of {', '.join(name.value for name in Names)}") from err
+        raise FieldError(key, f"is not one of {', '.join(member.value for member in kind)}") from err
 
 
 def flag(fields: Mapping[str, object], key: str) -> bool:
@@ -233,11 +250,12 @@ class Fields:
             raise FieldError(self.place(name), "is not true or false")
         return found
 
-    def choice(self, name: str, choices: Collection[str]) -> str:
-        found = self.value(name)
-        if not isinstance(found, str) or found not in choices:
-            raise FieldError(self.place(name), f"is not one of {', '.join(choices)}")
-        return found
+    def member(self, name: str, kind: type[E]) -> E:
+        """The member of an enum of texts."""
+        return required(self.member_or_null(name, kind), self.place(name))
+
+    def member_or_null(self, name: str, kind: type[E]) -> E | None:
+        return _member(self._values, self.place(name), kind)
 
     def matching(self, name: str, pattern: re.Pattern[str], meaning: str) -> str:
         """Text all of which matches ``pattern``; ``meaning`` says in words what that is."""

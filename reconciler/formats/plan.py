@@ -1,4 +1,4 @@
-"""Plans: what was found for every partition, kept as a file that can be checked, shown and applied.
+"""Plans: the findings for every partition, as a file that can be checked, shown and applied.
 
 The format ``reconciler.plan/1`` is fixed by the product's contract. ``sha256`` covers the canonical JSON of everything
 else: keys sorted, no spaces, UTF-8 as it is.
@@ -6,7 +6,6 @@ else: keys sorted, no spaces, UTF-8 as it is.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -14,11 +13,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
 from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.core.policies import Behind
-from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Finding, MatchedBy, Position, Verdict
-from reconciler.formats.json_fields import INT32_MAX, INT64_MIN, FieldError, Fields, json_value
+from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Position, Verdict
+from reconciler.formats.json_fields import FieldError, Fields, digest_without, json_value
+from reconciler.formats.plan_rows import PartitionPlan, PlanAnchor
+
+__all__ = [
+    "FORMAT",
+    "JobPlan",
+    "PartitionPlan",
+    "Plan",
+    "PlanAnchor",
+    "PlanSource",
+    "StartPolicy",
+    "digest",
+    "parse_plan",
+    "why_stopped",
+]
 
 FORMAT = "reconciler.plan/1"
 
@@ -27,203 +39,12 @@ _PLAN = frozenset(
 )
 _SOURCE, _DESTINATION = frozenset(("alias", "cluster_id")), frozenset(("bootstrap_servers", "cluster_id"))
 _JOB = frozenset(("name", "group", "store", "verdict", "partitions"))
-_ROW = frozenset(
-    (
-        *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
-        *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
-    )
-)
-_ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
-_REPLAY = frozenset(("at_most", "exact"))
-_EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
-_VERDICTS = {verdict.value: verdict for verdict in Verdict}
 
 _TIME = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", re.ASCII
 )
 """RFC 3339 in UTC to the second, the one layout in which later times are larger texts."""
 _A_TIME = "a time like 2026-01-31T06:00:00Z"
-_FINGERPRINT = re.compile(r".{32}", re.DOTALL)  # as much as an anchor demands of one
-_ID_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanAnchor:
-    """An anchor as a plan shows it: the id only as the first 16 hex digits of its SHA-256."""
-
-    offset: int | None
-    timestamp_ms: int | None
-    fingerprint: str | None
-    id_hash: str | None
-
-    @classmethod
-    def of(cls, anchor: Anchor | None) -> PlanAnchor | None:
-        if anchor is None:
-            return None
-        id_hash = hashlib.sha256(anchor.id).hexdigest()[:16] if anchor.id is not None else None
-        return cls(anchor.offset, anchor.timestamp_ms, anchor.fingerprint, id_hash)
-
-    @classmethod
-    def from_json(cls, value: object, where: str) -> PlanAnchor:
-        fields = Fields(value, where, _ANCHOR)
-        return cls(
-            fields.number_or_null("offset", INT64_MIN),
-            fields.number_or_null("timestamp_ms", INT64_MIN),
-            fields.matching_or_null("fingerprint", _FINGERPRINT, "text of 32 characters"),
-            fields.matching_or_null("id_hash", _ID_HASH, "16 hex digits"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionPlan:
-    """One row of a plan. ``resume_offset`` None: nothing was proven, a person must decide."""
-
-    source_topic: str
-    topic: str
-    topic_id: str | None
-    partition: int
-    stored_offset: int | None
-    anchor: PlanAnchor | None
-    verdict: Verdict
-    resume_offset: int | None
-    replay_at_most: int | None
-    replay_exact: int | None
-    matched_by: MatchedBy | None
-    record_offset: int | None
-    probes: int
-    rounds: int
-    detail: str
-    position: Position = Position.NEXT
-    set_by_hand: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        finding: Finding,
-        *,
-        source_topic: str,
-        key: TopicPartition,
-        topic_id: str | None,
-        stored: StoredOffset | None,
-        probes: int,
-        rounds: int,
-        set_by_hand: bool = False,
-    ) -> PartitionPlan:
-        """The row of the destination's partition ``key``, from what was found for it and what that cost."""
-        return cls(
-            source_topic=source_topic,
-            topic=key.topic,
-            topic_id=topic_id,
-            partition=key.partition,
-            stored_offset=stored.offset if stored else None,
-            anchor=PlanAnchor.of(stored.anchor) if stored else None,
-            verdict=finding.verdict,
-            resume_offset=finding.resume_offset,
-            replay_at_most=finding.replay_at_most,
-            replay_exact=finding.replay_exact,
-            matched_by=finding.matched_by,
-            record_offset=finding.record_offset,
-            probes=probes,
-            rounds=rounds,
-            detail=finding.detail,
-            set_by_hand=set_by_hand,
-        )
-
-    @property
-    def key(self) -> TopicPartition:
-        """The partition on the destination."""
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def source_key(self) -> TopicPartition:
-        """The partition on the source."""
-        return TopicPartition(self.source_topic, self.partition)
-
-    def sees(self, stored: StoredOffset | None) -> bool:
-        """True if a row that a store holds now is the one this row was planned from."""
-        if stored is None:
-            return self.stored_offset is None
-        return self.stored_offset == stored.offset and self.anchor == PlanAnchor.of(stored.anchor)
-
-    def to_json(self) -> dict[str, Any]:
-        anchor = self.anchor
-        return {
-            "source_topic": self.source_topic,
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "partition": self.partition,
-            "position": self.position,
-            "stored_offset": self.stored_offset,
-            "anchor": None
-            if anchor is None
-            else {
-                "offset": anchor.offset,
-                "timestamp_ms": anchor.timestamp_ms,
-                "fingerprint": anchor.fingerprint,
-                "id_hash": anchor.id_hash,
-            },
-            "verdict": self.verdict.value,
-            "resume_offset": self.resume_offset,
-            "replay": {"at_most": self.replay_at_most, "exact": self.replay_exact},
-            "evidence": {
-                "matched_by": self.matched_by,
-                "record_offset": self.record_offset,
-                "probes": self.probes,
-                "rounds": self.rounds,
-            },
-            "detail": self.detail,
-            "set_by_hand": self.set_by_hand,
-        }
-
-    @classmethod
-    def from_json(cls, value: object, where: str) -> PartitionPlan:
-        """Raises ``FieldError``, also for a finding that no search can make."""
-        fields = Fields(value, where, _ROW)
-        replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
-        evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
-        anchor = fields.value("anchor")
-        row = cls(
-            source_topic=fields.text("source_topic"),
-            topic=fields.text("topic"),
-            topic_id=fields.text_or_null("topic_id"),
-            partition=fields.number("partition", 0, INT32_MAX),
-            position=Position(fields.choice("position", list(Position))),
-            stored_offset=fields.number_or_null("stored_offset", INT64_MIN),
-            anchor=None if anchor is None else PlanAnchor.from_json(anchor, fields.place("anchor")),
-            verdict=_VERDICTS[fields.choice("verdict", _VERDICTS)],
-            resume_offset=fields.number_or_null("resume_offset"),
-            replay_at_most=replay.number_or_null("at_most"),
-            replay_exact=replay.number_or_null("exact"),
-            matched_by=None
-            if evidence.value("matched_by") is None
-            else MatchedBy(evidence.choice("matched_by", list(MatchedBy))),
-            record_offset=evidence.number_or_null("record_offset"),
-            probes=evidence.number("probes"),
-            rounds=evidence.number("rounds"),
-            detail=fields.any_text("detail"),
-            set_by_hand=fields.flag("set_by_hand"),
-        )
-        problem = row.absurdity()
-        if problem is not None:
-            raise FieldError(f"{where}:", problem)
-        return row
-
-    def absurdity(self) -> str | None:
-        """What no check of this product says of a partition; None if this row holds nothing of the kind."""
-        try:
-            Finding(
-                self.verdict, self.resume_offset, self.replay_at_most, self.replay_exact, self.matched_by,
-                self.record_offset,
-            )  # fmt: skip
-        except ValueError as error:
-            return str(error)
-        if self.anchor is not None and self.stored_offset is None:
-            return "an anchor belongs to a stored offset"
-        if self.verdict is Verdict.MISSING and self.resume_offset is not None:
-            return "a partition that is missing has no resume offset"
-        if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
-            return "a match resumes at the stored offset"
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +85,14 @@ class JobPlan:
             if len(places) < len(rows):
                 raise FieldError(where, "has two rows for one partition")
         job = cls(fields.text("name"), fields.text("group"), fields.text("store"), rows)
-        if fields.choice("verdict", _VERDICTS) != job.verdict.value:
+        if fields.member("verdict", Verdict) is not job.verdict:
             raise FieldError(fields.place("verdict"), "is not the worst of its partitions")
         return job
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole plan. Times are epoch ms here and RFC 3339 text in the file, which ``stamp`` writes and reads."""
+    """A whole plan. ``created_at`` and ``expires_at`` are RFC 3339 text in UTC, as ``clock.stamp`` makes it."""
 
     tool_version: str
     created_at: str
@@ -314,7 +135,7 @@ class Plan:
 
     @property
     def sha256(self) -> str:
-        """What names this plan."""
+        """The plan's name: its own digest."""
         return str(self.to_json()["sha256"])
 
     def to_text(self) -> str:
@@ -331,21 +152,16 @@ def _job_text(job: dict[str, Any]) -> str:
     return "  " + head[: -len("[]}")] + (f"[\n{rows}\n  ]}}" if rows else "[]}")
 
 
-def canonical(content: Mapping[str, Any]) -> bytes:
-    """The one byte sequence for these JSON values."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
 def digest(content: Mapping[str, Any]) -> str:
     """SHA-256 in hex over the canonical JSON of everything but ``sha256`` itself."""
-    return hashlib.sha256(canonical({key: content[key] for key in content if key != "sha256"})).hexdigest()
+    return digest_without(content, "sha256")
 
 
 def parse_plan(text: str) -> Plan:
     """A plan from its file's text. Raises ``Changed`` if it is not what this product wrote.
 
-    The checksum finds what was altered by accident. Whoever alters a plan on purpose can make it fit, so that every
-    field is checked all the same; who may decide what a plan says is a matter of signatures.
+    The checksum detects accidents. A person who alters a plan on purpose can make the checksum fit, so every field is
+    checked as well; only signatures restrict who may decide what a plan says.
     """
     again = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
     try:
@@ -354,7 +170,7 @@ def parse_plan(text: str) -> Plan:
         raise Changed(f"The file is not a plan: {error.sentence}.", hint=again) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
-        raise Changed(f"The file is not a plan of format {FORMAT} (it says {_shown(found)}).", hint=again)
+        raise Changed(f"The file is not a plan of format {FORMAT} (it says {_excerpt(found)}).", hint=again)
     try:
         sha256 = digest(content)
     except (ValueError, RecursionError):  # text that is not Unicode, or values nested without end
@@ -367,8 +183,8 @@ def parse_plan(text: str) -> Plan:
         raise Changed(f"The plan is not as this product writes plans: {error.sentence}.", hint=again) from error
 
 
-def _shown(value: object) -> str:
-    """A value out of a file, short enough for a sentence, in ASCII."""
+def _excerpt(value: object) -> str:
+    """A value from a file, short enough for a sentence, in ASCII."""
     text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -429,4 +245,4 @@ _ADVICE = {
 
 
 PlanSource = Plan | Mapping[str, object] | str | os.PathLike[str]
-"""A plan, its decoded JSON, or the path of its file: what functions take that jobs call."""
+"""A plan, its decoded JSON, or the path of its file: what the functions for jobs accept."""

@@ -30,8 +30,7 @@ from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import sync_names
-from reconciler.formats.json_fields import FieldError, json_value
-from reconciler.formats.plan import canonical
+from reconciler.formats.json_fields import FieldError, canonical, digest_without, json_value
 
 FORMAT = "reconciler.audit-log/1"
 FIRST = "0" * 64
@@ -165,7 +164,7 @@ def _encodable_value(value: Any) -> Any:
 
 
 def hash_of(record: Record) -> str:
-    return hashlib.sha256(canonical({key: record[key] for key in record if key != "hash"})).hexdigest()
+    return digest_without(record, "hash")
 
 
 def record_of(line: bytes) -> Record | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.core.errors import ExitCode
-from reconciler.formats.plan import canonical, digest
+from reconciler.formats.json_fields import canonical
+from reconciler.formats.plan import digest
 
 FORMAT = "reconciler.audit/1"
 CLEAN, UNCLEAN, UNKNOWN = "clean", "unclean", "unknown"

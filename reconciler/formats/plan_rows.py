@@ -1,0 +1,190 @@
+"""The rows of a plan: what was found for one partition, and how it stands in the plan's file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
+from reconciler.core.verdicts import Finding, MatchedBy, Position, Verdict
+from reconciler.formats.json_fields import INT32_MAX, INT64_MIN, FieldError, Fields
+
+_ROW = frozenset(
+    (
+        *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
+        *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
+    )
+)
+_ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
+_REPLAY = frozenset(("at_most", "exact"))
+_EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
+_FINGERPRINT = re.compile(r".{32}", re.DOTALL)  # as much as an anchor demands of one
+_ID_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnchor:
+    """An anchor as a plan shows it: the id only as the first 16 hex digits of its SHA-256."""
+
+    offset: int | None
+    timestamp_ms: int | None
+    fingerprint: str | None
+    id_hash: str | None
+
+    @classmethod
+    def of(cls, anchor: Anchor | None) -> PlanAnchor | None:
+        if anchor is None:
+            return None
+        id_hash = hashlib.sha256(anchor.id).hexdigest()[:16] if anchor.id is not None else None
+        return cls(anchor.offset, anchor.timestamp_ms, anchor.fingerprint, id_hash)
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> PlanAnchor:
+        fields = Fields(value, where, _ANCHOR)
+        return cls(
+            fields.number_or_null("offset", INT64_MIN),
+            fields.number_or_null("timestamp_ms", INT64_MIN),
+            fields.matching_or_null("fingerprint", _FINGERPRINT, "text of 32 characters"),
+            fields.matching_or_null("id_hash", _ID_HASH, "16 hex digits"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One row of a plan. ``resume_offset`` None: nothing was proven, and a person must decide."""
+
+    source_topic: str
+    topic: str
+    topic_id: str | None
+    partition: int
+    stored_offset: int | None
+    anchor: PlanAnchor | None
+    verdict: Verdict
+    resume_offset: int | None
+    replay_at_most: int | None
+    replay_exact: int | None
+    matched_by: MatchedBy | None
+    record_offset: int | None
+    probes: int
+    rounds: int
+    detail: str
+    position: Position = Position.NEXT
+    set_by_hand: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        finding: Finding,
+        *,
+        source_topic: str,
+        key: TopicPartition,
+        topic_id: str | None,
+        stored: StoredOffset | None,
+        probes: int,
+        rounds: int,
+        set_by_hand: bool = False,
+    ) -> PartitionPlan:
+        """The row of the destination's partition ``key``, from what was found for it and what that cost."""
+        return cls(
+            source_topic=source_topic,
+            topic=key.topic,
+            topic_id=topic_id,
+            partition=key.partition,
+            stored_offset=stored.offset if stored else None,
+            anchor=PlanAnchor.of(stored.anchor) if stored else None,
+            verdict=finding.verdict,
+            resume_offset=finding.resume_offset,
+            replay_at_most=finding.replay_at_most,
+            replay_exact=finding.replay_exact,
+            matched_by=finding.matched_by,
+            record_offset=finding.record_offset,
+            probes=probes,
+            rounds=rounds,
+            detail=finding.detail,
+            set_by_hand=set_by_hand,
+        )
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition on the destination."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def source_key(self) -> TopicPartition:
+        """The partition on the source."""
+        return TopicPartition(self.source_topic, self.partition)
+
+    def sees(self, stored: StoredOffset | None) -> bool:
+        """True if a row that a store holds now is the one this row was planned from."""
+        if stored is None:
+            return self.stored_offset is None
+        return self.stored_offset == stored.offset and self.anchor == PlanAnchor.of(stored.anchor)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source_topic": self.source_topic,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "partition": self.partition,
+            "position": self.position,
+            "stored_offset": self.stored_offset,
+            "anchor": None if self.anchor is None else asdict(self.anchor),
+            "verdict": self.verdict.value,
+            "resume_offset": self.resume_offset,
+            "replay": {"at_most": self.replay_at_most, "exact": self.replay_exact},
+            "evidence": {
+                "matched_by": self.matched_by,
+                "record_offset": self.record_offset,
+                "probes": self.probes,
+                "rounds": self.rounds,
+            },
+            "detail": self.detail,
+            "set_by_hand": self.set_by_hand,
+        }
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> PartitionPlan:
+        """Raises ``FieldError``, also for a finding that no search can make."""
+        fields = Fields(value, where, _ROW)
+        replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
+        evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
+        anchor = fields.value("anchor")
+        row = cls(
+            source_topic=fields.text("source_topic"),
+            topic=fields.text("topic"),
+            topic_id=fields.text_or_null("topic_id"),
+            partition=fields.number("partition", 0, INT32_MAX),
+            position=fields.member("position", Position),
+            stored_offset=fields.number_or_null("stored_offset", INT64_MIN),
+            anchor=None if anchor is None else PlanAnchor.from_json(anchor, fields.place("anchor")),
+            verdict=fields.member("verdict", Verdict),
+            resume_offset=fields.number_or_null("resume_offset"),
+            replay_at_most=replay.number_or_null("at_most"),
+            replay_exact=replay.number_or_null("exact"),
+            matched_by=evidence.member_or_null("matched_by", MatchedBy),
+            record_offset=evidence.number_or_null("record_offset"),
+            probes=evidence.number("probes"),
+            rounds=evidence.number("rounds"),
+            detail=fields.any_text("detail"),
+            set_by_hand=fields.flag("set_by_hand"),
+        )
+        try:
+            row._check()
+        except ValueError as error:
+            raise FieldError(f"{where}:", str(error)) from error
+        return row
+
+    def _check(self) -> None:
+        """Raise ``ValueError`` for a combination of values that no check of this product finds."""
+        Finding(
+            self.verdict, self.resume_offset, self.replay_at_most, self.replay_exact, self.matched_by,
+            self.record_offset,
+        )  # fmt: skip
+        if self.anchor is not None and self.stored_offset is None:
+            raise ValueError("an anchor belongs to a stored offset")
+        if self.verdict is Verdict.MISSING and self.resume_offset is not None:
+            raise ValueError("a partition that is missing has no resume offset")
+        if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
+            raise ValueError("a match resumes at the stored offset")
