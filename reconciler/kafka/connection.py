@@ -19,7 +19,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient
 
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
-from reconciler.kafka import handshake
 from reconciler.kafka.errors import (
     UNANSWERED,
     Cluster,
@@ -29,7 +28,8 @@ from reconciler.kafka.errors import (
     explain,
     login_refused,
     no_answer,
-    plainly,
+    other_protocol,
+    tls_refused,
 )
 
 STEP_S = 0.05
@@ -81,11 +81,10 @@ class Connection:
         """Wait for any answer of the cluster: the first call of a client, for it says whether one gets in at all.
 
         Raises KafkaException where no answer comes in time, and Refused, at once, where none can come: the login
-        or a certificate is refused, or something else is spoken at the address.
+        or a certificate is refused.
         """
-        self._heard.clear()  # what happened in earlier calls does not explain this one
+        self._heard.clear()  # errors of earlier calls do not explain this one
         asked = admin.describe_topics(TopicCollection([ANY_TOPIC]), request_timeout=self.timeout_s)[ANY_TOPIC]
-        looked = False
         while True:
             try:
                 asked.result(timeout=STEP_S)
@@ -98,30 +97,23 @@ class Connection:
                     return  # a broker says that there is no such topic, or not for us: it has answered
                 raise
             if self._heard.all_down:
-                if not looked and (obstacle := self._obstacle(doing)) is not None:
-                    raise obstacle
-                looked = True
+                if (refusal := tls_refused(doing, self.cluster, self._heard, self._settings)) is not None:
+                    raise refusal
                 if self._heard.login is not None:
                     raise login_refused(self._heard.login, doing, self.cluster)
 
     def failure(self, error: KafkaException, doing: str, needs: Needs | None = None) -> ReconcilerError:
         """The product's error for the client's: ``doing`` (an infinitive) failed, which ``needs`` permissions."""
         found = explain(error.args[0], doing, self.cluster, self._heard, needs or Needs())
-        if error.args[0].code() in UNANSWERED and not isinstance(found, Refused):
-            return self._obstacle(doing) or found
-        return found
+        if error.args[0].code() not in UNANSWERED or isinstance(found, Refused) or not self._heard.all_down:
+            return found
+        refusal = tls_refused(doing, self.cluster, self._heard, self._settings)
+        hint = None if refusal is not None else other_protocol(self._heard, self._settings)
+        return refusal or (found if hint is None else Unreachable(found.message, hint=hint))
 
     def no_answer(self, what: str) -> Unreachable:
         """Nothing came, and no call failed. ``what`` begins the sentence."""
         return no_answer(what, self.cluster, self._heard)
-
-    def _obstacle(self, doing: str) -> Refused | None:
-        """What a look at the brokers' addresses tells, once no broker is left that the client can use."""
-        if not self._heard.all_down:
-            return None
-        said = plainly(self._heard.last) if self._heard.last is not None else ""
-        seen = handshake.look(self._settings, said)
-        return None if seen is None else Refused(f"Could not {doing}: {self.cluster.name} {seen.what}.", hint=seen.hint)
 
 
 class _Demoted(logging.Logger):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -74,6 +75,10 @@ UNANSWERED = frozenset(
 )
 """No answer, so that a write that was sent may or may not have happened."""
 
+_CERTIFICATE_ALERT = re.compile(r"alert (certificate|bad certificate|unknown ca|handshake failure|access denied)")
+_PLAIN_LISTENER = "connecting to a PLAINTEXT broker listener"
+_MOST_ADDRESSES = 3
+_CONNECT_S = 2.0
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 _NO_KERBEROS = "No provider for SASL mechanism GSSAPI"
 _PROPERTIES = (
@@ -174,6 +179,72 @@ def login_refused(said: KafkaError, doing: str, cluster: Cluster) -> Refused:
     if why.endswith("supported mechanisms:"):  # none
         hint = f"That port takes no logins: take another, or set security.protocol without SASL_ under {SECTION}."
     return Refused(f"Could not {doing}: {cluster.name} refused the login of {cluster.user} ({why}).", hint=hint)
+
+
+def tls_refused(doing: str, cluster: Cluster, heard: Heard, client: Mapping[str, str]) -> Refused | None:
+    """The error for a certificate that one side does not accept; None if the client has said nothing of the kind.
+
+    OpenSSL gives one text for a certificate of a stranger, one that is out of date, and one for another name.
+    """
+    said = plainly(heard.last) if heard.last is not None else ""
+    if "certificate verify failed" in said:
+        what = "shows a certificate that is not trusted here, is out of date, or is not made out to its address"
+        hint = (
+            f"Set ssl.ca.location under {SECTION} to the certificate of the authority that signed the brokers', and "
+            "use the name that their certificate holds in bootstrap_servers."
+        )
+    elif not _CERTIFICATE_ALERT.search(said):
+        return None
+    elif any(name in client for name in ("ssl.keystore.location", "ssl.certificate.location", "ssl.certificate.pem")):
+        what = f"does not accept the client's certificate ({said})"
+        hint = "Have it signed by an authority that the brokers trust, or use another."
+    else:
+        what = "asks for a client certificate, and none is configured"
+        hint = f"Set ssl.keystore.location, or ssl.certificate.location and ssl.key.location, under {SECTION}."
+    return Refused(f"Could not {doing}: {cluster.name} {what}.", hint=hint)
+
+
+def other_protocol(heard: Heard, client: Mapping[str, str]) -> str | None:
+    """A hint where a broker may speak another security.protocol than the client; None if nothing points to that.
+
+    A broker closes such a connection without a word, which a proxy does too whose broker is away: so it is a hint.
+    """
+    protocol = client.get("security.protocol", "PLAINTEXT").upper()
+    said = heard.last.str() if heard.last is not None else ""
+    if said and "Disconnected" not in said:
+        return None
+    if _PLAIN_LISTENER in said:
+        return (
+            f"That port may speak without TLS, and security.protocol is {protocol}: take the port that speaks TLS, or "
+            f"set security.protocol under {SECTION} to one without it (not encrypted)."
+        )
+    if not any(_accepts(host, port) for host, port in addresses(client.get("bootstrap.servers", ""))[:_MOST_ADDRESSES]):
+        return None
+    return (
+        f"It accepts connections and closes them, as a port does that speaks another protocol than {protocol}: set "
+        f"security.protocol under {SECTION} to SSL, SASL_SSL, SASL_PLAINTEXT or PLAINTEXT, as the port has it."
+    )
+
+
+def addresses(servers: str) -> list[tuple[str, int]]:
+    """Hosts and ports of ``bootstrap.servers``, each perhaps as ``protocol://host:port`` or ``[host]:port``."""
+    found = []
+    for server in servers.split(","):
+        place = server.strip().rpartition("://")[2]
+        host, colon, port = place.rpartition(":")
+        if not colon or port.endswith("]"):
+            host, port = place, "9092"
+        if host and port.isdecimal():
+            found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def _accepts(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), _CONNECT_S):
+            return True
+    except OSError:
+        return False
 
 
 def _no_token(said: KafkaError, doing: str, cluster: Cluster) -> Unreachable:

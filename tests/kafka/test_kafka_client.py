@@ -1,4 +1,4 @@
-"""What the Kafka client's errors become, and what a look at an address makes of servers that are not Kafka."""
+"""What the Kafka client's errors become, and what is said of servers that are not Kafka or speak another protocol."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
-from reconciler.kafka import handshake
 from reconciler.kafka.connection import Connection
-from reconciler.kafka.errors import Cluster, Heard, Needs, explain, plainly
+from reconciler.kafka.errors import Cluster, Heard, Needs, addresses, explain, other_protocol, plainly, tls_refused
+from reconciler.kafka.reader import KafkaLogReader
 
 HERE = Cluster("the destination cluster at b:9092", "user 'clicks'", 10.0)
 LOGIN = KafkaError(
@@ -105,11 +105,46 @@ def test_a_key_that_stands_where_its_path_belongs_is_not_repeated(value: str) ->
     assert "ssl.key.pem" in str(caught.value)
 
 
-# ---------------------------------------------------------------- a look at an address
+# ---------------------------------------------------------------- connections that break off
+
+CLIENT = {"bootstrap.servers": "b:9092", "security.protocol": "SSL"}
+NOT_VERIFIED = "ssl://b:9092/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: x"
+ALERT = "ssl://b:9092/bootstrap: Receive failed: error:0A00045C:SSL routines::tlsv13 alert certificate required: SSL"
+
+
+def after(said: str | None) -> Heard:
+    heard = Heard()
+    if said is not None:
+        heard(KafkaError(KafkaError._SSL, said))
+    heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    return heard
 
 
 @pytest.mark.parametrize(
-    ("servers", "addresses"),
+    ("said", "client", "words"),
+    [
+        (NOT_VERIFIED, {}, "shows a certificate that is not trusted here"),
+        (ALERT, {}, "asks for a client certificate, and none is configured"),
+        (ALERT, {"ssl.certificate.pem": "x"}, "does not accept the client's certificate (Receive failed: error:0A00"),
+        (ALERT.replace("certificate required", "protocol version"), {}, None),
+        ("ssl://b:9092/bootstrap: Connect to ipv4#127.0.0.1:9092 failed: Connection refused", {}, None),
+        (None, {}, None),
+    ],
+)
+def test_a_certificate_is_blamed_only_where_the_client_does_so(
+    said: str | None, client: dict[str, str], words: str | None
+) -> None:
+    found = tls_refused("read a.events-0", HERE, after(said), {**CLIENT, **client})
+    if words is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.message.startswith(f"Could not read a.events-0: the destination cluster at b:9092 {words}")
+        assert found.hint
+
+
+@pytest.mark.parametrize(
+    ("servers", "places"),
     [
         ("b1:9092,b2:9093", [("b1", 9092), ("b2", 9093)]),
         ("SASL_SSL://b:9094", [("b", 9094)]),
@@ -119,8 +154,8 @@ def test_a_key_that_stands_where_its_path_belongs_is_not_repeated(value: str) ->
         ("", []),
     ],
 )
-def test_bootstrap_servers_are_read_as_the_client_reads_them(servers: str, addresses: list[tuple[str, int]]) -> None:
-    assert handshake._addresses(servers) == addresses
+def test_bootstrap_servers_are_read_as_the_client_reads_them(servers: str, places: list[tuple[str, int]]) -> None:
+    assert addresses(servers) == places
 
 
 @contextmanager
@@ -151,11 +186,6 @@ def hangs_up(connection: socket.socket) -> None:
     connection.recv(1)
 
 
-def stays_silent(connection: socket.socket) -> None:
-    while connection.recv(1024):
-        pass
-
-
 def speaks_http(connection: socket.socket) -> None:
     connection.recv(1024)
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -167,17 +197,20 @@ def answers_too_much(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-@pytest.mark.parametrize("talk", [hangs_up, stays_silent, speaks_http, answers_too_much])
-def test_of_what_is_not_kafka_nothing_is_said(
-    monkeypatch: pytest.MonkeyPatch, talk: Callable[[socket.socket], object], protocol: str
+@pytest.mark.parametrize("talk", [hangs_up, speaks_http, answers_too_much])
+def test_of_what_is_not_kafka_it_is_said_that_it_gives_no_answer_and_a_retry_may_help(
+    talk: Callable[[socket.socket], object], protocol: str
 ) -> None:
-    monkeypatch.setattr(handshake, "PATIENCE_S", 0.2)
     with server(talk) as address:
-        said = "SSL handshake failed: certificate"
-        assert handshake.look({"bootstrap.servers": address, "security.protocol": protocol}, said) is None
+        reader = KafkaLogReader({"bootstrap.servers": address, "security.protocol": protocol}, timeout_s=1.0)
+        with pytest.raises(Unreachable, match=f"the destination cluster at {address} gave no answer in 1 s") as caught:
+            reader.describe(())
+    assert caught.value.retryable
+    if talk is hangs_up:
+        assert "security.protocol" in str(caught.value.hint)
 
 
-def test_of_an_address_where_nobody_listens_nothing_is_said() -> None:
+def test_of_an_address_where_nobody_listens_no_protocol_is_blamed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    assert handshake.look({"bootstrap.servers": f"127.0.0.1:{port}"}, "") is None
+    assert other_protocol(after(None), {"bootstrap.servers": f"127.0.0.1:{port}"}) is None

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import Refused
-from reconciler.kafka import handshake
 from reconciler.kafka.reader import KafkaLogReader
 from tests.lab.certificates import CLIENT
 from tests.lab.secured import USER, Acl, Secured, client_table
@@ -209,12 +208,3 @@ def test_no_secret_is_shown_even_with_all_that_the_client_has_to_say(
     assert ended.code == (3 if password == "right" else 6), ended.said
     assert "SCRAM-SHA-512" in ended.err, "the client did not say much"
     assert secured.planted_in(ended.said) == []
-
-
-def test_a_look_from_outside_blames_no_certificate_that_the_client_did_not_blame(secured: Secured) -> None:
-    """It cannot open every key store, and trusts other authorities where none is named."""
-    mutual = {"bootstrap.servers": secured.tls, **secured.mutual}
-    stranger = {"bootstrap.servers": secured.sasl, **secured.scram}
-    stranger["ssl.ca.location"] = str(secured.certificates.stranger)
-    for client in (mutual, stranger):
-        assert handshake.look(client, "Connect to ipv4#127.0.0.1 failed: Connection refused") is None
