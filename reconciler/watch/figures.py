@@ -1,7 +1,7 @@
-"""What the continuous check exposes: one immutable set of figures a job, put in place in one step.
+"""The metrics of the continuous check: one immutable set of figures for each job, replaced in one step.
 
-Whoever scrapes while a job is being checked sees its figures from before, never half of the new ones. What a job's
-last whole check found stays until the next one, with ``up`` 0 and an old ``last_success`` while it cannot be made.
+A scrape during a check sees the figures of the check before, never half of the new ones. The figures of a job's last
+complete check stay until the next one; while there is none, ``up`` is 0 and ``last_success`` grows old.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reconciler.ports import TopicPartition
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends of a check's durations, in seconds."""
 RIGHT = frozenset({Verdict.MATCH, Verdict.NEW})
-"""All that a job that runs on the watched cluster should ever have."""
+"""The verdicts that a job which runs on the watched cluster may have."""
 
 OUTCOMES = ("ok", "person", "changed", "unreachable", "config", "bug")
 _OUTCOME_OF = {
@@ -37,11 +37,11 @@ _OUTCOME_OF = {
     ExitCode.UNKNOWN_OUTCOME: "unreachable",
 }
 PROBES = {"Edges": "edges", "TimeLookup": "time_lookup", "Cleaning": "cleaning", "Read": "read"}
-"""How the engine's kinds of probes are spelled."""
+"""The label of each kind of probe, by its class in ``core.probes``."""
 
 
 def outcome_of(error: Exception) -> str:
-    """The word for a check that failed, by its exit code."""
+    """The label of a failed check, by its exit code."""
     return _OUTCOME_OF.get(error.exit_code, "bug") if isinstance(error, ReconcilerError) else "bug"
 
 
@@ -50,9 +50,9 @@ def outcome_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """Partitions of one topic of a job, counted; ``replay`` in records.
+    """Counts of one topic's partitions; ``replay`` in records.
 
-    ``lag_s``: how far the mirror is behind what the job has processed, where most; infinite where that is not known.
+    ``lag_s``: how far the mirror is behind the job, over all partitions at most; infinite where that is unknown.
     """
 
     verdicts: Mapping[Verdict, int]
@@ -66,10 +66,10 @@ class TopicFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a whole check of one job found: figures by the destination's topic name, and whether a person is needed.
+class CheckFigures:
+    """The figures of one job's complete check, by the destination's topic name.
 
-    ``anchored_ms`` is when the newest of the job's anchors was stored, epoch ms; None if it has none.
+    ``anchored_ms`` is when the newest of the job's anchors was stored, epoch ms; negative or None if it has none.
     """
 
     topics: Mapping[str, TopicFigures]
@@ -80,18 +80,18 @@ class Found:
         return "person" if any(topic.blocked for topic in self.topics.values()) else "ok"
 
 
-def found_in(
+def figures_of(
     plan: JobPlan,
     gathered: GatheredJob,
     policy: StartPolicy,
     lags_ms: Mapping[TopicPartition, int] | None = None,
     *,
     single_cluster: bool = False,
-) -> Found:
-    """The figures of one job's part of a check. A partition with two positions counts once, by the worse of them.
+) -> CheckFigures:
+    """The figures of one job in a check. A partition with two positions counts once, by the worse of them.
 
-    ``lags_ms``: how far the mirror is behind, for those of its partitions of which that is known.
-    ``single_cluster``: there is no other cluster to run on, so a row in another one's numbering is out of place too.
+    ``lags_ms``: how far the mirror is behind, for the partitions where that is known.
+    ``single_cluster``: the jobs run on no other cluster, so a row in another one's numbering is a mismatch too.
     """
     own = {place.destination for place in gathered.places if place.own or (single_cluster and _is_numbered(place))}
     rows: dict[str, dict[int, PartitionPlan]] = {place.destination.topic: {} for place in gathered.places}
@@ -99,7 +99,7 @@ def found_in(
         others = rows.setdefault(row.topic, {})
         others[row.partition] = max(others.get(row.partition, row), row, key=lambda each: each.verdict.badness)
     topics = {topic: _topic(list(found.values()), own, policy, lags_ms or {}) for topic, found in rows.items()}
-    return Found(topics, max(map(_stored_ms, gathered.places), default=None))
+    return CheckFigures(topics, max(map(_stored_ms, gathered.places), default=None))
 
 
 def _topic(
@@ -147,7 +147,7 @@ def _stored_ms(place: Place) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """A histogram: how many values fell into each bucket, the one above all others last."""
+    """A histogram: the number of values in each bucket; the last one is for values above ``BUCKETS_S``."""
 
     counts: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
     total_s: float = 0.0
@@ -165,20 +165,20 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """All that is known of one job; never changed, only replaced."""
+    """All figures of one job; never changed, only replaced."""
 
     up: bool = False
-    found: Found | None = None
+    found: CheckFigures | None = None
     succeeded_ms: int | None = None
     checks: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     durations: Durations = field(default_factory=Durations)
 
-    def after(self, result: Found | Exception, seconds: float, now_ms: int) -> JobFigures:
-        """These figures once another check has ended."""
-        outcome = result.outcome if isinstance(result, Found) else outcome_of(result)
+    def after(self, result: CheckFigures | Exception, seconds: float, now_ms: int) -> JobFigures:
+        """These figures after another check."""
+        outcome = result.outcome if isinstance(result, CheckFigures) else outcome_of(result)
         checks = {**self.checks, outcome: self.checks[outcome] + 1}
         ended = replace(self, checks=checks, durations=self.durations.plus(seconds))
-        if isinstance(result, Found):
+        if isinstance(result, CheckFigures):
             return replace(ended, up=True, found=result, succeeded_ms=now_ms)
         return replace(ended, up=False)
 
@@ -188,7 +188,7 @@ class JobFigures:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """The checking itself: its rounds, its configuration, its requests to the brokers."""
+    """Figures of the watcher: its rounds, its configuration, its requests to the brokers."""
 
     interval_s: float = 0.0
     rounds: int = 0
@@ -203,7 +203,7 @@ class ProcessFigures:
 
 
 class Figures(Collector):
-    """The figures of all jobs, and of this process. One thread updates them, any may ``collect``."""
+    """The figures of all jobs and of this process. One thread updates them; any thread may ``collect``."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -211,7 +211,7 @@ class Figures(Collector):
         self.process = ProcessFigures()
 
     def registry(self) -> CollectorRegistry:
-        """A registry of its own, with what is usual of a process as well."""
+        """A new registry with these figures and the usual ones of a process."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         ProcessCollector(registry=registry)
@@ -223,17 +223,17 @@ class Figures(Collector):
         return self._jobs[name]
 
     def watch_jobs(self, names: Iterable[str]) -> None:
-        """These jobs and no others: the ones known already keep their figures."""
+        """Watch these jobs and no others; jobs that were watched before keep their figures."""
         self._jobs = {name: self._jobs.get(name, JobFigures()) for name in names}
 
-    def checked(self, results: Mapping[str, tuple[Found | Exception, float]]) -> None:
-        """Checks of jobs have ended, each with what it took in seconds."""
+    def checked(self, results: Mapping[str, tuple[CheckFigures | Exception, float]]) -> None:
+        """Record the results of checks by job, each with its duration in seconds."""
         now = self._now_ms()
         ended = {name: self._jobs[name].after(result, took, now) for name, (result, took) in results.items()}
         self._jobs = {**self._jobs, **ended}
 
     def probed(self, counts: Mapping[str, int]) -> None:
-        """The engine asked so many probes of each kind."""
+        """Add to the number of probes of each kind."""
         probes = dict(self.process.probes)
         for kind, count in counts.items():
             word = PROBES.get(kind, kind)
@@ -255,36 +255,36 @@ def _counter(name: str, help_text: str, labels: Sequence[str] = ()) -> CounterMe
     return CounterMetricFamily(f"reconciler_{name}", help_text, labels=labels)
 
 
+_TOPIC_GAUGES = {
+    "own": ("own_partitions", "Partitions whose stored offset is in the watched cluster's own numbering."),
+    "mismatched": (
+        "mismatched_partitions",
+        "Own partitions whose log is not the one that the stored offset was taken from.",
+    ),
+    "blocked": ("blocked_partitions", "Partitions that must not start before a person has decided."),
+    "over_budget": (
+        "over_budget_partitions",
+        "Blocked partitions that would read more again than max_replay allows.",
+    ),
+    "shortfall": (
+        "mirror_shortfall_partitions",
+        "Partitions of which the mirror has not delivered the last processed record.",
+    ),
+    "lag_s": (
+        "mirror_lag_seconds",
+        "How much older than the last processed record the newest delivered one is, where most; +Inf if unknown.",
+    ),
+    "replay": ("replay_records", "Records that would be read again at most, if the job started now."),
+}
+"""Fields of ``TopicFigures``, and the gauges that show them."""
+
+
 def _of_topics(jobs: Mapping[str, JobFigures]) -> Iterator[Metric]:
     labels = ("job", "topic")
     partitions = _gauge(
         "partitions", "Partitions of the job's topic by what the last whole check found.", (*labels, "verdict")
     )
-    gauges = {
-        "own": _gauge(
-            "own_partitions", "Partitions whose stored offset is in the watched cluster's own numbering.", labels
-        ),
-        "mismatched": _gauge(
-            "mismatched_partitions",
-            "Own partitions whose log is not the one that the stored offset was taken from.",
-            labels,
-        ),
-        "blocked": _gauge("blocked_partitions", "Partitions that must not start before a person has decided.", labels),
-        "over_budget": _gauge(
-            "over_budget_partitions", "Blocked partitions that would read more again than max_replay allows.", labels
-        ),
-        "shortfall": _gauge(
-            "mirror_shortfall_partitions",
-            "Partitions of which the mirror has not delivered the last processed record.",
-            labels,
-        ),
-        "lag_s": _gauge(
-            "mirror_lag_seconds",
-            "How much older than the last processed record the newest delivered one is, where most; +Inf if unknown.",
-            labels,
-        ),
-        "replay": _gauge("replay_records", "Records that would be read again at most, if the job started now.", labels),
-    }
+    gauges = {key: _gauge(name, meaning, labels) for key, (name, meaning) in _TOPIC_GAUGES.items()}
     for name, job in jobs.items():
         for topic, figures in job.found.topics.items() if job.found else ():
             for verdict, count in figures.verdicts.items():

@@ -1,7 +1,7 @@
-"""The listener that metrics are scraped from: a few threads, none of which anybody outside can hold for long.
+"""The listener that metrics are scraped from: a few threads, none of which a client can hold for long.
 
-A connection has ``LONGEST_S`` from its begin to its end, whatever it sends and however slowly. If all threads are busy,
-the connection that has been at it for longest without having asked anything makes room.
+A connection is cut ``LONGEST_S`` after it was accepted, whatever it sends and however slowly. While all threads are
+busy, a new connection displaces the oldest one that has not sent its request yet.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who gets in, and how: replaced whole when the configuration is read again."""
+    """TLS and the login that the listener asks for; replaced as a whole when the configuration is read again."""
 
     tls: ssl.SSLContext | None = None
     login: tuple[str, str] | None = None
@@ -77,9 +77,7 @@ class Access:
     @classmethod
     def of(cls, settings: WatchSettings) -> Access:
         """Reads the certificate and its key. Raises ConfigError if they cannot be used."""
-        login = None
-        if settings.username and settings.password:
-            login = (settings.username, settings.password)
+        login = (settings.username, settings.password) if settings.username and settings.password else None
         if not (settings.tls_certificate and settings.tls_key):
             return cls(None, login)
         for path in (settings.tls_certificate, settings.tls_key):
@@ -97,7 +95,7 @@ class Access:
         return cls(context, login)
 
     def lets_in(self, authorization: str) -> bool:
-        """True for the right user name and password. Takes as long for wrong ones, however wrong they are."""
+        """Whether user name and password are right. The comparison takes the same time for every wrong login."""
         if self.login is None:
             return True
         scheme, _, coded = authorization.partition(" ")
@@ -112,7 +110,7 @@ def _no_password() -> str:
     raise ValueError("the key has a password")
 
 
-# ---------------------------------------------------------------- what is answered
+# ---------------------------------------------------------------- answers
 
 
 _TEXT = (("Content-Type", "text/plain; charset=utf-8"),)
@@ -120,7 +118,7 @@ _TEXT = (("Content-Type", "text/plain; charset=utf-8"),)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request is answered with."""
+    """Status, body and headers of a response."""
 
     status: int
     body: bytes
@@ -128,7 +126,7 @@ class Answer:
 
 
 class Site:
-    """``/metrics``, ``/healthz`` and an index. ``health`` gives the reason why something is wrong, or None."""
+    """``/metrics``, ``/healthz`` and an index. ``health`` returns why the checking is not healthy, None if it is."""
 
     def __init__(self, registry: CollectorRegistry, health: Callable[[], str | None], access: Access) -> None:
         self._metrics = make_wsgi_app(registry)
@@ -136,7 +134,7 @@ class Site:
         self.access = access
 
     def get(self, target: str, headers: Mapping[str, str]) -> Answer:
-        """The answer to ``GET target``; health needs no login."""
+        """The answer to ``GET target``. ``/healthz`` needs no login."""
         path, _, query = target.partition("?")
         if path == "/healthz":
             trouble = self.health()
@@ -175,9 +173,9 @@ _INDEX = b"""<!DOCTYPE html>
 
 
 class Listener:
-    """Serves ``site`` at ``address`` from threads of its own until it is closed.
+    """Serves ``site`` at ``address`` from its own threads until it is closed. Raises ConfigError if it cannot bind.
 
-    Raises ConfigError if nothing can listen there. ``longest_s`` is what a connection has, in seconds.
+    ``longest_s``: seconds after which a connection is cut.
     """
 
     def __init__(self, address: Address, site: Site, *, longest_s: float = LONGEST_S) -> None:
@@ -190,7 +188,7 @@ class Listener:
             ) from error
         host, port = self._server.server_address[:2]
         self.address = Address(str(host), int(port))
-        self._thread = threading.Thread(target=self._serve, name="listener", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="listener", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -198,22 +196,19 @@ class Listener:
         self._thread.join()
         self._server.server_close()
 
-    def _serve(self) -> None:
-        self._server.serve_forever(POLL_S)
-
 
 @dataclass(slots=True)
 class _Visit:
-    """One connection: when it began, and whether it has asked for something yet."""
+    """One connection: when it was accepted, and whether its request has arrived."""
 
     began: float
     connection: socket.socket
     has_asked: bool = False
 
     def cut(self) -> None:
-        """End it: whichever thread waits for it gets an end of file."""
+        """End it: the thread that waits for it reads an end of file."""
         try:
-            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)  # the TCP connection, whatever is spoken on it
+            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)  # below TLS, if there is TLS
         except OSError:
             log.debug("a connection was gone already")
 
@@ -238,7 +233,7 @@ class _Server(TCPServer):
         super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve it in a thread; if none is free, the slowest visitor leaves first."""
+        """Serve it in a thread; if none is free, first cut the slowest visitor."""
         if not self._free.acquire(blocking=False):
             self._make_room()
             if not self._free.acquire(timeout=POLL_S):
@@ -259,7 +254,7 @@ class _Server(TCPServer):
                 visit.connection = connection
                 connection.do_handshake()
             _Handler(connection, client_address, self, visit)
-        except (OSError, ValueError) as error:  # a visitor that left, was cut off, or speaks something else
+        except (OSError, ValueError) as error:  # the visitor left, was cut, or speaks another protocol
             log.debug("visitor %s: %s", client_address, error)
         finally:
             with self._lock:
@@ -268,7 +263,7 @@ class _Server(TCPServer):
             self._free.release()
 
     def service_actions(self) -> None:
-        """Called several times a second: whoever has had the time there is, is cut off."""
+        """Called several times a second: cut the connections whose time is over."""
         now = time.monotonic()
         with self._lock:
             for visit in self._visits.values():
@@ -308,11 +303,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *_: Any) -> None:
-        """Scrapes are not worth a line each."""
+        """A scrape is not logged."""
 
 
 def _resolved(address: Address) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The first address that the host's name stands for."""
+    """The first address that the host's name resolves to."""
     host = address.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     family, _, _, _, place = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return family, (str(place[0]), int(place[1]))

@@ -1,9 +1,9 @@
 """The continuous drill: every job checked again and again, spread evenly over the interval.
 
 Theory of operation. Jobs are checked in batches, each batch at its own time within the interval, so that neither the
-brokers nor the stores see all of them at once. A round is all batches once. The first round takes no breaks: whoever
-started this wants to see something. A round that cannot end in its interval is followed by the next one at once; that
-is said when it begins and when it is over, and counted.
+brokers nor the stores see all of them at once. A round is all batches once. The first round has no pauses: its results
+are waited for. A round that exceeds its interval is followed by the next one at once; that is counted, and logged when
+it starts and when it ends.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from reconciler.config.file import Job
 from reconciler.core.errors import ReconcilerError
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.outages import Outages
-from reconciler.watch.figures import Figures, Found
-from reconciler.watch.looking import CLUSTER, Look, Looker
+from reconciler.watch.checker import CLUSTER, JobCheck, JobChecker
+from reconciler.watch.figures import CheckFigures, Figures
 
 BATCH_EVERY_S = 1.0
-"""Batches are about this far apart: closer ones save the brokers less than they cost in requests."""
+"""Seconds between batches, about: smaller ones would cost more requests than the even load is worth."""
 LARGEST_BATCH = 50
 MOST_LINES = 5
-"""Outages that are said one by one in a round; of hundreds of jobs that fail alike, the metrics tell."""
-OVERRUNS_SAID = 2
+"""Outages that a round logs one by one; where hundreds of jobs fail alike, the metrics have them all."""
+OVERRUNS_LOGGED = 2
+"""Overruns in a row after which they are logged."""
 MISSED_ROUNDS = 3
-"""Intervals without the end of a round after which something is wrong."""
+"""Intervals without the end of a round after which ``health`` complains."""
 
 log = logging.getLogger("reconciler.watch")
 
@@ -62,13 +63,13 @@ def batches(jobs: Sequence[Job], every_s: float) -> list[Sequence[Job]]:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a configuration makes of the world: replaced whole when it is read again.
+    """What the watcher works with, made from one reading of the configuration and replaced as a whole by the next.
 
-    ``use`` is called when this one is about to be used, ``close`` when it no longer is.
+    ``use`` is called before the first check, ``close`` after the last.
     """
 
     jobs: tuple[Job, ...]
-    looker: Looker
+    checker: JobChecker
     every_s: float
     deadline_s: float
     close: Callable[[], None]
@@ -76,8 +77,8 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What whoever runs this wants: to ``stop``, or that the configuration is read again (asked once each time)."""
+class Requested:
+    """What the operator has requested: ``stop``, or ``reload`` of the configuration (True once for each request)."""
 
     stop: Callable[[], bool] = lambda: False
     reload: Callable[[], bool] = lambda: False
@@ -86,7 +87,7 @@ class Asked:
 class Watch:
     """Checks the jobs of ``prepare``'s setup until it is asked to stop.
 
-    ``clock`` gives monotonic seconds; ``wait`` waits for as many, or less when something is asked. ``tidy`` is called
+    ``clock`` gives monotonic seconds; ``wait`` waits for as many, or until something is requested. ``tidy`` is called
     after each batch.
     """
 
@@ -95,7 +96,7 @@ class Watch:
         prepare: Callable[[], Setup],
         figures: Figures,
         limit: RateLimit,
-        asked: Asked,
+        requested: Requested,
         *,
         clock: Callable[[], float],
         wait: Callable[[float], object],
@@ -105,7 +106,7 @@ class Watch:
         self._prepare = prepare
         self._figures = figures
         self._limit = limit
-        self._asked = asked
+        self._requested = requested
         self._clock = clock
         self._wait = wait
         self._now_ms = now_ms
@@ -114,14 +115,14 @@ class Watch:
         self._ended_at = clock()
         self._allowed_s = math.inf
         self.troubles: dict[str, Exception] = {}
-        """What failed in the last round that has ended, by what it was."""
+        """Errors of the last complete round, by what failed."""
         self._setup = prepare()
         self._begin()
 
     def run(self, *, rounds: float = math.inf) -> None:
         """Check until asked to stop, or until so many rounds have ended."""
-        while not self._asked.stop() and self._figures.process.rounds < rounds:
-            if self._asked.reload():
+        while not self._requested.stop() and self._figures.process.rounds < rounds:
+            if self._requested.reload():
                 self._reload()
             wait_s = self._schedule.due(self._step) - self._clock()
             if wait_s > 0:
@@ -137,7 +138,7 @@ class Watch:
         self._setup.close()
 
     def health(self) -> str | None:
-        """Why something is wrong with the checking itself, None if nothing is. Any thread may ask."""
+        """Why the checking itself is not healthy, None if it is. May be called from any thread."""
         silent_s, allowed_s = self._clock() - self._ended_at, self._allowed_s
         if silent_s <= allowed_s:
             return None
@@ -146,7 +147,7 @@ class Watch:
     # ------------------------------------------------------------ rounds
 
     def _begin(self) -> None:
-        """Begin with a setup: its jobs, its interval, and nothing known of outages."""
+        """Start with the setup's jobs and interval, and without known outages."""
         setup = self._setup
         setup.use()
         self._batches = batches(setup.jobs, setup.every_s)
@@ -158,41 +159,41 @@ class Watch:
         self._troubles: dict[str, Exception] = {}
         self._figures.watch_jobs(job.name for job in setup.jobs)
         self._allow(0.0)
-        self._tell(interval_s=setup.every_s, reload_ok=True, reloaded_ms=self._now_ms())
+        self._update(interval_s=setup.every_s, reload_ok=True, reloaded_ms=self._now_ms())
 
     def _check(self, jobs: Sequence[Job]) -> None:
         began = self._clock()
         if self._step % len(self._batches) == 0:
             self._round_began = began
-        looks = self._setup.looker.look(jobs)
+        results = self._setup.checker.check(jobs)
         self._spent_s += self._clock() - began
-        if self._asked.stop():
-            return  # what was cut short says nothing
-        self._figures.checked({name: (look.result, look.seconds) for name, look in looks.items()})
+        if self._requested.stop():
+            return  # a check that was cut short proves nothing
+        self._figures.checked({name: (check.result, check.seconds) for name, check in results.items()})
         self._count_requests()
-        for look in looks.values():
-            if not isinstance(look.result, Found):
-                self._report(look, look.result)
+        for check in results.values():
+            if not isinstance(check.result, CheckFigures):
+                self._report(check, check.result)
 
-    def _report(self, look: Look, error: Exception) -> None:
+    def _report(self, check: JobCheck, error: Exception) -> None:
         known = error if isinstance(error, ReconcilerError) else _bug(error)
-        self._troubles[look.place] = known
-        self._outages.began(look.place, known)
+        self._troubles[check.place] = known
+        self._outages.began(check.place, known)
 
     def _end_round(self) -> None:
         now, process = self._clock(), self._figures.process
-        if CLUSTER not in self._troubles:  # nothing else was asked then, so nothing can be said to be back
+        if CLUSTER not in self._troubles:  # without it no store was asked, so none is known to be back
             self._outages.tell(self._troubles)
         self.troubles, self._troubles = self._troubles, {}
         self._schedule.begin_round(self._step, now)
         took_s = now - self._round_began
-        is_away = CLUSTER in self.troubles  # that is said already, and no matter of speed
+        is_away = CLUSTER in self.troubles  # which is logged already, and is not a matter of speed
         is_overrun = took_s > self._setup.every_s and not is_away
         if not is_away:
             self._report_overrun(is_overrun, took_s)
         self._ended_at = now
         self._allow(took_s)
-        self._tell(
+        self._update(
             rounds=process.rounds + 1,
             overruns=process.overruns + is_overrun,
             round_s=self._spent_s,
@@ -201,17 +202,17 @@ class Watch:
         self._spent_s = 0.0
 
     def _report_overrun(self, is_overrun: bool, took_s: float) -> None:
-        """Said at the second one in a row, and when it is over."""
-        every_s, said = self._setup.every_s, self._overruns >= OVERRUNS_SAID
+        """Log the second overrun in a row, and the end of a row that was logged."""
+        every_s, was_logged = self._setup.every_s, self._overruns >= OVERRUNS_LOGGED
         self._overruns = self._overruns + 1 if is_overrun else 0
-        if self._overruns == OVERRUNS_SAID:
+        if self._overruns == OVERRUNS_LOGGED:
             log.warning(
                 "Rounds of checks take longer than the %g s between two of them, the last one %.1f s: the next begins "
                 "at once. Raise every or requests_per_second, or watch fewer jobs.",
                 every_s,
                 took_s,
             )
-        elif said and not is_overrun:
+        elif was_logged and not is_overrun:
             log.info("rounds of checks end in their %g s again", every_s)
 
     def _allow(self, round_s: float) -> None:
@@ -219,12 +220,12 @@ class Watch:
         self._allowed_s = MISSED_ROUNDS * max(setup.every_s, round_s) + setup.deadline_s
 
     def _reload(self) -> None:
-        """The file's jobs and settings from now on; the ones from before where it cannot be used."""
+        """Use the file's jobs and settings from now on; keep the previous ones if it cannot be used."""
         try:
             setup = self._prepare()
         except ReconcilerError as error:
             log.error("The configuration was not read again, and the one from before goes on. %s", error)
-            self._tell(reload_ok=False)
+            self._update(reload_ok=False)
             return
         before, self._setup = self._setup, setup
         self._begin()
@@ -234,12 +235,12 @@ class Watch:
     # ------------------------------------------------------------ figures
 
     def _count_requests(self) -> None:
-        self._tell(requests=self._limit.taken, held_back_s=self._limit.waited_s)
+        self._update(requests=self._limit.taken, held_back_s=self._limit.waited_s)
 
-    def _tell(self, **values: object) -> None:
+    def _update(self, **values: object) -> None:
         self._figures.process = replace(self._figures.process, **values)  # type: ignore[arg-type]
 
 
 def _bug(error: Exception) -> ReconcilerError:
-    said = f"{type(error).__name__}: {error}"
-    return ReconcilerError(f"This is a bug in reconciler: {said}.", hint="Please report it, with what --debug prints.")
+    what = f"{type(error).__name__}: {error}"
+    return ReconcilerError(f"This is a bug in reconciler: {what}.", hint="Please report it, with what --debug prints.")

@@ -13,7 +13,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.mirror.lag import lags_ms
 from reconciler.ports import TopicPartition
-from reconciler.watch.figures import Found, TopicFigures, found_in
+from reconciler.watch.figures import CheckFigures, TopicFigures, figures_of
 from tests.in_memory import BEGIN, NOW, Memory, anchor, stored
 
 ALONE = '[topics]\npolicy = "identity"\n'
@@ -59,10 +59,10 @@ def _fingerprint(record: object) -> str:
     return fingerprint(record.key, record.value)  # type: ignore[attr-defined]
 
 
-def figures(memory: Memory, config: Config) -> Found:
+def figures(memory: Memory, config: Config) -> CheckFigures:
     checked = check(config, config.jobs, memory.outside)
     alone = config.watch.single_cluster
-    return found_in(checked.plan.jobs[0], checked.jobs[0], config.policy.start, single_cluster=alone)
+    return figures_of(checked.plan.jobs[0], checked.jobs[0], config.policy.start, single_cluster=alone)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_how_far_a_mirror_is_behind_is_told_in_the_records_own_time(memory: Memo
     checked = check(config, config.jobs, memory.outside)
     by = lags_ms(checked.plan.jobs[0].partitions, config.jobs[0].identity, memory.log)
     assert by == {TopicPartition("a.events", 0): 4_000}  # record 6 was processed, 2 is the newest there; a second apart
-    found = found_in(checked.plan.jobs[0], checked.jobs[0], config.policy.start, by)
+    found = figures_of(checked.plan.jobs[0], checked.jobs[0], config.policy.start, by)
     assert found.topics["a.events"].lag_s == 4
     assert on_the_source(memory).lag_s == math.inf  # nobody looked
 

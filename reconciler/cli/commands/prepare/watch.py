@@ -19,10 +19,10 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
+from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import Figures
 from reconciler.watch.listener import Access, Address, Listener, Site
-from reconciler.watch.looking import Looker
-from reconciler.watch.schedule import Asked, Setup, Watch
+from reconciler.watch.schedule import Requested, Setup, Watch
 
 EXAMPLE = "reconciler watch -c reconciler.toml --listen 127.0.0.1:9464 --every 60"
 HELP = Help(
@@ -78,9 +78,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         limit = RateLimit(config.watch.requests_per_second, time.monotonic, signals.wait)
         site = Site(figures.registry(), lambda: None, Access())
         prepare = partial(_prepare, options, figures, limit, site, signals)
-        asked = Asked(stop=lambda: signals.stopping, reload=signals.reload_once)
+        requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
         clock, wait = time.monotonic, signals.wait
-        watch = Watch(prepare, figures, limit, asked, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
+        watch = Watch(prepare, figures, limit, requested, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
         try:
             if options.once:
                 return _once(watch, figures)
@@ -129,7 +129,7 @@ def _prepare(
         now_ms=clock_ms,
         on_probes=figures.probed,
     )
-    looker = Looker(
+    checker = JobChecker(
         config,
         outside,
         check,
@@ -144,7 +144,7 @@ def _prepare(
         if not options.once:
             _warn_if_open(address, access)
 
-    return Setup(jobs, looker, every_s, config.search.deadline_s, reader.close, use)
+    return Setup(jobs, checker, every_s, config.search.deadline_s, reader.close, use)
 
 
 def _address(options: argparse.Namespace, config: Config) -> Address:

@@ -14,11 +14,11 @@ from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.identity import identity_from_spec
 from reconciler.kafka.rate_limit import RateLimit
-from reconciler.watch.figures import Figures, Found, TopicFigures
-from reconciler.watch.looking import CLUSTER, Look
-from reconciler.watch.schedule import LARGEST_BATCH, Asked, Setup, Watch, batches
+from reconciler.watch.checker import CLUSTER, JobCheck
+from reconciler.watch.figures import CheckFigures, Figures, TopicFigures
+from reconciler.watch.schedule import LARGEST_BATCH, Requested, Setup, Watch, batches
 
-FINE = Found({"t": TopicFigures({Verdict.MATCH: 1})})
+FINE = CheckFigures({"t": TopicFigures({Verdict.MATCH: 1})})
 
 
 def jobs(count: int, name: str = "job") -> tuple[Job, ...]:
@@ -46,12 +46,12 @@ class World:
         self.figures = Figures(lambda: int(self.now * 1000))
         self.limit = RateLimit(50, lambda: self.now, lambda _: None)
 
-    def look(self, chosen: Sequence[Job]) -> dict[str, Look]:
+    def check(self, chosen: Sequence[Job]) -> dict[str, JobCheck]:
         for job in chosen:
             self.checks.append((self.now, job.name))
             self.now += self.takes_s
         return {
-            job.name: Look(self.fails.get(job.name, FINE), self.takes_s, self.place or f"Job {job.name}")
+            job.name: JobCheck(self.fails.get(job.name, FINE), self.takes_s, self.place or f"Job {job.name}")
             for job in chosen
         }
 
@@ -72,12 +72,12 @@ class World:
         self.now = max(nearest, self.now + 0.001)
 
     def watch(self) -> Watch:
-        asked = Asked(lambda: self.now >= self.stop_at, self.asks_reload)
+        requested = Requested(lambda: self.now >= self.stop_at, self.asks_reload)
         return Watch(
             lambda: (self.prepare or self.setup)(),
             self.figures,
             self.limit,
-            asked,
+            requested,
             clock=lambda: self.now,
             wait=self.wait,
             now_ms=lambda: int(self.now * 1000),

@@ -1,10 +1,10 @@
-"""Checking many jobs at once, so that what befalls one of them costs the others nothing.
+"""Checking many jobs at once, so that a failure of one of them costs the others nothing.
 
-Theory of operation. Jobs are checked together, since that asks the brokers far less than one after the other. For that
-their stores are read first, each on its own: a store that does not answer takes its own jobs out and no others. If a
-check of several fails all the same, the cluster is asked whether it is there at all. If it is not, that was it for all
-of them, and nobody waits for it again for a while (``Fuse``). If it is, the jobs are checked one by one. Those that
-failed are from then on checked apart from the others, and without patience, until they succeed.
+Theory of operation. Jobs are checked together, since that takes far fewer requests than one after the other. Their
+stores are read first, each on its own: a store that does not answer fails its own jobs and no others. If a check of
+several jobs fails all the same, the cluster is asked whether it answers at all. If it does not, all of them have
+failed, and the cluster is left alone for a while (``Fuse``). If it does, the jobs are checked one by one. Those that
+fail are from then on checked apart from the others, and without patience, until they succeed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from reconciler.mirror.lag import lags_ms
 from reconciler.ports import Capabilities, OffsetStore, Row, TopicPartition
 from reconciler.stores.common import ReadOnlyStore
 from reconciler.stores.registry import traits
-from reconciler.watch.figures import Found, found_in
+from reconciler.watch.figures import CheckFigures, figures_of
 
 LONGEST_REST_S = 15.0
 END_OF_WAITING_S = 1e9
 STORE_FAILURES = 2
-"""Jobs in a row whose store must not answer before the other jobs of that store are not waited for: one of them may be
-the only one that is ill."""
+"""Jobs in a row that a store must fail before its other jobs are not waited for: one job alone may be the cause."""
 CLUSTER = "The watched cluster"
 STORE_REQUESTS = 16
 """To the watched cluster, for one job's rows in a store that lives there: connections, topics, coordinator, offsets."""
@@ -48,16 +47,16 @@ class Checker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What became of one job's check; ``place`` is what failed, as the begin of a sentence."""
+class JobCheck:
+    """The result of one job's check; ``place`` names what failed, as the subject of a sentence."""
 
-    result: Found | Exception
+    result: CheckFigures | Exception
     seconds: float
     place: str = ""
 
 
 class Fuse:
-    """Something outside that is left alone for ``rest_s`` after so many failures in a row."""
+    """A circuit breaker: after so many failures in a row, a cluster or a store is left alone for ``rest_s`` seconds."""
 
     def __init__(self, failures: int, rest_s: float) -> None:
         self._allowed = failures
@@ -68,11 +67,11 @@ class Fuse:
 
     @property
     def is_new(self) -> bool:
-        """True if nothing has failed since it worked."""
+        """Whether nothing has failed since the last success."""
         return self._error is None
 
     def blown(self, now: float) -> ReconcilerError | None:
-        """The failure that it is left alone for; None if it may be tried."""
+        """The failure because of which it is left alone; None if it may be tried."""
         if self._failures >= self._allowed and now >= self._until:
             self._failures = 0
         return self._error if self._failures >= self._allowed else None
@@ -87,12 +86,12 @@ class Fuse:
         self._error = None
 
 
-class Looker:
+class JobChecker:
     """Checks the jobs of one configuration.
 
-    A cluster that does not answer is waited for as long as the search's deadline says, and half a round at most: an
-    outage is to show in the next one. ``take`` counts requests against the rate limit. ``stopping`` says that whoever
-    called wants to end: nothing is waited for any more then.
+    An unreachable cluster is waited for as long as the search's deadline says, and half a round at most, so that an
+    outage shows in the next round. ``take`` counts requests against the rate limit. Once ``stopping`` returns True,
+    nothing is waited for any more.
     """
 
     def __init__(
@@ -118,68 +117,70 @@ class Looker:
         self._turn = 0
         self._skipped_s = 0.0
 
-    def look(self, jobs: Sequence[Job]) -> dict[str, Look]:
-        """What became of each job's check, by its name."""
-        looks: dict[str, Look] = {}
+    def check(self, jobs: Sequence[Job]) -> dict[str, JobCheck]:
+        """The result of each job's check, by the job's name."""
+        results: dict[str, JobCheck] = {}
         began = self._clock()
         error = self._cluster.blown(began)
         if error is None and not self._cluster.is_new:
             error = self._ask_cluster()
         if error is not None:
-            return {job.name: Look(error, self._clock() - began, CLUSTER) for job in jobs}
+            return {job.name: JobCheck(error, self._clock() - began, CLUSTER) for job in jobs}
         alone = [job for job in jobs if traits(job.store).corrected_in_copy]
         together = [job for job in jobs if job not in alone]
-        copies = self._read_stores(together, looks)
-        ready = [job for job in together if job.name not in looks]
+        copies = self._read_stores(together, results)
+        ready = [job for job in together if job.name not in results]
         for group in (
             [job for job in ready if job.name not in self._suspects],
             [job for job in ready if job.name in self._suspects],
             *([job] for job in alone),
         ):
-            self._look_at(group, copies, looks)
-        for name, look in looks.items():
-            (self._suspects.discard if isinstance(look.result, Found) else self._suspects.add)(name)
-        return looks
+            self._check_group(group, copies, results)
+        for name, check in results.items():
+            (self._suspects.discard if isinstance(check.result, CheckFigures) else self._suspects.add)(name)
+        return results
 
     # ------------------------------------------------------------ checks
 
-    def _look_at(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], looks: dict[str, Look]) -> None:
+    def _check_group(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], results: dict[str, JobCheck]) -> None:
         if not jobs:
             return
         began = self._clock()
         is_suspect = jobs[0].name in self._suspects
         try:
-            looks.update(self._check_now(jobs, copies, 0.0 if is_suspect else self._patience_s))
+            results.update(self._check_now(jobs, copies, 0.0 if is_suspect else self._patience_s))
             self._cluster.worked()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is one job's, and the others go on
+        except Exception as error:  # noqa: BLE001 - any failure of one job must leave the others alone
             away = self._ask_cluster() if isinstance(error, Unreachable) else None
             if away is not None:
-                looks.update({job.name: Look(away, self._clock() - began, CLUSTER) for job in jobs})
+                results.update({job.name: JobCheck(away, self._clock() - began, CLUSTER) for job in jobs})
             elif len(jobs) == 1:
-                looks[jobs[0].name] = Look(error, self._clock() - began, _job(jobs[0]))
+                results[jobs[0].name] = JobCheck(error, self._clock() - began, _job(jobs[0]))
             else:
-                self._one_by_one(jobs, copies, looks, error)
+                self._one_by_one(jobs, copies, results, error)
 
     def _one_by_one(
-        self, jobs: Sequence[Job], copies: Mapping[str, _Copy], looks: dict[str, Look], error: Exception
+        self, jobs: Sequence[Job], copies: Mapping[str, _Copy], results: dict[str, JobCheck], error: Exception
     ) -> None:
-        """Each on its own; those that fail cost no more time than one wait together, the rest is next in turn."""
+        """Check each on its own. Once failures have taken as long as one wait, the others fail until the next round,
+        which begins with another job.
+        """
         self._turn += 1
         first = self._turn % len(jobs)
         lost_s = 0.0
         for job in (*jobs[first:], *jobs[:first]):
             began = self._clock()
             if lost_s > self._patience_s or self._stopping():
-                looks[job.name] = Look(error, 0.0, _job(job))
+                results[job.name] = JobCheck(error, 0.0, _job(job))
                 continue
             try:
-                looks.update(self._check_now([job], copies, 0.0))
+                results.update(self._check_now([job], copies, 0.0))
             except Exception as own:  # noqa: BLE001 - as above
                 took = self._clock() - began
                 lost_s += took
-                looks[job.name] = Look(own, took, _job(job))
+                results[job.name] = JobCheck(own, took, _job(job))
 
-    def _check_now(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], patience_s: float) -> dict[str, Look]:
+    def _check_now(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], patience_s: float) -> dict[str, JobCheck]:
         began = self._clock()
         config = replace(self._config, search=replace(self._config.search, deadline_s=patience_s))
 
@@ -190,9 +191,9 @@ class Looker:
         checked = self._check(config, jobs, outside)
         took = self._clock() - began
         plans = {plan.name: plan for plan in checked.plan.jobs}
-        found = partial(found_in, policy=config.policy.start, single_cluster=config.watch.single_cluster)
+        found = partial(figures_of, policy=config.policy.start, single_cluster=config.watch.single_cluster)
         return {
-            each.job.name: Look(found(plans[each.job.name], each, lags_ms=self._lags_ms(each.job, plans)), took)
+            each.job.name: JobCheck(found(plans[each.job.name], each, lags_ms=self._lags_ms(each.job, plans)), took)
             for each in checked.jobs
         }
 
@@ -201,7 +202,7 @@ class Looker:
         return lags_ms(behind, job.identity, self._outside.reader)
 
     def _ask_cluster(self) -> ReconcilerError | None:
-        """Why the cluster cannot be used by anybody, None if it can."""
+        """Why the cluster cannot be used at all, None if it can."""
         try:
             self._outside.reader.describe(())
         except ReconcilerError as error:
@@ -211,15 +212,15 @@ class Looker:
         return None
 
     def _patience(self) -> float:
-        """The time by which patience is measured; for one who wants to end it is over whenever it is looked at."""
+        """The clock that deadlines are measured by. While stopping, each look at it is past every deadline."""
         if self._stopping():
             self._skipped_s += END_OF_WAITING_S
         return self._clock() + self._skipped_s
 
     # ------------------------------------------------------------ stores
 
-    def _read_stores(self, jobs: Iterable[Job], looks: dict[str, Look]) -> dict[str, _Copy]:
-        """Every job's rows; a store is opened once for all jobs that name it alike, and closed again."""
+    def _read_stores(self, jobs: Iterable[Job], results: dict[str, JobCheck]) -> dict[str, _Copy]:
+        """Every job's rows. A store is opened once for all jobs with the same address, and closed again."""
         copies: dict[str, _Copy] = {}
         opened: dict[str, OffsetStore] = {}
         for job in jobs:
@@ -234,26 +235,26 @@ class Looker:
                     fuse.worked()
                     if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
                         _close(opened.pop(job.store))
-                except Exception as caught:  # noqa: BLE001 - one job's store is one job's matter
+                except Exception as caught:  # noqa: BLE001 - as above
                     error = caught
                     _close(opened.pop(job.store, None))
                     if isinstance(caught, Unreachable) and caught.retryable:
                         fuse.failed(caught, self._clock())
             if error is not None:
-                looks[job.name] = Look(error, self._clock() - began, self._store_of(job, error))
+                results[job.name] = JobCheck(error, self._clock() - began, self._store_of(job, error))
         for store in opened.values():
             _close(store)
         return copies
 
     def _store_of(self, job: Job, error: Exception) -> str:
-        """What failed. Jobs that share a store share its outage, which is said once."""
+        """What failed. An outage of a store is reported once for all jobs that share it."""
         sharing = [each.name for each in self._config.jobs if each.store == job.store]
         if isinstance(error, ReconcilerError) and error.retryable and len(sharing) > 1:
             return f'The store of job "{sharing[0]}" and {len(sharing) - 1:,} more'
         return f'The store of job "{job.name}"'
 
     def _requests_for(self, job: Job) -> int:
-        """To the watched cluster, for the job's rows and for anchors that may be kept aside of them."""
+        """Requests to the watched cluster for the job's rows, and for anchors in a store of their own."""
         return STORE_REQUESTS * sum(
             traits(address).on_destination for address in (job.store, self._config.anchor_store or "")
         )
@@ -270,7 +271,7 @@ def _close(store: OffsetStore | None) -> None:
 
 
 class _Copy:
-    """A store's rows, read already. Satisfies ``ports.OffsetReader``."""
+    """Rows that were read from a store. Satisfies ``ports.OffsetReader``."""
 
     def __init__(self, address: str, capabilities: Capabilities) -> None:
         self.address = address

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler import __version__
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.watch.figures import Figures, Found, TopicFigures
+from reconciler.watch.figures import CheckFigures, Figures, TopicFigures
 from tests import ROOT
 
 NOW = 1_800_000_000_000
@@ -49,10 +49,10 @@ def scraped() -> Scraped:
     return Scraped()
 
 
-def found(*verdicts: Verdict, topic: str = "a.events", anchored_ms: int | None = NOW - 7_000) -> Found:
+def found(*verdicts: Verdict, topic: str = "a.events", anchored_ms: int | None = NOW - 7_000) -> CheckFigures:
     counts = {verdict: verdicts.count(verdict) for verdict in verdicts}
     figures = TopicFigures(counts, own=1, mismatched=2, blocked=3, over_budget=4, shortfall=5, replay=6, lag_s=7.5)
-    return Found({topic: figures}, anchored_ms)
+    return CheckFigures({topic: figures}, anchored_ms)
 
 
 def test_before_its_first_check_a_job_is_down_and_has_no_gauges(scraped: Scraped) -> None:
@@ -117,8 +117,8 @@ def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Sc
 @pytest.mark.parametrize(
     ("result", "word"),
     [
-        (Found({"t": TopicFigures({Verdict.MATCH: 1})}), "ok"),
-        (Found({"t": TopicFigures({Verdict.LOST: 1}, blocked=1)}), "person"),
+        (CheckFigures({"t": TopicFigures({Verdict.MATCH: 1})}), "ok"),
+        (CheckFigures({"t": TopicFigures({Verdict.LOST: 1}, blocked=1)}), "person"),
         (Changed("x"), "changed"),
         (Unreachable("x"), "unreachable"),
         (Refused("x"), "unreachable"),
@@ -127,7 +127,7 @@ def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Sc
         (ZeroDivisionError("x"), "bug"),
     ],
 )
-def test_every_end_of_a_check_is_counted_in_a_word(scraped: Scraped, result: Found | Exception, word: str) -> None:
+def test_every_outcome_of_a_check_has_a_counter(scraped: Scraped, result: CheckFigures | Exception, word: str) -> None:
     scraped.figures.watch_jobs(["clicks"])
     scraped.figures.checked({"clicks": (result, 0.1)})
     counts = {
@@ -155,7 +155,7 @@ def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
             if enough.is_set():
                 return
             counts = {Verdict.MATCH: number, Verdict.LOST: number}
-            result = Found({"t": TopicFigures(counts, own=number, replay=number)}, NOW)
+            result = CheckFigures({"t": TopicFigures(counts, own=number, replay=number)}, NOW)
             scraped.figures.checked({"clicks": (result, 1.0)})
 
     thread = threading.Thread(target=update)

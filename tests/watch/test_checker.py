@@ -19,8 +19,8 @@ from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
-from reconciler.watch.figures import Found
-from reconciler.watch.looking import CLUSTER, STORE_REQUESTS, Look, Looker
+from reconciler.watch.checker import CLUSTER, STORE_REQUESTS, JobCheck, JobChecker
+from reconciler.watch.figures import CheckFigures
 from tests.in_memory import NOW, Memory, stored
 
 EVERY_S, DEADLINE_S, TIMEOUT_S = 60.0, 30.0, 10.0
@@ -42,13 +42,13 @@ class World:
     def config(self, *jobs: str) -> Config:
         return self.memory.config(f'[search]\ndeadline = "{DEADLINE_S:g}s"\n', "".join(jobs))
 
-    def looker(self, config: Config) -> Looker:
+    def checker(self, config: Config) -> JobChecker:
         def checker(config: Config, jobs: Sequence[Job], outside: Outside) -> Checked:
             self.checks.append(tuple(job.name for job in jobs))
             return check(config, jobs, outside)
 
         outside = Outside(Sick(self), self.open_store, self.clock, lambda: NOW)
-        return Looker(config, outside, checker, every_s=EVERY_S, stopping=lambda: self.stopping)
+        return JobChecker(config, outside, checker, every_s=EVERY_S, stopping=lambda: self.stopping)
 
     def clock(self) -> float:
         return self.now
@@ -126,12 +126,12 @@ def ten(store: Callable[[int], str] = lambda _: "memory:one") -> list[str]:
     return [job(f"j{number}", f"e{number}", store(number)) for number in range(10)]
 
 
-def good(looks: Mapping[str, Look]) -> list[str]:
-    return [name for name, look in looks.items() if isinstance(look.result, Found)]
+def good(results: Mapping[str, JobCheck]) -> list[str]:
+    return [name for name, check in results.items() if isinstance(check.result, CheckFigures)]
 
 
-def ends(looks: Mapping[str, Look]) -> dict[str, str]:
-    return {name: type(look.result).__name__ for name, look in looks.items()}
+def ends(results: Mapping[str, JobCheck]) -> dict[str, str]:
+    return {name: type(check.result).__name__ for name, check in results.items()}
 
 
 # ---------------------------------------------------------------- together
@@ -139,26 +139,26 @@ def ends(looks: Mapping[str, Look]) -> dict[str, str]:
 
 def test_jobs_are_checked_in_one_go_and_a_shared_store_is_opened_once(world: World) -> None:
     config = world.config(*ten())
-    looks = world.looker(config).look(config.jobs)
-    assert len(good(looks)) == 10
+    results = world.checker(config).check(config.jobs)
+    assert len(good(results)) == 10
     assert [len(names) for names in world.checks] == [10]
     assert world.calls == {"opened": 1, "closed": 1}
-    figures = looks["j3"].result
-    assert isinstance(figures, Found)
+    figures = results["j3"].result
+    assert isinstance(figures, CheckFigures)
     assert figures.topics["a.e3"].verdicts == {Verdict.MOVED: 1}
 
 
 def test_two_jobs_of_one_group_and_store_have_each_its_topics(world: World) -> None:
     config = world.config(job("one", "e1"), job("other", "e2"))
-    looks = world.looker(config).look(config.jobs)
-    topics = {name: list(look.result.topics) for name, look in looks.items() if isinstance(look.result, Found)}
+    results = world.checker(config).check(config.jobs)
+    topics = {name: list(results[name].result.topics) for name in good(results)}
     assert topics == {"one": ["a.e1"], "other": ["a.e2"]}
 
 
 def test_checking_writes_nothing(world: World) -> None:
     config = world.config(*ten())
     before = world.memory.store.read("readers")
-    world.looker(config).look(config.jobs)
+    world.checker(config).check(config.jobs)
     assert world.memory.store.read("readers") == before
 
 
@@ -167,24 +167,24 @@ def test_checking_writes_nothing(world: World) -> None:
 
 def test_a_job_whose_topic_exists_nowhere_takes_no_other_with_it(world: World) -> None:
     config = world.config(*ten(), job("lost", "no-such-topic"))
-    looker = world.looker(config)
-    looks = looker.look(config.jobs)
-    assert len(good(looks)) == 10
-    assert isinstance(looks["lost"].result, ConfigError)
+    checker = world.checker(config)
+    results = checker.check(config.jobs)
+    assert len(good(results)) == 10
+    assert isinstance(results["lost"].result, ConfigError)
     world.checks.clear()
-    again = looker.look(config.jobs)
+    again = checker.check(config.jobs)
     assert len(good(again)) == 10
     assert [len(names) for names in world.checks] == [10, 1]  # from now on it is checked apart
     world.memory.log.create("a.no-such-topic", 1)
-    assert len(good(world.looker(config).look(config.jobs))) == 11
+    assert len(good(world.checker(config).check(config.jobs))) == 11
 
 
 def test_a_store_that_says_no_to_one_job_takes_no_other_with_it(world: World) -> None:
     config = world.config(*ten(), job("refused", "e1", group="refused"))
-    looker = world.looker(config)
-    looks = looker.look(config.jobs)
-    assert (len(good(looks)), ends(looks)["refused"]) == (10, "Refused")
-    assert looks["refused"].place == 'The store of job "refused"'
+    checker = world.checker(config)
+    results = checker.check(config.jobs)
+    assert (len(good(results)), ends(results)["refused"]) == (10, "Refused")
+    assert results["refused"].place == 'The store of job "refused"'
     assert world.calls["opened"] == world.calls["closed"]
     assert world.calls["The store memory:one without answer"] == 0
 
@@ -199,39 +199,39 @@ def test_a_bug_that_one_job_meets_takes_no_other_with_it(world: World, monkeypat
         return real(self, partitions)
 
     monkeypatch.setattr(MemoryLog, "log_ends", broken)
-    looks = world.looker(config).look(config.jobs)
-    assert len(good(looks)) == 9
-    assert isinstance(looks["j4"].result, ZeroDivisionError)
+    results = world.checker(config).check(config.jobs)
+    assert len(good(results)) == 9
+    assert isinstance(results["j4"].result, ZeroDivisionError)
 
 
 def test_a_partition_without_leader_takes_its_own_job_out_and_is_waited_for_once(world: World) -> None:
     config = world.config(*ten())
-    looker = world.looker(config)
+    checker = world.checker(config)
     world.leaderless = {"a.e7"}
-    looks = looker.look(config.jobs)
-    assert (len(good(looks)), ends(looks)["j7"]) == (9, "Unreachable")
+    results = checker.check(config.jobs)
+    assert (len(good(results)), ends(results)["j7"]) == (9, "Unreachable")
     assert world.now <= DEADLINE_S + 3 * TIMEOUT_S
     for _ in range(3):
         before = world.now
-        assert len(good(looker.look(config.jobs))) == 9
+        assert len(good(checker.check(config.jobs))) == 9
         assert world.now - before <= TIMEOUT_S
     world.leaderless = set()
-    assert len(good(looker.look(config.jobs))) == 10
+    assert len(good(checker.check(config.jobs))) == 10
 
 
 def test_jobs_that_fail_one_by_one_cost_one_deadline_together_and_take_turns(world: World) -> None:
     config = world.config(*ten())
-    looker = world.looker(config)
+    checker = world.checker(config)
     world.leaderless = {f"a.e{number}" for number in range(1, 10)}
-    assert good(looker.look(config.jobs)) in ([], ["j0"])
+    assert good(checker.check(config.jobs)) in ([], ["j0"])
     for _ in range(4):
         before = world.now
-        looker.look(config.jobs)
+        checker.check(config.jobs)
         assert world.now - before <= DEADLINE_S + 3 * TIMEOUT_S
     world.leaderless = {"a.e1"}
     for _ in range(2):
-        looks = looker.look(config.jobs)
-    assert len(good(looks)) == 9
+        results = checker.check(config.jobs)
+    assert len(good(results)) == 9
 
 
 # ---------------------------------------------------------------- the cluster is away
@@ -239,41 +239,41 @@ def test_jobs_that_fail_one_by_one_cost_one_deadline_together_and_take_turns(wor
 
 def test_an_outage_of_the_cluster_is_waited_for_once_and_not_by_every_job(world: World) -> None:
     config = world.config(*ten())
-    looker = world.looker(config)
+    checker = world.checker(config)
     parts = [config.jobs[:5], config.jobs[5:]]
-    assert len(good(looker.look(config.jobs))) == 10
+    assert len(good(checker.check(config.jobs))) == 10
     world.away = True
-    looks = looker.look(parts[0])
-    assert {look.place for look in looks.values()} == {CLUSTER}
+    results = checker.check(parts[0])
+    assert {check.place for check in results.values()} == {CLUSTER}
     assert DEADLINE_S <= world.now <= DEADLINE_S + 3 * TIMEOUT_S
     before, asked = world.now, world.calls["The cluster without answer"]
-    looks = looker.look(parts[1])
-    assert set(ends(looks).values()) == {"Unreachable"}
+    results = checker.check(parts[1])
+    assert set(ends(results).values()) == {"Unreachable"}
     assert (world.now, world.calls["The cluster without answer"]) == (before, asked)
 
 
 def test_an_outage_heals_within_two_rounds(world: World) -> None:
     config = world.config(*ten())
-    looker = world.looker(config)
+    checker = world.checker(config)
     world.away = True
-    looker.look(config.jobs)
+    checker.check(config.jobs)
     world.now += EVERY_S
     before = world.now
-    looker.look(config.jobs)
-    assert world.now - before <= TIMEOUT_S  # one look whether it is back, without patience
+    checker.check(config.jobs)
+    assert world.now - before <= TIMEOUT_S  # one question whether it is back, without patience
     world.away = False
     world.now += EVERY_S
-    assert len(good(looker.look(config.jobs))) == 10
+    assert len(good(checker.check(config.jobs))) == 10
 
 
 def test_while_the_cluster_is_away_no_store_is_read(world: World) -> None:
     config = world.config(*ten())
-    looker = world.looker(config)
+    checker = world.checker(config)
     world.away = True
-    looker.look(config.jobs)
+    checker.check(config.jobs)
     opened = world.calls["opened"]
     world.now += EVERY_S
-    looker.look(config.jobs)
+    checker.check(config.jobs)
     assert world.calls["opened"] == opened
 
 
@@ -286,18 +286,18 @@ def test_a_login_that_is_refused_is_not_tried_for_every_job(world: World, monkey
         raise Refused("The login was refused.")
 
     monkeypatch.setattr(Sick, "describe", refuse)
-    looker = world.looker(config)
+    checker = world.checker(config)
     for _ in range(3):
-        looks = looker.look(config.jobs)
-        assert {look.place for look in looks.values()} == {CLUSTER}
+        results = checker.check(config.jobs)
+        assert {check.place for check in results.values()} == {CLUSTER}
     assert len(tried) == 2
 
 
 def test_who_wants_to_end_does_not_wait_for_a_cluster(world: World) -> None:
     config = world.config(*ten())
-    looker = world.looker(config)
+    checker = world.checker(config)
     world.away = world.stopping = True
-    looker.look(config.jobs)
+    checker.check(config.jobs)
     assert world.now <= 4 * TIMEOUT_S
 
 
@@ -306,25 +306,25 @@ def test_who_wants_to_end_does_not_wait_for_a_cluster(world: World) -> None:
 
 def test_a_store_that_is_away_takes_its_own_jobs_out_and_is_waited_for_twice_a_round(world: World) -> None:
     config = world.config(*ten(lambda number: f"memory:{'even' if number % 2 == 0 else 'odd'}"))
-    looker = world.looker(config)
+    checker = world.checker(config)
     world.stores_away = {"memory:odd"}
     for _ in range(3):
         before = world.now
-        looks = looker.look(config.jobs)
-        assert good(looks) == [f"j{number}" for number in range(0, 10, 2)]
-        assert {looks[f"j{number}"].place for number in range(1, 10, 2)} == {'The store of job "j1" and 4 more'}
+        results = checker.check(config.jobs)
+        assert good(results) == [f"j{number}" for number in range(0, 10, 2)]
+        assert {results[f"j{number}"].place for number in range(1, 10, 2)} == {'The store of job "j1" and 4 more'}
         assert world.now - before <= 2 * TIMEOUT_S
         world.now = before + EVERY_S
     world.stores_away = set()
-    assert len(good(looker.look(config.jobs))) == 10
+    assert len(good(checker.check(config.jobs))) == 10
 
 
 def test_one_job_that_is_ill_in_a_store_does_not_starve_those_beside_it(world: World) -> None:
     config = world.config(*ten(lambda number: f"memory:{number if number == 0 else 'shared'}"))
-    looker = world.looker(config)
+    checker = world.checker(config)
     world.stores_away = {"memory:0"}
     for _ in range(4):
-        assert len(good(looker.look(config.jobs))) == 9
+        assert len(good(checker.check(config.jobs))) == 9
         world.now += EVERY_S
 
 
@@ -342,24 +342,24 @@ def test_stores_on_the_watched_cluster_count_against_the_limit_and_keep_few_clie
         return Counted(world, address)
 
     outside = Outside(Sick(world), opened, world.clock, lambda: NOW)
-    looker = Looker(config, outside, check, every_s=EVERY_S, take=lambda count: taken.update([count]))
-    assert len(good(looker.look(config.jobs))) == 25
+    checker = JobChecker(config, outside, check, every_s=EVERY_S, take=lambda count: taken.update([count]))
+    assert len(good(checker.check(config.jobs))) == 25
     assert held == [10, 10, 5]
     assert taken == {STORE_REQUESTS: 25}
 
 
 def test_every_store_that_is_opened_is_closed(world: World) -> None:
     config = world.config(*ten(lambda number: f"memory:{number}"))
-    looker = world.looker(config)
+    checker = world.checker(config)
     world.stores_away = {"memory:3"}
     for _ in range(5):
-        looker.look(config.jobs)
+        checker.check(config.jobs)
         world.now += EVERY_S
     assert world.calls["opened"] == world.calls["closed"] == 50
 
 
 def test_errors_say_what_failed(world: World) -> None:
     config = world.config(*ten(), job("lost", "no-such-topic"))
-    looks = world.looker(config).look(config.jobs)
-    assert looks["lost"].place == 'Job "lost"'
-    assert isinstance(looks["lost"].result, ReconcilerError)
+    results = world.checker(config).check(config.jobs)
+    assert results["lost"].place == 'Job "lost"'
+    assert isinstance(results["lost"].result, ReconcilerError)
