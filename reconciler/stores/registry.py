@@ -46,7 +46,7 @@ SCHEMES: Mapping[str, Scheme] = {
     ),
     "hbase": Scheme("reconciler.stores.hbase.address", "hbase://HOST:PORT/TABLE?layout=anchored", client="happybase"),
     "zookeeper": Scheme(
-        "reconciler.stores.zookeeper.store",
+        "reconciler.stores.zookeeper.address",
         "zookeeper://HOSTS/CHROOT?layout=consumers",
         client="kazoo",
         extra="zookeeper",

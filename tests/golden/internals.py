@@ -38,7 +38,7 @@ from reconciler.stores.registry import open_store
 from reconciler.stores.sql_rows import to_columns
 from reconciler.stores.sqlite.store import SqliteStore
 from reconciler.stores.zookeeper import anchor_node as zookeeper_anchor
-from reconciler.stores.zookeeper import paths as zookeeper_paths
+from reconciler.stores.zookeeper import layouts as zookeeper_layouts
 from reconciler.stores.zookeeper import single_text as zookeeper_single
 from reconciler.trust import command_trail as trail
 from reconciler.watch import figures
@@ -74,7 +74,7 @@ __all__ = [
     "topic_rows",
     "write_rows",
     "zookeeper_anchor",
-    "zookeeper_paths",
+    "zookeeper_layouts",
     "zookeeper_single",
 ]
 

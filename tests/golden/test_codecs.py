@@ -110,7 +110,7 @@ def test_companions_of_hbases_legacy_rows(goldens: Goldens) -> None:
 
 
 def test_znodes_of_zookeeper(goldens: Goldens) -> None:
-    consumers, single = of.zookeeper_paths.Consumers("/kafka", "clicks"), of.zookeeper_paths.Single("/kafka")
+    consumers, single = of.zookeeper_layouts.Consumers("/kafka", "clicks"), of.zookeeper_layouts.Single("/kafka")
     listing = of.zookeeper_single.parse("0:7, 1 : 8").with_offset(1, 42).with_offset(2, 9)
     values: dict[str, bytes | str] = {
         "consumers, offset": consumers.offset(TOPIC, 3),

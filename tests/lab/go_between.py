@@ -228,7 +228,7 @@ class ZooKeeper:
 
     def writes(self, request: bytes) -> str | None:
         kind = int.from_bytes(request[8:12], "big")
-        return "transaction" if kind == self._MULTI and b"asks-whether-it-may" not in request else None
+        return "transaction" if kind == self._MULTI and b"permission-probe" not in request else None
 
     def belongs(self, answer: bytes, request: bytes) -> bool:
         return answer[4:8] == request[4:8]

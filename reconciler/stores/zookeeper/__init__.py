@@ -1,1 +1,5 @@
-"""Offsets that jobs keep in ZooKeeper, with their anchors in znodes beside them: everything about ZooKeeper."""
+"""Offset stores in ZooKeeper; ``address.open_address`` opens one.
+
+``layouts``, ``anchor_node`` and ``single_text`` say what znodes hold; ``store`` and ``writing`` read and change them
+through ``client``. An address comes in; an ``OffsetStore`` goes out.
+"""

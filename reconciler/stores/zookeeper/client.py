@@ -1,8 +1,7 @@
-"""One ensemble through kazoo, in this product's words and errors: every call ends in time, and nothing leaks to the
-terminal.
+"""One ensemble through kazoo, with this product's errors: every call ends in time, and the client prints nothing.
 
-kazoo keeps a request that it cannot send until it is connected again, however long that takes. So a client whose
-connection is gone, or that did not answer, is never used again: what it still holds dies with it.
+kazoo keeps a request that it cannot send until it is connected again, however long that takes. So a client that lost
+its connection or gave no answer is never used again, and its unsent requests are dropped with it.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from kazoo import exceptions as zk_errors
 from kazoo.client import KazooClient
@@ -25,18 +23,17 @@ from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unr
 from reconciler.retry import insist
 from reconciler.stores.zookeeper.anchor_node import Znode
 
-T = TypeVar("T")
-
 SESSION_S = 10.0
 AT_ONCE = 500
 """Requests under way together."""
-_NOWHERE = "/reconciler-asks-whether-it-may/no-such-znode"
+PROBE = "reconciler-permission-probe"
+"""A znode that permission tests name. It is never created."""
 
 _SILENT = logging.getLogger("reconciler.stores.zookeeper.store.kazoo")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
-_LOOK = "Check that the servers run and have a quorum, then run this again."
+_CHECK_SERVERS = "Check that the servers run and have a quorum, then run this again."
 _LOST = (
     KazooTimeoutError,
     zk_errors.ConnectionLoss,
@@ -44,7 +41,7 @@ _LOST = (
     zk_errors.OperationTimeoutError,
     zk_errors.SessionMovedError,
     zk_errors.RequestTimeoutError,
-    RuntimeError,  # an answer that kazoo could not understand
+    RuntimeError,  # an answer that kazoo could not parse
 )
 _CREDENTIALS = (zk_errors.AuthFailedError, zk_errors.SessionClosedRequireSaslError)
 _RACES = (zk_errors.BadVersionError, zk_errors.NodeExistsError, zk_errors.NoNodeError)
@@ -53,7 +50,7 @@ _NOT_THE_CAUSE = (zk_errors.RolledBackError, zk_errors.RuntimeInconsistency)
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a znode with the access list of the one above it."""
+    """Create a znode with the access list of the one above it."""
 
     path: str
     data: bytes = b""
@@ -78,7 +75,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Go on only if the znode is at this version."""
+    """Fail the transaction unless the znode is at this version."""
 
     path: str
     version: int
@@ -88,9 +85,9 @@ Operation: TypeAlias = Create | Set | Delete | Check
 
 
 class Ensemble:
-    """The servers at ``hosts``, as the user of ``credentials`` (``user:password``, scheme digest) if there are any.
+    """The servers at ``hosts``, used with ``credentials`` (``user:password``, scheme digest) if there are any.
 
-    Every method raises Unreachable without an answer in ``timeout_s``, and Refused when a server says no.
+    Every method raises Unreachable without an answer in ``timeout_s``, and Refused where a server refuses.
     """
 
     def __init__(self, hosts: str, credentials: str | None = None, *, timeout_s: float) -> None:
@@ -101,38 +98,39 @@ class Ensemble:
 
     @property
     def name(self) -> str:
-        """How sentences call it."""
+        """The ensemble in messages."""
         return f"ZooKeeper at {self._hosts}"
 
     # ------------------------------------------------------------ reading
 
     def get(self, paths: Collection[str]) -> dict[str, Znode | None]:
-        """The znodes, None where there is none; as new as if the leader had been asked."""
-        found = self._ask(paths, "get_async")
+        """The znodes, None where there is none; as current as the leader's."""
+        found = self._read(paths, "get_async")
         return {path: None if answer is None else _znode(*answer) for path, answer in found.items()}
 
     def children(self, paths: Collection[str]) -> dict[str, list[str] | None]:
         """The names below each znode, None where there is no such znode."""
-        return self._ask(paths, "get_children_async")
+        return self._read(paths, "get_children_async")
 
     def existing(self, paths: Collection[str]) -> set[str]:
-        """Those of the znodes that exist. No permission is needed to know."""
-        return {path for path, answer in self._ask(paths, "exists_async").items() if answer is not None}
+        """Those of the znodes that exist. It needs no permission."""
+        return {path for path, answer in self._read(paths, "exists_async").items() if answer is not None}
 
-    def _ask(self, paths: Collection[str], method: str) -> dict[str, Any]:
+    def _read(self, paths: Collection[str], method: str) -> dict[str, Any]:
+        """The answers of kazoo's ``method`` by path, None for a missing znode; retried until the timeout."""
         deadline = time.monotonic() + self._timeout_s
+        names = list(dict.fromkeys(paths))
 
-        def ask() -> dict[str, Any]:
+        def read_once() -> dict[str, Any]:
             zk = self._connected()
-            self._answer(zk.sync_async("/"), "/")  # the server that was reached may be behind the leader
+            self._answer(zk.sync_async("/"), "/")  # the connected server may be behind the leader
             found: dict[str, Any] = {}
-            for some in _batches(dict.fromkeys(paths), AT_ONCE):
-                asked = [(path, getattr(zk, method)(path)) for path in some]
-                found |= {path: self._answer(answer, path) for path, answer in asked}
+            for first in range(0, len(names), AT_ONCE):
+                under_way = [(path, getattr(zk, method)(path)) for path in names[first : first + AT_ONCE]]
+                found |= {path: self._answer(waiting, path) for path, waiting in under_way}
             return found
 
-        # Nothing is written here, and a connection that died while nobody used it is not worth a word.
-        return insist(ask, give_up=lambda: time.monotonic() >= deadline)
+        return insist(read_once, give_up=lambda: time.monotonic() >= deadline)
 
     def _answer(self, waiting: Any, path: str) -> Any:
         try:
@@ -141,32 +139,34 @@ class Ensemble:
             return None
         except _LOST as err:
             self._abandon()
-            raise self._no_answer(err) from err
+            raise Unreachable(
+                f"{self.name} did not answer ({_cause(err)}); nothing was written.", hint=_CHECK_SERVERS
+            ) from err
         except zk_errors.KazooException as err:
             raise self._refused(err, f"read {path}") from err
 
     # ------------------------------------------------------------ writing
 
     def commit(self, operations: Sequence[Operation]) -> bool:
-        """All operations in one transaction. False, with nothing written, where a version was another by now, a znode
-        to make was there, or one to change was not.
+        """Carry out all operations in one transaction.
 
-        Raises OutcomeUnknown where the answer did not come.
+        False, with nothing written, where a version has changed, a znode to create exists, or one to change does not.
+        Raises OutcomeUnknown without an answer.
         """
         try:
             lists = self._access_lists([op.path for op in operations if isinstance(op, Create)])
         except Refused:
-            self.permission_to(operations)  # that a write is not allowed is the plainer word, if it is not
+            self.check_permission(operations)  # where the write is not allowed, that is the clearer error
             raise
         return self._send(operations, lists)
 
-    def permission_to(self, operations: Sequence[Operation]) -> None:
-        """Raise Refused if the operations would not be allowed. Nothing is written: a last one is sure to fail."""
+    def check_permission(self, operations: Sequence[Operation]) -> None:
+        """Raise Refused if the operations would not be allowed. A last one that must fail keeps them from happening."""
         try:
-            if self._send([*operations, Check(_NOWHERE, 0)], {}):
+            if self._send([*operations, Check(f"/{PROBE}/no-such-znode", 0)], {}):
                 raise AssertionError("a transaction that cannot succeed did")
         except OutcomeUnknown as err:
-            raise Unreachable(f"{self.name} did not answer; nothing was written.", hint=_LOOK) from err
+            raise Unreachable(f"{self.name} did not answer; nothing was written.", hint=_CHECK_SERVERS) from err
 
     def _send(self, operations: Sequence[Operation], lists: Mapping[str, list[ACL]]) -> bool:
         transaction = self._connected().transaction()
@@ -177,15 +177,15 @@ class Ensemble:
         except _LOST as err:
             self._abandon()
             raise OutcomeUnknown(
-                f"{self.name} did not say whether it took what was written ({_word(err)}).",
-                hint="Check the servers, then run this again: it finishes what was not taken.",
+                f"{self.name} did not say whether it took what was written ({_cause(err)}).",
+                hint="Check the servers, then run this again: it completes the write.",
             ) from err
         except zk_errors.KazooException as err:
             raise self._refused(err, "write") from err
-        return self._judge(operations, answers)
+        return self._succeeded(operations, answers)
 
-    def _judge(self, operations: Sequence[Operation], answers: Sequence[Any]) -> bool:
-        """What the answers to a transaction's operations mean; one that fails undoes all others."""
+    def _succeeded(self, operations: Sequence[Operation], answers: Sequence[Any]) -> bool:
+        """Whether a transaction took place; one failed operation undoes all others. Raises Refused as ``commit``."""
         for operation, answer in zip(operations, answers, strict=True):
             if not isinstance(answer, Exception) or isinstance(answer, _NOT_THE_CAUSE):
                 continue
@@ -196,23 +196,23 @@ class Ensemble:
         return not any(isinstance(answer, Exception) for answer in answers)
 
     def _access_lists(self, paths: Iterable[str]) -> dict[str, list[ACL]]:
-        """The list for each znode to be made: that of the nearest one above it that is there.
+        """The list for each znode to create: that of the nearest existing znode above it.
 
-        The job that is to go on with these znodes may do with them what it may do with those that it made.
+        So the job has the same permissions on these znodes as on its own.
         """
-        above = {path: _lineage(path) for path in paths}
+        above = {path: [*reversed(ancestors(path)), "/"] for path in paths}
         if not above:
             return {}
-        there = self.existing({each for lineage in above.values() for each in lineage})
-        nearest = {path: next(each for each in lineage if each in there) for path, lineage in above.items()}
+        existing = self.existing({each for lineage in above.values() for each in lineage})
+        nearest = {path: next(each for each in lineage if each in existing) for path, lineage in above.items()}
         known = {
             path: self._unmasked(path, answer[0]) if answer else []
-            for path, answer in self._ask(set(nearest.values()), "get_acls_async").items()
+            for path, answer in self._read(set(nearest.values()), "get_acls_async").items()
         }
         return {path: known[origin] for path, origin in nearest.items()}
 
     def _unmasked(self, path: str, found: Sequence[ACL]) -> list[ACL]:
-        """A server hides the digests of a list from whoever may not change it; one's own can be worked out."""
+        """A server masks a list's digests for a user who may not change it; this user's own can be computed."""
         own = make_digest_acl_credential(*self._credentials.split(":", 1)) if self._credentials else ":"
         whole = []
         for entry in found:
@@ -220,9 +220,9 @@ class Ensemble:
             if entry.id.scheme == "digest" and digest == "x":
                 if user != own.partition(":")[0]:
                     raise Refused(
-                        f"{self.name} does not show who may use {path}, so that no znode like it can be made below it;"
-                        " nothing was written.",
-                        hint=f"Use credentials that may administer {path}, or have the znodes below it made.",
+                        f"{self.name} does not show who may use {path}, so no znode with the same access list can be"
+                        " created below it; nothing was written.",
+                        hint=f"Use credentials that may administer {path}, or have the znodes below it created.",
                     )
                 entry = ACL(entry.perms, Id("digest", own))
             whole.append(entry)
@@ -231,7 +231,7 @@ class Ensemble:
     # ------------------------------------------------------------ the connection
 
     def close(self) -> None:
-        """End the session. Waits a moment, not longer, for the server to agree."""
+        """End the session. Waits at most a second for the server."""
         ending = self._abandon()
         if ending is not None:
             ending.join(timeout=1.0)
@@ -258,7 +258,7 @@ class Ensemble:
         return self._zk
 
     def _abandon(self) -> threading.Thread | None:
-        """Never use this client again. Ending it takes as long as the server, so that nobody waits for it."""
+        """Drop the client for good. It ends in a thread of its own, since that can take as long as the server."""
         zk, self._zk = self._zk, None
         if zk is None:
             return None
@@ -266,13 +266,7 @@ class Ensemble:
         ending.start()
         return ending
 
-    # ------------------------------------------------------------ sentences
-
-    def _no_answer(self, err: Exception) -> Unreachable:
-        return Unreachable(
-            f"{self.name} did not answer ({_word(err)}); nothing was written.",
-            hint=_LOOK,
-        )
+    # ------------------------------------------------------------ errors
 
     def _refused(self, err: Exception, verb: str, *, nothing_written: bool = False) -> ReconcilerError:
         end = "; nothing was written" if nothing_written else ""
@@ -286,19 +280,21 @@ class Ensemble:
             who = "this user" if self._credentials else "a client without credentials"
             return Refused(
                 f"{self.name} does not allow {who} to {verb}{end}.",
-                hint="Have it allowed (setAcl in zkCli.sh), or put the right user and password into the store's"
+                hint="Grant the permission (setAcl in zkCli.sh), or put the right user and password into the store's"
                 " address.",
             )
         if isinstance(err, zk_errors.NotEmptyError):
             return Refused(
                 f"{self.name} cannot {verb}: other znodes are below it{end}.",
-                hint="See what put them there, and delete them first.",
+                hint="Find out which program created them, and delete them first.",
             )
-        return Refused(f"{self.name} refused to {verb}: {_word(err)}{end}.", hint="See the server's log for why.")
+        return Refused(
+            f"{self.name} refused to {verb}: {_cause(err)}{end}.", hint="See the server's log for the cause."
+        )
 
 
 class _QuietHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Its threads end without a traceback on the terminal; whoever waits for them hears of it by the clock."""
+    """Its threads end without a traceback on the terminal; a caller that waits for one runs into its timeout."""
 
     def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         def run() -> None:
@@ -331,13 +327,13 @@ def _znode(data: bytes | None, stat: Any) -> Znode:
     return Znode(data or b"", stat.version, stat.czxid, stat.mzxid, stat.mtime)
 
 
-def _lineage(path: str) -> list[str]:
-    """The znodes above ``path``, the nearest first, with the root."""
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[:count]) or "/" for count in range(len(parts), 0, -1)]
+def ancestors(path: str) -> list[str]:
+    """All znodes above ``path``, the highest first, without the root."""
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
-def _word(err: Exception) -> str:
+def _cause(err: Exception) -> str:
     if isinstance(err, KazooTimeoutError):
         return "no answer in time"
     if isinstance(err, zk_errors.SessionExpiredError):
@@ -345,9 +341,3 @@ def _word(err: Exception) -> str:
     if isinstance(err, zk_errors.ConnectionLoss):
         return "the connection was lost"
     return type(err).__name__.removesuffix("Error")
-
-
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch

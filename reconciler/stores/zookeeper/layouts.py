@@ -1,9 +1,23 @@
-"""The two layouts of offsets in ZooKeeper as the store sees them: which znodes, and what an edit makes of one."""
+"""The two layouts of offsets in ZooKeeper: the znodes of each, and the effect of an edit on a znode.
+
+``consumers``, that of Kafka's own consumers before 0.9, which monitoring tools read::
+
+    CHROOT/consumers/GROUP/offsets/TOPIC/PARTITION      the offset, in decimal
+    CHROOT/consumers/GROUP/anchors/TOPIC/PARTITION      its anchor (this product's)
+    CHROOT/consumers/GROUP/ids/MEMBER                   a live consumer of Kafka's old client
+
+``single``, one znode a topic, without groups::
+
+    CHROOT/TOPIC                                        PARTITION:OFFSET,PARTITION:OFFSET,…
+    CHROOT/~anchors/TOPIC/PARTITION                     an anchor (no Kafka topic can be named ~anchors)
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeAlias
 
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats import decimal_text
@@ -12,60 +26,89 @@ from reconciler.ports import Change
 from reconciler.stores import common
 from reconciler.stores.zookeeper import single_text
 from reconciler.stores.zookeeper.client import Ensemble
-from reconciler.stores.zookeeper.paths import ANCHORS, Consumers, Single, problem_of
 from reconciler.stores.zookeeper.single_text import Entry, NotAListing
 
+ANCHORS = "~anchors"
+
 Edit: TypeAlias = int | str | None
-"""What becomes of one offset: a number, a text to put back as it was, or nothing."""
+"""The change to one offset: a new number, a text to restore, or None to remove it."""
+Places: TypeAlias = dict[str, tuple[str, int | None]]
+"""Topic, and partition where a znode has one, by path."""
+
+# Characters that ZooKeeper refuses: control characters, and by 16-bit units surrogates, private use and specials.
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 
 
 class Layout(Protocol):
-    """One group's znodes. ``shared``: one znode holds all offsets of a topic."""
+    """One group's znodes. ``chroot`` is empty or begins with a slash."""
 
-    shared: bool
+    shared: ClassVar[bool]
+    """One znode holds all offsets of a topic."""
 
     @property
     def base(self) -> str:
         """The znode without which there is no store."""
 
     @property
+    def anchors(self) -> str:
+        """The znode above all anchors."""
+
+    @property
     def folders(self) -> tuple[str, ...]:
-        """Where topics' znodes are made: of offsets, and of anchors."""
+        """The znodes below which topics' znodes are created: of offsets, and of anchors."""
 
     def offset(self, topic: str, partition: int) -> str: ...
 
-    def anchor(self, topic: str, partition: int) -> str: ...
+    def anchor(self, topic: str, partition: int) -> str:
+        return f"{self.anchors}/{topic}/{partition}"
 
-    def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> dict[str, tuple[str, int | None]] | None:
-        """The znodes that may hold offsets, by path: their topic, and their partition if they have one.
-
-        None where ``base`` is missing.
-        """
+    def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> Places | None:
+        """The znodes that may hold offsets; None where ``base`` is missing."""
 
     def entries(self, data: bytes, partition: int | None) -> dict[int, Entry]:
-        """The offsets in a znode by partition. Raises ValueError with the end of a sentence about it."""
+        """The offsets in a znode by partition. Raises NotDecimal or NotAListing."""
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
-        """What a znode's bytes become, None for no znode. What is the same number stays as it is."""
+        """A znode's bytes after the edits, None for no znode. An offset that stays the same number keeps its bytes."""
 
 
-class ConsumersLayout(Consumers):
+@dataclass(frozen=True, slots=True)
+class Consumers(Layout):
     """A znode a partition."""
 
-    shared = False
+    shared: ClassVar[bool] = False
+
+    chroot: str
+    group: str
+
+    @property
+    def base(self) -> str:
+        return f"{self.chroot}/consumers"
+
+    @property
+    def offsets(self) -> str:
+        return f"{self.base}/{self.group}/offsets"
+
+    @property
+    def anchors(self) -> str:
+        return f"{self.base}/{self.group}/anchors"
+
+    @property
+    def members(self) -> str:
+        return f"{self.base}/{self.group}/ids"
 
     @property
     def folders(self) -> tuple[str, ...]:
         return self.offsets, self.anchors
 
-    def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> dict[str, tuple[str, int | None]] | None:
+    def offset(self, topic: str, partition: int) -> str:
+        return f"{self.offsets}/{topic}/{partition}"
+
+    def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> Places | None:
         if topics is None:
-            names = ensemble.children([self.offsets])[self.offsets]
-            topics = names or []
-            if names is None and not ensemble.existing([self.base]):
-                return None
+            topics = ensemble.children([self.offsets])[self.offsets] or []
         folders = {f"{self.offsets}/{topic}": topic for topic in topics}
-        found = ensemble.children(folders)
+        found = ensemble.children(folders) if folders else {}
         if not any(found.values()) and not ensemble.existing([self.base]):
             return None
         return {
@@ -90,33 +133,45 @@ class ConsumersLayout(Consumers):
         return b"%d" % edit
 
 
-class SingleLayout(Single):
+@dataclass(frozen=True, slots=True)
+class Single(Layout):
     """A znode a topic, and no groups."""
 
-    shared = True
+    shared: ClassVar[bool] = True
+
+    chroot: str
+
+    @property
+    def base(self) -> str:
+        return self.chroot or "/"
+
+    @property
+    def anchors(self) -> str:
+        return f"{self.chroot}/{ANCHORS}"
 
     @property
     def folders(self) -> tuple[str, ...]:
         return self.base, self.anchors
 
-    def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> dict[str, tuple[str, int | None]] | None:
+    def offset(self, topic: str, partition: int) -> str:
+        """The same znode for all partitions of a topic."""
+        return f"{self.chroot}/{topic}"
+
+    def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> Places | None:
         names = ensemble.children([self.base])[self.base]
         if names is None:
             return None
         if topics is not None:
             wanted = set(topics)
             return {self.offset(topic, 0): (topic, None) for topic in names if topic in wanted}
-        # Whatever else is there may be another program's.
+        # Other znodes below the chroot may be another program's.
         paths = {self.offset(name, 0): name for name in names if name != ANCHORS}
         found = ensemble.get(paths)
-        return {path: (name, None) for path, name in paths.items() if self._is_listing(found[path])}
-
-    @staticmethod
-    def _is_listing(node: object) -> bool:
-        try:
-            return bool(single_text.parse(getattr(node, "data", b"")).entries)
-        except NotAListing:
-            return False
+        return {
+            path: (name, None)
+            for path, name in paths.items()
+            if (node := found[path]) is not None and _is_listing(node.data)
+        }
 
     def entries(self, data: bytes, partition: int | None) -> dict[int, Entry]:
         return {entry.partition: entry for entry in single_text.parse(data).entries}
@@ -124,32 +179,49 @@ class SingleLayout(Single):
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
         listing = single_text.parse(data or b"")
         for number in sorted(edits):
-            edit, there = edits[number], listing.entry(number)
+            edit, present = edits[number], listing.entry(number)
             if edit is None:
                 listing = listing.without(number)
             elif isinstance(edit, str):
                 listing = listing.with_entry(single_text.parse_entry(edit))
-            elif there is None or there.offset != edit:
+            elif present is None or present.offset != edit:
                 listing = listing.with_offset(number, edit)
         return listing.text.encode("ascii") if listing.entries else None
 
 
-def edit_of(layout: Layout, change: Change) -> Edit:
-    """What a change makes of its offset. A text that says another number is not put back."""
-    if change.new is None:
-        return None
-    text = change.text
-    if text is None:
-        return change.new.offset
+def _is_listing(data: bytes) -> bool:
+    """True for a listing with at least one entry."""
     try:
-        (entry,) = layout.entries(text.encode("ascii"), None if layout.shared else change.key.partition).values()
+        return bool(single_text.parse(data).entries)
+    except NotAListing:
+        return False
+
+
+def edit_of(layout: Layout, change: Change) -> Edit:
+    """The edit for a change. A text is restored only if it holds the change's number."""
+    if change.new is None or change.text is None:
+        return None if change.new is None else change.new.offset
+    try:
+        (entry,) = layout.entries(change.text.encode("ascii"), None if layout.shared else change.key.partition).values()
     except ValueError:
         return change.new.offset
-    return text if (entry.partition, entry.offset) == (change.key.partition, change.new.offset) else change.new.offset
+    same = (entry.partition, entry.offset) == (change.key.partition, change.new.offset)
+    return change.text if same else change.new.offset
+
+
+def problem_of(name: str) -> str | None:
+    """Why ``name`` cannot be one znode's name, as the end of a sentence; None if it can."""
+    if "/" in name:
+        return "has a slash in it, which ZooKeeper takes for the next level"
+    if name in ("", ".", ".."):
+        return "is not a name that ZooKeeper allows"
+    if _REFUSED.search(name):
+        return "has a character in it that ZooKeeper does not allow"
+    return None
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise ConfigError for a name that no znode can have. It is not spelled in another way: nobody would find it."""
+    """Raise ConfigError for a name that no znode can have. No encoding is tried: other programs would not find it."""
     common.check_name(what, name)
     problem = "is the name of this product's own znode" if name == ANCHORS else problem_of(name)
     if problem:
@@ -158,11 +230,10 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-def damaged(ensemble: Ensemble, path: str, err: ValueError) -> Refused:
-    """What to say of a znode that should hold offsets and does not."""
+def damaged(ensemble: Ensemble, path: str, err: NotDecimal | NotAListing) -> Refused:
+    """The error for a znode that should hold offsets and does not."""
     form = "PARTITION:OFFSET,…" if isinstance(err, NotAListing) else "an offset in decimal"
-    assert isinstance(err, NotDecimal | NotAListing)
     return Refused(
         f"The znode {path} of {ensemble.name} should hold {form}, and {err}.",
-        hint=f"See what wrote it, then correct it (zkCli.sh: set '{path}' TEXT) or delete it.",
+        hint=f"Find out which program wrote it, then correct it (zkCli.sh: set '{path}' TEXT) or delete it.",
     )

@@ -1,8 +1,7 @@
 """A topic's offsets in one text, ``PARTITION:OFFSET,PARTITION:OFFSET,…``, edited in place.
 
-What others wrote may have white space around numbers, colons and commas, a comma or a line break at the end, and its
-partitions in any order. Whatever is not edited stays as it is, to the byte, and an entry that was added and then
-removed leaves no trace.
+Another program's text may have white space around numbers, colons and commas, a comma or a line break at the end, and
+its partitions in any order. An edit keeps all other bytes. An entry that was added and then removed leaves no trace.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ _BETWEEN = re.compile(r"\s*,[\s,]*", re.ASCII)
 
 
 class NotAListing(ValueError):
-    """The text is not of this format; the message is the end of a sentence about it."""
+    """The text does not have this format; the message is the end of a sentence about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One partition's offset, with its text as it stands."""
+    """One partition's offset, with its text byte for byte."""
 
     partition: int
     offset: int
@@ -32,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A parsed text: ``gaps[n]`` stands before ``entries[n]``, and the last gap at the end."""
+    """A parsed text: ``gaps[n]`` precedes ``entries[n]``, and the last gap is the end."""
 
     entries: tuple[Entry, ...] = ()
     gaps: tuple[str, ...] = ("",)
@@ -45,15 +44,15 @@ class Listing:
         return next((entry for entry in self.entries if entry.partition == partition), None)
 
     def with_offset(self, partition: int, offset: int) -> Listing:
-        """The listing with this offset, spaced as the entry was, or as the first one is."""
+        """The listing with this offset, spaced like the partition's entry, or like the first one."""
         like = self.entry(partition) or (self.entries[0] if self.entries else None)
         spaces = ":" if like is None else _parts(like.text)[2]
-        # An entry that is there keeps the spelling of its partition.
+        # An existing entry keeps its partition's digits, which may begin with a zero.
         number = _parts(like.text)[1] if like is not None and like.partition == partition else str(partition)
         return self.with_entry(Entry(partition, offset, f"{number}{spaces}{offset}"))
 
     def with_entry(self, entry: Entry) -> Listing:
-        """The listing with this entry in the place of the one of its partition, or at the end."""
+        """The listing with this entry in place of its partition's, or at the end."""
         if self.entry(entry.partition) is not None:
             entries = tuple(entry if old.partition == entry.partition else old for old in self.entries)
             return replace(self, entries=entries)
@@ -75,7 +74,7 @@ class Listing:
 
 
 def parse(text: str | bytes) -> Listing:
-    """Read a text. Raises ``NotAListing``, whatever it is."""
+    """Read any text. Raises ``NotAListing``, and nothing else, where it is no listing."""
     if isinstance(text, bytes):
         try:
             text = text.decode("ascii")

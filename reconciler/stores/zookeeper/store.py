@@ -1,43 +1,36 @@
 """Offsets that jobs keep in ZooKeeper, with their anchors in znodes beside them.
 
-Two layouts, which ``layouts/zookeeper_paths.py`` draws: ``consumers``, the place of Kafka's own old consumers, where
-monitoring tools look, and ``single``, one znode a topic. How offset and anchor are known to belong together stands in
-``layouts/zookeeper_anchor.py``, how they are written in ``zookeeper_writing.py``.
+``layouts`` draws the znodes, ``anchor_node`` says when an offset and an anchor belong together, and ``writing`` changes
+both.
 
-A stored number is the next offset to read, whichever end of the last batch it is (``saves``): a job that starts reads
-from there on. With ``saves=from`` it reads its last batch again at every start, and after a failover too.
+A stored number is the next offset to read, whichever end of the last batch it is (``saves``): a job reads from that
+number on when it starts. With ``saves=from`` it reads its last batch again at every start, and after a failover too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import overload
-from urllib.parse import parse_qsl, unquote
 
-from reconciler.config.addresses import split, without_secrets
-from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.zookeeper import writing
-from reconciler.stores.zookeeper.client import AT_ONCE, Create, Ensemble, Operation, Set
-from reconciler.stores.zookeeper.layouts import ConsumersLayout, Layout, SingleLayout, check_name
-from reconciler.stores.zookeeper.paths import ancestors, problem_of
-from reconciler.stores.zookeeper.writing import Seen
+from reconciler.stores.zookeeper.client import AT_ONCE, PROBE, Create, Ensemble, Operation, Set, ancestors
+from reconciler.stores.zookeeper.layouts import Consumers, Layout, Single, check_name
+from reconciler.stores.zookeeper.writing import Snapshot
 
 TIMEOUT_S = 5.0
-EXAMPLE = "zookeeper://h1:2181,h2:2181/kafka?layout=consumers"
-_PROBE = "reconciler-asks-whether-it-may"
 _SETTLING = 3
+"""Extra reads of a pair that another program may be changing."""
 
 
 class ZookeeperStore:
-    """The offsets below ``chroot``. ``of_group`` is the only group that a store without groups may be asked for.
+    """The offsets below ``chroot``. With ``of_group``, a caller may read a store without groups only for that group.
 
     ``anchors_beside`` False: no anchor is read or written here. The znodes beside offsets then hold times alone.
 
-    Every method raises Unreachable without an answer in ``timeout_s``, and Refused where the servers say no, where
+    Every method raises Unreachable without an answer in ``timeout_s``, and Refused where the servers refuse, where
     there is no store, and where a znode that should hold an offset holds something else.
     """
 
@@ -53,6 +46,7 @@ class ZookeeperStore:
         address: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        """``layout``: ``consumers`` or ``single``. ``address`` is the address without secrets."""
         self._chroot = chroot
         self._kind = layout
         self._of_group = of_group
@@ -76,211 +70,101 @@ class ZookeeperStore:
             check_name("topic's name", topic)
         if wanted is not None and not wanted:
             return []
-        seen = self._settled(layout, wanted)
-        rows = [seen.rows[key].row(key, shared=layout.shared) for key in sorted(seen.rows)]
-        return rows if self._anchors_beside else [_bare(row) for row in rows]
+        found = self._settled(layout, wanted).rows
+        rows = [found[key].row(key, shared=layout.shared) for key in sorted(found)]
+        if self._anchors_beside:
+            return rows
+        return [replace(row, stored=replace(row.stored, anchor=None), anchor_lag=None, note="") for row in rows]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change, in as few transactions as their size allows. ``reason`` is not kept.
 
-        Raises OutcomeUnknown where an answer did not come, or a part was written before something failed.
+        Raises OutcomeUnknown without an answer, or where a part was written before an error.
         """
         common.check_changes(group, changes)
         layout = self._layout(group)
         for change in changes:
             check_name("topic's name", change.key.topic)
         if not self._anchors_beside:
-            changes = [replace(change, new=_without_anchor(change.new)) for change in changes]
+            changes = [
+                change if change.new is None else replace(change, new=replace(change.new, anchor=None))
+                for change in changes
+            ]
         return writing.write(self._ensemble, layout, changes, now_ms)
 
     def create(self) -> None:
-        """Make the znode that the store lives in, and those above it, unless they are there."""
+        """Create the store's base znode, and those above it, unless they exist."""
         base = self._layout(self._of_group or "any").base
         paths = [*ancestors(base), base]
-        while (there := self._ensemble.existing(paths)) != set(paths):
-            self._ensemble.commit([Create(path) for path in paths if path not in there])
+        while (existing := self._ensemble.existing(paths)) != set(paths):
+            self._ensemble.commit([Create(path) for path in paths if path not in existing])
 
     def check_writable(self, group: str) -> None:
-        """Raise Refused if the group has live consumers of Kafka's old client, which would overwrite what is written,
-        or if one of its znodes may not be written. Writes nothing.
+        """Raise Refused if the group has live consumers of Kafka's old client, which would overwrite its offsets, or
+        if one of its znodes must not be written. Writes nothing.
         """
         layout = self._layout(group)
-        self._refuse_live(group, layout)
-        seen = self._settled(layout, None)
-        operations: list[Operation] = []
-        for path, node in seen.nodes.items():
-            if node is not None:
-                operations.append(Set(path, node.data, node.version))
-        operations += [Create(f"{folder}/{_PROBE}") for folder in self._folders(layout, seen)]
+        if isinstance(layout, Consumers):
+            self._refuse_live_members(group, layout)
+        current = self._settled(layout, None)
+        operations: list[Operation] = [
+            Set(path, node.data, node.version) for path, node in current.nodes.items() if node is not None
+        ]
+        operations += [Create(f"{folder}/{PROBE}") for folder in self._lowest_folders(layout, current)]
         for first in range(0, len(operations), AT_ONCE):
-            self._ensemble.permission_to(operations[first : first + AT_ONCE])
+            self._ensemble.check_permission(operations[first : first + AT_ONCE])
 
     def close(self) -> None:
         self._ensemble.close()
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading
 
     def _layout(self, group: str) -> Layout:
         check_name("group's name", group)
         if self._kind == "consumers":
-            return ConsumersLayout(self._chroot, group)
+            return Consumers(self._chroot, group)
         if self._of_group not in (None, group):
             raise ConfigError(
-                f"The offsets at {without_secrets(self._address)} are those of group {self._of_group!r}, and group"
-                f" {group!r} is asked for: this layout has no groups.",
+                f"The store {self._address} keeps the offsets of group {self._of_group!r}, not of {group!r}: this"
+                " layout has no groups.",
                 hint="Correct the job's group, or of_group in the store's address.",
             )
-        return SingleLayout(self._chroot)
+        return Single(self._chroot)
 
-    def _settled(self, layout: Layout, wanted: Iterable[str] | None) -> Seen:
-        """All rows of some topics, read again where a pair may have been changed between its two halves."""
-        seen = self._seen(layout, wanted)
+    def _settled(self, layout: Layout, topics: Iterable[str] | None) -> Snapshot:
+        """All rows of some topics, read again where another program may have changed half of a pair."""
+        current = self._snapshot(layout, topics)
         for _ in range(_SETTLING):
-            if not any(found.pair(shared=layout.shared).lag is not None for found in seen.rows.values()):
+            if not any(row.pair(shared=layout.shared).lag is not None for row in current.rows.values()):
                 break
-            before, seen = seen, self._seen(layout, wanted)
-            if before.nodes == seen.nodes:
+            before, current = current, self._snapshot(layout, topics)
+            if before.nodes == current.nodes:
                 break
-        return seen
+        return current
 
-    def _seen(self, layout: Layout, wanted: Iterable[str] | None) -> Seen:
-        places = layout.znodes(self._ensemble, wanted)
+    def _snapshot(self, layout: Layout, topics: Iterable[str] | None) -> Snapshot:
+        places = layout.znodes(self._ensemble, topics)
         if places is None:
             raise writing.missing(self._ensemble, layout)
         keys = [TopicPartition(topic, partition or 0) for topic, partition in places.values()]
-        return writing.look(self._ensemble, layout, keys)
+        return writing.snapshot(self._ensemble, layout, keys)
 
-    def _folders(self, layout: Layout, seen: Seen) -> list[str]:
-        """The lowest znodes that are there, below which a write may have to make others."""
-        topics = {key.topic for key in seen.rows}
-        places = [*layout.folders, *(f"{folder}/{topic}" for folder in layout.folders for topic in topics)]
-        if layout.shared:
-            places = [*layout.folders, *(f"{layout.folders[1]}/{topic}" for topic in topics)]
+    def _lowest_folders(self, layout: Layout, current: Snapshot) -> list[str]:
+        """The lowest existing znodes below which a write may have to create others."""
+        topics = {key.topic for key in current.rows}
+        parents = layout.folders[1:] if layout.shared else layout.folders
+        places = [*layout.folders, *(f"{folder}/{topic}" for folder in parents for topic in topics)]
         lineages = [[place, *reversed(ancestors(place))] for place in places]
-        there = self._ensemble.existing({path for lineage in lineages for path in lineage})
-        found = (next((path for path in lineage if path in there), None) for lineage in lineages)
+        existing = self._ensemble.existing({path for lineage in lineages for path in lineage})
+        found = (next((path for path in lineage if path in existing), None) for lineage in lineages)
         return sorted({path if path != "/" else "" for path in found if path is not None})
 
-    def _refuse_live(self, group: str, layout: Layout) -> None:
-        if not isinstance(layout, ConsumersLayout):
-            return
+    def _refuse_live_members(self, group: str, layout: Consumers) -> None:
         members = self._ensemble.children([layout.members])[layout.members]
         if members:
-            shown = ", ".join(sorted(members)[:10])
+            names = ", ".join(sorted(members)[:10])
             raise Refused(
                 f"Group {group!r} has {len(members)} live consumer{'s' if len(members) != 1 else ''} in ZooKeeper"
-                f" ({shown}), which would overwrite its offsets; nothing was written.",
+                f" ({names}), which would overwrite its offsets; nothing was written.",
                 hint="Stop them, wait until their sessions have ended, then run this again.",
             )
-
-
-def _bare(row: Row) -> Row:
-    return replace(row, stored=_without_anchor(row.stored), anchor_lag=None, note="")
-
-
-@overload
-def _without_anchor(stored: StoredOffset) -> StoredOffset: ...
-@overload
-def _without_anchor(stored: StoredOffset | None) -> StoredOffset | None: ...
-def _without_anchor(stored: StoredOffset | None) -> StoredOffset | None:
-    return None if stored is None else replace(stored, anchor=None)
-
-
-# ---------------------------------------------------------------- addresses
-
-
-def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
-    """``zookeeper://[USER:PASSWORD@]HOSTS[/CHROOT]?layout=consumers|single`` and, if need be, ``&saves=until|from``,
-    ``&anchors=beside|apart``, ``&timeout=SECONDS`` and, with ``single``, ``&of_group=GROUP``.
-    """
-    parts = split(address)
-    try:
-        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError:
-        raise _wrong("it cannot be taken apart") from None
-    if parts.fragment:
-        raise _wrong("it has a # in it, which must be written as %23")
-    settings = _settings(query)
-    hosts = parts.hosts
-    if not hosts.strip(",") or any(not host or host.startswith(":") for host in hosts.split(",")):
-        raise _wrong("it names no host")
-    layout = settings["layout"]
-    of_group = settings.get("of_group")
-    if of_group is not None and layout != "single":
-        raise _wrong("of_group goes with layout=single only: the other layout has groups")
-    return ZookeeperStore(
-        _checked_hosts(hosts),
-        _chroot(parts.path),
-        layout,
-        credentials=_credentials(parts.user),
-        of_group=of_group,
-        anchors_beside=settings.get("anchors") != "apart",
-        address=without_secrets(address),
-        timeout_s=_seconds(settings.get("timeout", f"{TIMEOUT_S:g}")),
-    )
-
-
-_CHOICES: Mapping[str, tuple[str, ...] | None] = {
-    "layout": ("consumers", "single"),
-    "saves": ("until", "from"),
-    "anchors": ("beside", "apart"),
-    "of_group": None,
-    "timeout": None,
-}
-
-
-def _settings(query: Sequence[tuple[str, str]]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for name, value in query:
-        if name not in _CHOICES:
-            raise _wrong(f"{name!a} is not one of its parameters ({', '.join(_CHOICES)})")
-        if name in settings:
-            raise _wrong(f"{name} is given twice")
-        choices = _CHOICES[name]
-        if choices is not None and value not in choices:
-            raise _wrong(f"{name}={value!a} is not one of {', '.join(choices)}")
-        settings[name] = value
-    if "layout" not in settings:
-        raise _wrong("it does not say which layout: consumers or single")
-    if "of_group" in settings:
-        check_name("group in of_group", settings["of_group"])
-    return settings
-
-
-def _seconds(text: str) -> float:
-    seconds = common.timeout_s(text)
-    if seconds is None:
-        raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
-    return seconds
-
-
-def _checked_hosts(hosts: str) -> str:
-    from kazoo.hosts import collect_hosts
-
-    try:
-        collect_hosts(hosts)
-    except ValueError:
-        raise _wrong("its hosts are not HOST:PORT,HOST:PORT") from None
-    return hosts
-
-
-def _credentials(user_part: str) -> str | None:
-    if not user_part:
-        return None
-    user, colon, password = user_part.partition(":")
-    if not user or not colon:
-        raise _wrong("its credentials are not USER:PASSWORD")
-    return f"{unquote(user)}:{unquote(password)}"
-
-
-def _chroot(path: str) -> str:
-    names = [unquote(name) for name in path.strip("/").split("/")] if path.strip("/") else []
-    for name in names:
-        if problem := problem_of(name):
-            raise _wrong(f"the znode {name!a} in its path {problem}")
-    return "".join(f"/{name}" for name in names)
-
-
-def _wrong(why: str) -> ConfigError:
-    # The address is not repeated: it may hold a password, and could not be taken apart.
-    return ConfigError(f"A store's address zookeeper:… is wrong: {why}.", hint=f"Write it like {EXAMPLE}.")

@@ -13,8 +13,9 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.formats import anchor_text, decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.stores.zookeeper import anchor_node, single_text
-from reconciler.stores.zookeeper.anchor_node import Kept, Znode
-from reconciler.stores.zookeeper.paths import Consumers, Single, ancestors, problem_of
+from reconciler.stores.zookeeper.anchor_node import AnchorNode, Znode
+from reconciler.stores.zookeeper.client import ancestors
+from reconciler.stores.zookeeper.layouts import Consumers, Single, problem_of
 from reconciler.stores.zookeeper.single_text import NotAListing, parse, parse_entry
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -251,7 +252,7 @@ def test_the_anchors_format_is_fixed():
         b'{"v":1,"w":1700000000001,"a":{"o":8,"t":1700000000000,"i":"AGlk",'
         b'"f":"00000000000000000000000000000000","c":"cluster","p":"topic"},"s":9,"z":77}'
     )
-    assert anchor_node.decode(data) == Kept(LAST, 1700000000001, 9, 77)
+    assert anchor_node.decode(data) == AnchorNode(LAST, 1700000000001, 9, 77)
 
 
 def test_it_is_commit_metadata_with_two_more_keys():
@@ -265,7 +266,7 @@ def test_it_is_commit_metadata_with_two_more_keys():
 def test_every_anchor_reads_back(offset, seen, written, id_bytes, names):
     anchor = Anchor(offset, 7, id_bytes, fingerprint(None, id_bytes), "c", "t", names)
     data = anchor_node.encode(StoredOffset(offset, anchor, written), seen_zxid=seen)
-    assert anchor_node.decode(data) == Kept(anchor, written, offset, seen)
+    assert anchor_node.decode(data) == AnchorNode(anchor, written, offset, seen)
 
 
 @pytest.mark.parametrize(

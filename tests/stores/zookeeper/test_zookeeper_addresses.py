@@ -16,7 +16,7 @@ from reconciler.stores.registry import open_store
         ("zookeeper://h?layout=consumers&timeout=soon", "timeout='soon' is not a time in seconds"),
         ("zookeeper://h?layout=consumers&save=from", "'save' is not one of its parameters"),
         ("zookeeper://h?layout=consumers&layout=single", "layout is given twice"),
-        ("zookeeper://h?layout", "it cannot be taken apart"),
+        ("zookeeper://h?layout", "its parameters are not NAME=VALUE&NAME=VALUE"),
         ("zookeeper:///kafka?layout=consumers", "it names no host"),
         ("zookeeper://h1,,h2?layout=consumers", "it names no host"),
         ("zookeeper://:2181?layout=consumers", "it names no host"),

@@ -360,7 +360,7 @@ def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_it(
     named = open_store(f"zookeeper://{zookeeper.hosts}{chroot}?layout=single&of_group=g")
     assert only(named).stored.offset == 5
     for attempt in (lambda: named.read("another"), lambda: named.check_writable("another")):
-        with pytest.raises(ConfigError, match="are those of group 'g', and group 'another' is asked for"):
+        with pytest.raises(ConfigError, match="the offsets of group 'g', not of 'another': this layout has no groups"):
             attempt()
     named.close()
 
