@@ -1,8 +1,8 @@
-"""A go-between in front of a store's server, which kills the server at a chosen request to write.
+"""A proxy in front of a store's server, which kills the server at a chosen write request.
 
-Clients connect to the go-between's port. It cuts what they send into requests, counts those that write, and when the
-chosen one comes it kills the server: before the request reaches it; or when the server has answered, and the answer
-is thrown away; or then, and the answer is delivered. Until ``open`` is called again nobody listens at its port.
+Clients connect to the proxy's port. It splits their bytes into requests, counts the write requests, and kills the
+server at the chosen one: before the request reaches the server; or after the server's answer, which the proxy then
+drops or delivers. The port is closed until ``open`` is called again.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ MOMENTS = (BEFORE, UNANSWERED, ANSWERED)
 
 
 class Language(Protocol):
-    """What one connection speaks: requests and answers are cut from all that was received and not yet passed on."""
+    """The protocol of one connection; ``received`` are the bytes received and not yet passed on."""
 
     def request(self, received: bytes) -> int:
-        """How long the first request is; 0 while it is not whole."""
+        """The length of the first request; 0 while it is incomplete."""
 
     def answer(self, received: bytes) -> int: ...
 
     def writes(self, request: bytes) -> str | None:
-        """What a request writes, in a word or two; None if it does not."""
+        """A short name of what a request writes; None for other requests."""
 
     def belongs(self, answer: bytes, request: bytes) -> bool:
-        """True if it answers that request."""
+        """True if ``answer`` is that of ``request``."""
 
 
 @dataclass
-class Struck:
-    """What came since ``arm``: the requests to write, the one that the server was killed at among them."""
+class PlannedKill:
+    """The write requests since ``arm``, and whether the server was killed at the chosen one (``number``)."""
 
     number: int | str
     moment: str
@@ -51,7 +51,7 @@ class Struck:
 
 
 class GoBetween:
-    """In front of the server at ``where()``, HOST:PORT; ``kill`` ends it. Used in a ``with`` block."""
+    """The proxy for the server at ``where()``, HOST:PORT; ``kill`` kills that server. Used in a ``with`` block."""
 
     def __init__(self, language: Callable[[], Language], where: Callable[[], str], kill: Callable[[], object]) -> None:
         (self.port,) = free_ports(1)
@@ -59,7 +59,7 @@ class GoBetween:
         self._where = where
         self._kill = kill
         self._listener: socket.socket | None = None
-        self._struck: Struck | None = None
+        self._planned: PlannedKill | None = None
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
 
@@ -67,10 +67,10 @@ class GoBetween:
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
-    def arm(self, number: int | str, moment: str) -> Struck:
-        """Kill at the request to write of this number (the first is 1) or name and number (``"put 2"``)."""
-        self._struck = Struck(number, moment)
-        return self._struck
+    def arm(self, number: int | str, moment: str) -> PlannedKill:
+        """Kill at the write request of this number (the first is 1) or name and number (``"put 2"``)."""
+        self._planned = PlannedKill(number, moment)
+        return self._planned
 
     def open(self) -> Self:
         """Listen (again)."""
@@ -80,7 +80,7 @@ class GoBetween:
         return self
 
     def close(self) -> None:
-        """As a dead server: connections end, and new ones are refused."""
+        """Behave as a dead server: connections end, and new ones are refused."""
         listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):
@@ -115,50 +115,50 @@ class GoBetween:
 
     # ------------------------------------------------------------ for connections
 
-    def due(self, name: str) -> Struck | None:
-        """What is to happen at a request to write that has come just now, if anything is."""
+    def due(self, name: str) -> PlannedKill | None:
+        """The kill that is due at a write request that has just come, if there is one."""
         with self._lock:
-            struck = self._struck
-            return struck if struck is not None and not struck.done and struck.is_due(name) else None
+            planned = self._planned
+            return planned if planned is not None and not planned.done and planned.is_due(name) else None
 
-    def strike(self, struck: Struck) -> None:
+    def carry_out(self, planned: PlannedKill) -> None:
         with self._lock:
             self.close()
             self._kill()
-            struck.done = True
+            planned.done = True
 
 
 class _Connection:
-    """Of one client, and of the go-between with the server; two threads carry what comes."""
+    """The connections of one client and of the proxy with the server; two threads pass bytes on."""
 
     def __init__(self, client: socket.socket, server: socket.socket, language: Language, between: GoBetween) -> None:
         self._client = client
         self._server = server
         self._language = language
         self._between = between
-        self._awaited: tuple[bytes, Struck] | None = None
+        self._awaited: tuple[bytes, PlannedKill] | None = None
 
     def forth(self) -> None:
         with self._until_one_ends():
             for request in _pieces(self._client, self._language.request):
                 name = self._language.writes(request)
-                struck = self._between.due(name) if name is not None else None
-                if struck is not None and struck.moment == BEFORE:
-                    self._between.strike(struck)
+                planned = self._between.due(name) if name is not None else None
+                if planned is not None and planned.moment == BEFORE:
+                    self._between.carry_out(planned)
                     return
-                if struck is not None:
-                    self._awaited = (request, struck)
+                if planned is not None:
+                    self._awaited = (request, planned)
                 self._server.sendall(request)
 
     def back(self) -> None:
         with self._until_one_ends():
             for answer in _pieces(self._server, self._language.answer):
-                request, struck = self._awaited or (b"", None)
-                if struck is None or not self._language.belongs(answer, request):
+                request, planned = self._awaited or (b"", None)
+                if planned is None or not self._language.belongs(answer, request):
                     self._client.sendall(answer)
                     continue
-                self._between.strike(struck)
-                if struck.moment == ANSWERED:
+                self._between.carry_out(planned)
+                if planned.moment == ANSWERED:
                     self._client.sendall(answer)
                 return
 
@@ -182,17 +182,17 @@ def _pieces(sender: socket.socket, length: Callable[[bytes], int]) -> Iterator[b
 
 
 def _end(connection: socket.socket) -> None:
-    """For good, also where another thread is reading from it."""
+    """Close it, also while another thread reads from it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()
 
 
-# ---------------------------------------------------------------- what servers speak
+# ---------------------------------------------------------------- protocols
 
 
 def _framed(received: bytes) -> int:
-    """A length of four bytes in front."""
+    """Messages that begin with their length in four bytes."""
     size = 4 + int.from_bytes(received[:4], "big")
     return size if len(received) >= max(size, 5) else 0
 
@@ -202,7 +202,7 @@ _THRIFT_WRITES = (b"mutateRow", b"checkAndPut", b"deleteAll")
 
 
 class Kafka:
-    """A request begins with its kind (``api_key``), version and number; the number comes back."""
+    """A request begins with its kind (``api_key``), version and number; its answer repeats the number."""
 
     def request(self, received: bytes) -> int:
         return _framed(received)
@@ -217,7 +217,7 @@ class Kafka:
 
 
 class ZooKeeper:
-    """A request begins with its number (xid) and kind; the number comes back. The first of all has neither."""
+    """A request begins with its number (xid) and kind; its answer repeats the number. The first one has neither."""
 
     _MULTI = 14
 
@@ -235,7 +235,7 @@ class ZooKeeper:
 
 
 class Thrift:
-    """HBase's clients await each answer before they ask again: what comes in one piece is one message."""
+    """HBase's clients wait for each answer before the next request, so one piece of bytes is one message."""
 
     def request(self, received: bytes) -> int:
         return len(received)
@@ -256,8 +256,8 @@ class Thrift:
 class PostgreSQL:
     """Messages of a letter and a length; the first has no letter. A request ends with a query, a password, or Sync.
 
-    A commit counts where its transaction has written. Addresses need ``sslmode=disable&gssencmode=disable``: the
-    questions for those have no letter either.
+    A commit counts where its transaction has written. Addresses need ``sslmode=disable&gssencmode=disable``, since
+    the requests for those have no letter either.
     """
 
     def __init__(self) -> None:
@@ -299,7 +299,7 @@ def _messages(received: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _through(received: bytes, last: bytes) -> int:
-    """How long the messages are up to the first that begins with one of these letters; 0 if it has not come."""
+    """The length of the messages up to the first with one of these letters; 0 if that one has not come."""
     at = 0
     for letter, body in _messages(received):
         at += 5 + len(body)

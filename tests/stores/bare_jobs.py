@@ -1,5 +1,6 @@
-"""A job that keeps bare offsets in a place of its own, its source alive until the failover: for tests through the
-commands. How the job writes its offsets is the test's affair; what the failover must make of them is told here.
+"""A job that keeps bare offsets in a store of its own, for tests of the commands. Its source lives until the failover.
+
+The test writes the job's offsets; this module knows the offsets that the failover must find.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from tests.lab.go_between import GoBetween
 from tests.world import Ended, World, outside
 
 PROCESSED = (9, 3)
-"""The record that the job has processed last, in each partition."""
+"""The last processed record, in each partition."""
 RECORDS = (20, 12)
 POLICIES = ("default", "identity")
 PATIENT = "timeout=60"
-"""In a store's address: no call is meant to end by its time, on a busy machine either."""
+"""For a store's address: no call times out, even on a busy machine."""
 
 
 class BareJob:
-    """``stored`` are the job's offsets by partition, in the source's numbers: the next to read. ``right`` are those at
-    the destination, found by reading it with a plain client. Numbers differ: the source has a marker behind every four
-    records, the destination behind every three."""
+    """``stored`` are the job's next offsets to read by partition, in the source's numbers. ``right`` are those at the
+    destination, found by reading it with a plain client. The numbers differ: the source has a marker after every four
+    records, the destination after every three."""
 
     def __init__(self, world: World, source: KafkaCluster, policy: str = "default") -> None:
         self.world = world
@@ -41,7 +42,7 @@ class BareJob:
         assert not set(self.stored.items()) & set(self.right.items())
 
     def config(self, *, extra: str = "", anchors: bool = True) -> Path:
-        """The job in the world's store, its anchors in a SQLite file unless it keeps them itself."""
+        """The configuration for the job; with ``anchors``, a SQLite file keeps its anchors."""
         source = f'alias = "a"\nbootstrap_servers = "{self._source.bootstrap}"'
         more = f'[topics]\npolicy = "{self.policy}"\n{extra}\n'
         if anchors:
@@ -49,12 +50,12 @@ class BareJob:
         return self.world.config(source=source, extra=more)
 
     def track(self, config: Path) -> None:
-        """Look once at the job's offsets, while the source is there."""
+        """Track the job's offsets once, while the source is alive."""
         ended = exits(self.world.run("track", "-c", config, "--once"), 0)
         assert ended.out.splitlines()[1].split()[1:3] == ["2", "2"], ended.said
 
     def lines(self) -> Path:
-        """The job's offsets with their anchors, as lines for ``anchors import``: by tracking another store's."""
+        """The job's offsets with their anchors, as lines for ``anchors import``, made by tracking another store."""
         from reconciler.core.anchors import StoredOffset
         from reconciler.ports import Change, TopicPartition
         from reconciler.stores.registry import open_store
@@ -84,8 +85,8 @@ def exits(ended: Ended, code: int) -> Ended:
 
 
 def fail_over_and_back(job: BareJob, config: Path, look: Callable[[], Any], expected: Any) -> None:
-    """From the first check to the rollback and once more: ``look`` reads the job's place with a plain client, which
-    must hold ``expected`` once the plan is applied, and what it held before once that is taken back."""
+    """From the first check to the rollback and once more. ``look`` reads the job's store with a plain client: it must
+    hold ``expected`` after ``apply``, and its former content after ``rollback``."""
     world = job.world
     before = look()
     exits(world.run("check", "-c", config), 3)
@@ -124,20 +125,20 @@ def survives_a_kill(
     run: Callable[..., Ended] = outside,
     hasty_s: int | None = None,
 ) -> Ended:
-    """An ``apply`` whose server is killed at a request to write (its number, and the moment), and one that ends it:
-    each a process. No row is ever wrong. How the first ended.
+    """Run an ``apply`` whose server is killed at a write request (its number or name, and the moment), and a second one
+    that completes it, each as a process. No row may ever be wrong. Returns the end of the first.
 
-    ``config`` has the store wait ``PATIENT``; where the first ``apply`` would wait as long for a dead server, it is
-    given ``hasty_s``."""
+    ``config`` has the store wait ``PATIENT``. ``hasty_s`` replaces that in the first ``apply``, so that it does not
+    wait as long for a dead server."""
     before = look()
     world.plan(config)
     hasty = config.with_name(f"hasty-{config.name}")
     hasty.write_text(config.read_text().replace(PATIENT, f"timeout={hasty_s}" if hasty_s else PATIENT))
-    struck = between.arm(*at)
+    kill = between.arm(*at)
     ended = run("apply", world.plan_file, "-c", hasty, "--yes")
     between.open()
     up()
-    assert struck.done, f"only {struck.seen} came: {ended.said}"
+    assert kill.done, f"only {kill.seen} came: {ended.said}"
     assert ended.code in (6, 7), ended.said
     assert "Traceback" not in ended.said
     found = look()

@@ -1,4 +1,4 @@
-"""HBase for the whole run, a plain client of it, and the stores in it for the behaviour suite."""
+"""One HBase for the whole run, a plain client of it, and the stores in it for the behaviour suite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TOPICS = ("events", "a.events")
 KEY = TopicPartition("events", 0)
 PATIENT_S = 60
-"""For tests in which no call is meant to end by its time."""
+"""Seconds, for tests in which no call should time out."""
 
 
 _SERVER: pytest.StashKey[HBase] = pytest.StashKey()
@@ -30,7 +30,7 @@ _SERVER: pytest.StashKey[HBase] = pytest.StashKey()
 
 @pytest.fixture(scope="session")
 def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HBase:
-    """The run's HBase. Tests share it: use tables of ``tables``'s making, or the suite's own with other groups.
+    """The run's HBase. Tests share it: use tables of the fixture ``tables``, or the suite's own with other groups.
 
     One server, though the stores' tests and the commands' each have this fixture for their own.
     """
@@ -52,7 +52,7 @@ def started(request: pytest.FixtureRequest, directory: Path) -> HBase:
 
 @pytest.fixture
 def happy(hbase: HBase) -> Iterator[Any]:
-    """happybase's own connection: what any other program writes and sees."""
+    """happybase's own connection: another program's view of HBase."""
     connection = hbase.connection()
     yield connection
     connection.close()
@@ -60,7 +60,7 @@ def happy(hbase: HBase) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def hbase_shared(hbase: HBase) -> Callable[[str], str]:
-    """The address of a table for all cases of one layout (a query), which is made once: it takes HBase a second."""
+    """The address of one table for all cases of a layout (a query). It is created once, which takes HBase a second."""
     made: dict[str, str] = {}
 
     def address(query: str) -> str:
@@ -74,8 +74,8 @@ def hbase_shared(hbase: HBase) -> Callable[[str], str]:
     return address
 
 
-def emptied(happy: Any, address: str) -> str:
-    """The address, once its table has no rows."""
+def empty_table(happy: Any, address: str) -> str:
+    """Delete the rows of the table at ``address``, and return the address."""
     table = happy.table(address.partition("?")[0].rpartition("/")[2])
     for key, _ in table.scan():
         table.delete(key)
@@ -109,7 +109,7 @@ def hbase_logsaver_case(hbase_shared: Callable[[str], str]) -> Case:
 
 @pytest.fixture
 def hbase_metrics_case(hbase_shared: Callable[[str], str], happy: Any) -> Case:
-    address = emptied(happy, hbase_shared("cdap-metrics"))
+    address = empty_table(happy, hbase_shared("cdap-metrics"))
     return Case(lambda: open_store(address), TOPICS, groups=False)
 
 
@@ -120,7 +120,7 @@ def hbase_flowlet_case(hbase: HBase, hbase_shared: Callable[[str], str], happy: 
     from reconciler.stores.hbase.layouts import cdap
     from reconciler.stores.hbase.table import HBaseTable, ThriftEndpoint
 
-    address = emptied(happy, hbase_shared("cdap-flowlet&id_of=key"))
+    address = empty_table(happy, hbase_shared("cdap-flowlet&id_of=key"))
     host, _, port = hbase.address.partition(":")
     name = address.partition("?")[0].rpartition("/")[2]
 
@@ -136,13 +136,13 @@ def hbase_flowlet_case(hbase: HBase, hbase_shared: Callable[[str], str], happy: 
 
 
 class Counted:
-    """How many rows a store has got from HBase."""
+    """The number of rows that a store has received from HBase."""
 
     rows = 0
 
 
 class Tables:
-    """Tables for one test, a name for each layout, and what a plain client sees in them."""
+    """Tables for one test, a name for each layout, with a plain client of them."""
 
     def __init__(self, hbase: HBase, plain: Any) -> None:
         self.plain = plain
@@ -154,7 +154,7 @@ class Tables:
         return f"t_{self._unique}_{''.join(c for c in query if c.isalnum())}"
 
     def open(self, query: str, more: str = "") -> Any:
-        """The store of this layout; its table may not be there."""
+        """The store of this layout; its table may not exist."""
         return self.at(self.name(query), query + more)
 
     def at(self, name: str, query: str) -> Any:
@@ -173,7 +173,7 @@ class Tables:
         return self.plain.table(self.name(query))
 
     def count_rows(self, store: Any) -> Counted:
-        """Count the rows that this store gets from now on."""
+        """Count the rows that this store receives from now on."""
         counted, table = Counted(), store._table
         real = table._client
 
@@ -209,7 +209,7 @@ def only(store: OffsetStore, group: str = "g", *, topic: str | None = None, part
 
 
 def change(store: OffsetStore, new: StoredOffset | None, key: TopicPartition = KEY, group: str = "g") -> None:
-    """Write one row, whatever it is now."""
+    """Write one row, at its current version."""
     versions = {row.key: row.version for row in store.read(group)}
     result = store.write(group, [Change(key, versions.get(key), new)], reason="test", now_ms=NOW)
     assert result.written == (key,)

@@ -18,7 +18,7 @@ PARTITIONS = tuple(DONE)
 STORED = {partition: BASE + number + 1 for partition, number in DONE.items()}
 """The next offsets to read, as the job stored them."""
 RIGHT = {partition: number + 1 - FIRST for partition, number in DONE.items()}
-"""What they are at the destination."""
+"""The same offsets at the destination."""
 
 
 def event_ms(number: int) -> int:
@@ -31,7 +31,7 @@ def longs(*numbers: int) -> bytes:
 
 
 def deliver(world: World, topic: str, *, partitions: int = len(PARTITIONS)) -> None:
-    """Make the destination's topic as a mirror left it. More partitions are empty."""
+    """Create the destination's topic as a mirror left it. Any more partitions are empty."""
     from confluent_kafka import Producer
 
     world.cluster.create_topic(topic, partitions)
@@ -61,12 +61,12 @@ def config(
 
 
 def rows_of(table: Any) -> dict[bytes, dict[bytes, bytes]]:
-    """All rows but this product's own, as a plain client sees them."""
+    """All rows but this product's own, as a plain client reads them."""
     return {key: dict(cells) for key, cells in table.scan() if not key.startswith(b"!reconciler:")}
 
 
 def fails_over_and_back(world: World, file: Any, table: Any, after: dict[bytes, dict[bytes, bytes]]) -> None:
-    """check, plan, apply, check, apply again, rollback, check; the rows are right to the byte after each."""
+    """check, plan, apply, check, apply again, rollback, check; the rows are right byte for byte after each."""
     before = rows_of(table)
     ends(world.run("check", "-c", file), 3)
     assert rows_of(table) == before

@@ -1,4 +1,4 @@
-"""Addresses of stores in HBase: everything about a store stands there; what is wrong is named with what is known."""
+"""Addresses of stores in HBase: which store each opens, and the error for a wrong one."""
 
 import socket
 import subprocess
@@ -26,7 +26,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("address", GOOD)
-def test_what_a_store_can_do_is_known_without_asking_the_server(address):
+def test_capabilities_need_no_server(address):
     store = open_store(address)
     able = store.capabilities
     assert (able.keeps_anchors, able.keeps_history, able.writable) == (*GOOD[address], True)
@@ -68,7 +68,7 @@ def test_what_a_store_can_do_is_known_without_asking_the_server(address):
         ("hbase://h/t?layout=cdap-flowlet&id_of=key&column=x:c", "is not a column of CDAP's family", "d:c"),
     ],
 )
-def test_a_wrong_address_is_answered_with_what_is_known(address, what, hint):
+def test_a_wrong_address_is_refused_with_the_known_choices(address, what, hint):
     with pytest.raises(ConfigError) as caught:
         open_store(address)
     assert what in caught.value.message
@@ -87,7 +87,7 @@ def test_opening_does_not_load_the_client():
 
 
 @pytest.mark.parametrize("layout", ["anchored", "cloudera", "cdap-metrics"])
-def test_where_no_server_is_nothing_is_written(layout):
+def test_without_a_server_every_call_is_unreachable(layout):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -98,7 +98,7 @@ def test_where_no_server_is_nothing_is_written(layout):
         assert "hbase thrift start" in caught.value.hint
 
 
-def test_where_something_else_listens_the_call_ends_in_time():
+def test_a_silent_listener_times_out():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -26,11 +26,11 @@ WRITES = ("check_and_put", "put", "delete", "delete_row")
 
 
 class Killed(BaseException):
-    """The process is gone. Nothing of the product may catch it."""
+    """The end of the process. No product code may catch it."""
 
 
 class Steps:
-    """A store's writing calls to HBase, one step each; ``at`` a step something else happens in its place."""
+    """A store's writing calls to HBase, one step each; ``at`` replaces the call of one step."""
 
     def __init__(self, store: Any) -> None:
         self.count = 0
@@ -39,7 +39,7 @@ class Steps:
             setattr(store._table, name, self._counting(getattr(store._table, name)))
 
     def at(self, step: int, instead: Callable[[Callable[[], Any]], Any]) -> None:
-        """``instead`` is called with the call itself."""
+        """``instead`` receives the call that it replaces."""
         self._at[step] = instead
 
     def _counting(self, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,8 +99,8 @@ def open_again(tables: Tables, layout: str) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("how", [die, do_and_die])
-def test_killed_at_any_step_a_row_reads_as_before_or_as_it_was_to_be_and_a_second_write_finishes(open_again, how):
-    """Never the offset of the one with the anchor of the other."""
+def test_after_a_kill_at_any_step_a_row_is_old_or_new_and_a_second_write_completes_it(open_again, how):
+    """An offset never has the anchor of the other."""
     change(open_again(), StoredOffset(7, OLD.anchor), OTHER)
     for step in range(1, 20):
         change(open_again(), OLD)
@@ -122,11 +122,11 @@ def test_killed_at_any_step_a_row_reads_as_before_or_as_it_was_to_be_and_a_secon
             assert writing(after, NEW, found).written == (KEY,)
         assert only(open_again(), partition=0).stored == NEW
         assert rows(open_again())[OTHER].anchor == OLD.anchor
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
 @pytest.mark.parametrize("how", [die, do_and_die])
-def test_killed_at_any_step_of_a_rollback_a_second_one_finishes(open_again, how):
+def test_after_a_kill_at_any_step_of_a_rollback_a_second_one_completes_it(open_again, how):
     for step in range(1, 20):
         store = open_again()
         change(store, OLD)
@@ -146,11 +146,11 @@ def test_killed_at_any_step_of_a_rollback_a_second_one_finishes(open_again, how)
         assert found.stored in (OLD, NEW)
         assert put_back(after, found, before).written == (KEY,)
         assert only(open_again()).stored == OLD
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
 @pytest.mark.parametrize("how", [die, do_and_die])
-def test_killed_at_any_step_of_taking_a_row_away_it_is_there_or_gone(open_again, how):
+def test_after_a_kill_at_any_step_of_a_deletion_the_row_exists_whole_or_not_at_all(open_again, how):
     for step in range(1, 20):
         store = open_again()
         change(store, NEW)
@@ -167,12 +167,12 @@ def test_killed_at_any_step_of_taking_a_row_away_it_is_there_or_gone(open_again,
         if rows(after):
             writing(after, None, only(after))
         assert rows(open_again()) == {}
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
 @pytest.mark.parametrize("how", [die, do_and_die])
-def test_killed_at_any_step_an_old_row_of_cdap_can_still_be_put_back_to_the_byte(tables, how):
-    """It had no time beside the offset; the corrected row has, and it must go: that takes a step of its own."""
+def test_after_a_kill_at_any_step_an_old_row_of_cdap_can_still_be_restored_byte_for_byte(tables, how):
+    """It had no time beside the offset. The corrected row has one, and deleting it takes a step of its own."""
     store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
     for step in range(1, 20):
         plain.put(b"events.00", {b"d:o": (300).to_bytes(8, "big")})
@@ -193,14 +193,14 @@ def test_killed_at_any_step_an_old_row_of_cdap_can_still_be_put_back_to_the_byte
         assert put_back(store, found, before).written == (KEY,)
         assert plain.row(b"events.00") == {b"d:o": (300).to_bytes(8, "big")}
         change(store, None)
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
 # ---------------------------------------------------------------- answers that are lost
 
 
-def test_a_write_whose_answer_was_lost_is_found_out_where_it_can_be(open_again):
-    """At no step is a write reported that did not happen, nor one that did forgotten."""
+def test_a_write_with_a_lost_answer_is_reported_right_or_as_unknown(open_again):
+    """At no step does a write count as done that did not happen, or as lost that did."""
     for step in range(1, 20):
         change(open_again(), OLD)
         store = open_again()
@@ -211,7 +211,7 @@ def test_a_write_whose_answer_was_lost_is_found_out_where_it_can_be(open_again):
         if steps.count < step:
             return
         found = only(open_again())
-        assert ended == "written" or step > 1  # of a compare-and-set the cell itself tells
+        assert ended == "written" or step > 1  # after a compare-and-set the cell itself decides
         if ended == "written":
             assert found.stored == NEW
         else:
@@ -220,10 +220,10 @@ def test_a_write_whose_answer_was_lost_is_found_out_where_it_can_be(open_again):
             if found.stored == OLD:
                 writing(open_again(), NEW, found)
         assert only(open_again()).stored == NEW
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
-def test_a_request_that_was_lost_is_not_reported_as_written(open_again):
+def test_a_lost_request_is_not_reported_as_written(open_again):
     for step in range(1, 20):
         change(open_again(), OLD)
         store = open_again()
@@ -237,7 +237,7 @@ def test_a_request_that_was_lost_is_not_reported_as_written(open_again):
         assert found.stored == NEW if ended == "written" else found.stored in (OLD, NEW)
         if found.stored == OLD:
             assert writing(open_again(), NEW, found).written == (KEY,)
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
 def _ended(call: Callable[[], Any]) -> str:
@@ -247,8 +247,8 @@ def _ended(call: Callable[[], Any]) -> str:
         return "unknown"
 
 
-def test_a_request_that_arrives_long_after_does_not_undo_what_was_written_since(open_again):
-    """A frozen server carries out what it was sent when it thaws, though everybody has given up on it."""
+def test_a_delayed_request_does_not_undo_later_writes(open_again):
+    """A server that was frozen carries out its pending requests later, when no client waits for them any more."""
     for step in range(1, 20):
         change(open_again(), OLD)
         late: list[Callable[[], Any]] = []
@@ -267,14 +267,14 @@ def test_a_request_that_arrives_long_after_does_not_undo_what_was_written_since(
         change(open_again(), NEWER)
         late[0]()
         assert only(open_again()).stored == NEWER
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
 # ---------------------------------------------------------------- others at the same time
 
 
-def test_a_writer_between_any_two_steps_of_another_means_one_winner_at_most(open_again):
-    """Whoever reports success has its row there."""
+def test_of_two_writers_with_interleaved_steps_at_most_one_wins(open_again):
+    """A writer that reports success has its row in place."""
     for step in range(1, 20):
         change(open_again(), OLD)
         one, two = open_again(), open_again()
@@ -297,11 +297,11 @@ def test_a_writer_between_any_two_steps_of_another_means_one_winner_at_most(open
             assert found == NEW
         if outcomes == ["written"]:
             assert found == NEWER
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
-def test_a_writer_that_looked_while_another_was_under_way_finds_out(open_again):
-    """It has seen the other's claim and the row before; then the other ends well, and only the row has changed."""
+def test_a_writer_that_read_during_another_write_detects_it(open_again):
+    """It read the other's claim and the row before it; then the other succeeds, and only the row has changed."""
     change(open_again(), OLD)
     one, two = open_again(), open_again()
     mine, has_looked, may_go_on = only(one), threading.Event(), threading.Event()
@@ -323,7 +323,7 @@ def test_a_writer_that_looked_while_another_was_under_way_finds_out(open_again):
         Steps(two).at(1, wait_for_the_first)
         first = _ended(lambda: writing(one, NEW, mine))
         may_go_on.set()
-        if others:  # this product's own layout takes one step, and nobody can look in between
+        if others:  # this product's own layout takes one step, so there is no moment in between
             assert (first, others[0].result(60)) == ("written", "lost")
     assert only(open_again()).stored == NEW
 
@@ -336,7 +336,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("layout", PLAIN, indirect=True)
-def test_a_job_that_writes_between_any_two_steps_is_noticed_and_its_row_stays(tables, open_again, layout):
+def test_a_job_that_writes_between_any_two_steps_is_detected_and_its_row_stays(tables, open_again, layout):
     name, column, value = PLAIN[layout]
     for step in range(1, 20):
         change(open_again(), OLD)
@@ -357,15 +357,13 @@ def test_a_job_that_writes_between_any_two_steps_is_noticed_and_its_row_stays(ta
         if ended != "written":
             assert only(open_again()).stored.offset == 300
         tables.table(layout).delete(name)
-    pytest.fail("it never came to an end")
+    pytest.fail("the write never ended")
 
 
 # ---------------------------------------------------------------- servers
 
 
-def test_after_a_drop_the_same_store_goes_on_and_nothing_of_the_clients_reaches_the_terminal(
-    hbase, tables, capfd, caplog
-):
+def test_after_a_dropped_connection_the_same_store_works_and_the_client_prints_nothing(hbase, tables, capfd, caplog):
     store = tables.made("anchored")
     change(store, OLD)
     hbase.thrift.kill()
@@ -389,7 +387,7 @@ def writing_again(store: Any, found: Row, step: int) -> bool:
     return bool(result.written)
 
 
-def test_a_frozen_server_means_an_unknown_outcome_in_time_and_a_second_write_finishes(hbase, tables, layout, impatient):
+def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_it(hbase, tables, layout, impatient):
     patient = tables.open(layout)
     change(patient, OLD)
     for step in range(1, 20):
@@ -411,17 +409,17 @@ def test_a_frozen_server_means_an_unknown_outcome_in_time_and_a_second_write_fin
         if not frozen:
             return
         assert ended == "unknown" or step > 1
-        for _ in range(2):  # what was frozen, one request, may come between the reading and the writing
+        for _ in range(2):  # the one delayed request may come between the read and the write
             found = only(patient)
             assert found.stored in (OLD, NEW)
             if found.stored == NEW or writing_again(patient, found, step):
                 break
         assert only(patient).stored == NEW
-        assert only(impatient).stored == NEW  # and no answer of a call that was given up
-    pytest.fail("it never came to an end")
+        assert only(impatient).stored == NEW  # and not the answer of an abandoned call
+    pytest.fail("the write never ended")
 
 
-def test_reading_from_a_frozen_server_ends_in_time_and_then_works_again(hbase, tables):
+def test_reading_from_a_frozen_server_times_out_and_works_again_later(hbase, tables):
     tables.made("cdap-metrics")
     store = tables.open("cdap-metrics", "&timeout=1")
     change(store, NEW)
@@ -434,8 +432,8 @@ def test_reading_from_a_frozen_server_ends_in_time_and_then_works_again(hbase, t
     assert only(tables.open("cdap-metrics")).stored == NEW
 
 
-def test_with_hbase_dead_behind_its_thrift_server_calls_end_in_time_and_nothing_is_lost(hbase, tables):
-    """The Thrift server goes on trying for minutes; what was acknowledged before is there when HBase is back."""
+def test_with_hbase_dead_behind_its_thrift_server_calls_time_out_and_no_row_is_lost(hbase, tables):
+    """The Thrift server retries for minutes. Acknowledged writes are there when HBase is back."""
     stores = {layout: tables.made(layout) for layout in LAYOUTS}
     for store in stores.values():
         change(store, OLD)

@@ -1,4 +1,4 @@
-"""What a flowlet's developer may have overridden, and the message ids that are read off the log for its rows."""
+"""The functions that a flowlet's developer may override, and the message ids read from the log for its rows."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ def raising(*_: object) -> None:
         (lambda topic, partition: topic.encode() + bytes([partition]), b"events\x03"),
     ],
 )
-def test_a_rows_key_is_the_functions(function, row):
+def test_the_key_function_makes_a_rows_key(function, row):
     assert flowlet(key_of=function).row_key(KEY) == row
 
 
 @pytest.mark.parametrize("function", [raising, lambda *_: None, lambda *_: 5, lambda *_: b"", lambda *_: ""])
-def test_a_key_function_that_gives_no_key_is_the_users_to_correct(function):
+def test_a_key_function_that_returns_no_key_is_a_configuration_error(function):
     with pytest.raises(ConfigError, match=r"The key function (raised RuntimeError|returned ).* for events:3"):
         flowlet(key_of=function).row_key(KEY)
 
 
 class Rows:
-    """A table of some rows, and which keys were asked for."""
+    """A table of some rows, and the keys that were read."""
 
     def __init__(self, *rows: bytes) -> None:
         self._rows = rows
-        self.asked: list[bytes] = []
+        self.keys_read: list[bytes] = []
 
     def rows(self, keys: list[bytes]) -> dict[bytes, dict[bytes, Cell]]:
-        self.asked += keys
+        self.keys_read += keys
         return {key: {cdap.VALUE: Cell(cdap.long(1), 1)} for key in keys if key in self._rows}
 
 
-def test_rows_with_keys_of_their_own_are_looked_for_until_there_are_no_more():
+def test_rows_with_overridden_keys_are_read_up_to_the_first_page_without_any():
     layout, table = flowlet(key_of=lambda topic, n: f"{topic}/{n}"), Rows(b"t/0", b"t/255", b"t/256", b"t/9999")
     found = layout.find(table, frozenset({"t"}))
     assert {key.partition for key in found} == {0, 255, 256}
-    assert len(table.asked) == 3 * PAGE
+    assert len(table.keys_read) == 3 * PAGE
 
 
 def test_a_key_function_that_gives_two_partitions_one_row_is_refused():
@@ -73,7 +73,7 @@ def test_a_key_function_that_gives_two_partitions_one_row_is_refused():
         flowlet(key_of=lambda topic, _: topic).find(Rows(), frozenset({"t"}))
 
 
-def test_a_key_function_does_not_lead_back_from_rows_to_topics():
+def test_with_a_key_function_topics_must_be_named():
     with pytest.raises(ConfigError, match="Name the topics to read"):
         flowlet(key_of=lambda topic, n: f"{topic}/{n}").find(Rows(), None)
 
@@ -93,7 +93,7 @@ def test_a_key_function_does_not_lead_back_from_rows_to_topics():
         (raising, None),
     ],
 )
-def test_where_the_find_function_says_a_message_is_is_tried_first(function, offset):
+def test_the_find_function_gives_the_offset_to_try_first(function, offset):
     anchor = Anchor(offset=300, id=b"17", names=Names.NEXT)
     assert flowlet(find_message=function).with_hint(KEY, anchor).offset == offset
     processed = Anchor(offset=299, id=b"16")
@@ -103,7 +103,7 @@ def test_where_the_find_function_says_a_message_is_is_tried_first(function, offs
 # ---------------------------------------------------------------- message ids
 
 
-def test_what_the_anchor_says_is_not_read_again():
+def test_an_id_in_the_anchor_is_not_read_from_the_log():
     def no_log(places: Any) -> Any:
         raise AssertionError("nothing to read")
 
@@ -120,7 +120,7 @@ def test_without_a_cluster_no_row_can_be_written():
         message_ids({KEY: 5}, id_of=lambda record: b"1", client=None)
 
 
-def test_without_an_answer_the_call_ends_in_time():
+def test_without_an_answer_the_call_times_out():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         client = {"bootstrap.servers": f"127.0.0.1:{probe.getsockname()[1]}"}
@@ -156,7 +156,7 @@ def payload_id(record: Any) -> bytes | None:
 
 
 @pytest.mark.system
-def test_the_id_is_that_of_the_first_record_at_or_behind_the_offset(log):
+def test_the_id_is_that_of_the_first_record_at_or_after_the_offset(log):
     client, topic = log
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     ids = partial(message_ids, id_of=payload_id, client=client, timeout_s=60)
@@ -167,7 +167,7 @@ def test_the_id_is_that_of_the_first_record_at_or_behind_the_offset(log):
 
 
 @pytest.mark.system
-def test_a_record_without_a_number_for_an_id_is_refused(log):
+def test_a_record_whose_id_is_no_number_is_refused(log):
     client, topic = log
     with pytest.raises(Refused, match=r"offset 3, has no message id that is a number of 8 bytes") as caught:
         message_ids({TopicPartition(topic, 2): 3}, id_of=payload_id, client=client, timeout_s=60)

@@ -1,4 +1,4 @@
-"""What only the stores in HBase do: rows of other programs are read right and written to the byte, and nothing else."""
+"""The stores in HBase with a real server: other programs' rows are read right and written byte for byte."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def longs(*numbers: int) -> bytes:
         ("cdap-metrics", "create '{}', {{NAME => 'd'}}"),
     ],
 )
-def test_a_missing_table_is_refused_with_what_makes_it_and_made_only_when_asked_for(tables: Tables, query, ddl):
+def test_a_missing_table_is_refused_with_its_ddl_and_created_only_on_request(tables: Tables, query, ddl):
     store, name = tables.open(query), tables.name(query)
     for call in (lambda: store.read("g"), lambda: store.check_writable("g"), lambda: write(store)):
         with pytest.raises(Refused, match=f"There is no table '{name}' in HBase") as caught:
@@ -64,14 +64,14 @@ def test_a_missing_table_is_refused_with_what_makes_it_and_made_only_when_asked_
         assert families[b"o"]["max_versions"] == 100
 
 
-def test_a_missing_namespace_is_refused_with_what_makes_it(hbase, tables: Tables):
+def test_a_missing_namespace_is_refused_with_the_command_that_creates_it(hbase, tables: Tables):
     store = tables.at("no_such_space:log.meta", "cdap-logsaver&prefix=100")
     with pytest.raises(Refused, match="There is no namespace 'no_such_space' in HBase") as caught:
         store.create()
     assert "create_namespace 'no_such_space'" in caught.value.hint
 
 
-def test_a_table_in_a_namespace_is_made_read_and_written(hbase, tables: Tables):
+def test_a_table_in_a_namespace_is_created_read_and_written(hbase, tables: Tables):
     hbase.create_namespace("cdap_system")
     store = tables.at("cdap_system:log.meta", "cdap-logsaver&prefix=100")
     store.create()
@@ -108,7 +108,7 @@ def test_a_disabled_table_is_refused_before_anything_is_written(tables: Tables):
 # ---------------------------------------------------------------- the product's own layout
 
 
-def test_its_own_row_is_one_cell_that_people_can_read(tables: Tables):
+def test_an_anchored_row_is_one_readable_cell(tables: Tables):
     store = tables.made("anchored")
     change(store, StoredOffset(100, OURS, 5), TopicPartition("a.events", 3), group="clicks/1")
     rows = dict(tables.table("anchored").scan())
@@ -118,19 +118,19 @@ def test_its_own_row_is_one_cell_that_people_can_read(tables: Tables):
     assert (content["offset"], content["anchor"]["offset"], content["reason"]) == (100, 99, "test")
 
 
-def test_its_own_history_is_what_hbase_keeps_of_the_cell(tables: Tables):
+def test_the_history_of_an_anchored_row_is_the_cells_versions(tables: Tables):
     from reconciler.stores.hbase.anchored import HISTORY_KEPT
 
     store = tables.made("anchored")
     for number in range(1, HISTORY_KEPT + 6):
         change(store, StoredOffset(number))
-    told = store.history("g")
-    assert len(told) <= HISTORY_KEPT
-    assert told[-1].after.offset == HISTORY_KEPT + 5
-    assert all(entry.before is not None and entry.before.offset < entry.after.offset for entry in told)
+    entries = store.history("g")
+    assert len(entries) <= HISTORY_KEPT
+    assert entries[-1].after.offset == HISTORY_KEPT + 5
+    assert all(entry.before is not None and entry.before.offset < entry.after.offset for entry in entries)
 
 
-def test_a_row_in_its_table_that_it_did_not_write_is_refused(tables: Tables):
+def test_a_foreign_row_in_an_anchored_table_is_refused(tables: Tables):
     store = tables.made("anchored")
     tables.table("anchored").put(b"g/events/0000000000", {b"o:v": b"42"})
     with pytest.raises(Refused, match="holds a row that this product did not write"):
@@ -150,7 +150,7 @@ ROWS = {
         b"\0\0\0devents\0\0\0\0",
         {b"d:nextOffset": longs(5065), b"d:maxEventTime": longs(NOW)},
         Anchor(timestamp_ms=NOW, names=Names.MAX_TIME),
-        {b"d:nextOffset": longs(100), b"d:maxEventTime": longs(NOW)},  # the largest time stays: OURS is older
+        {b"d:nextOffset": longs(100), b"d:maxEventTime": longs(NOW)},  # the largest time stays, since OURS is older
     ),
     "cdap-metrics": (
         b"events.00",
@@ -164,7 +164,7 @@ ROWS = {
 
 @pytest.mark.parametrize("case", ROWS)
 @pytest.mark.parametrize("stamp", [None, TRANSACTION])
-def test_a_row_of_cdap_is_read_corrected_and_put_back_to_the_byte(tables: Tables, case, stamp):
+def test_a_row_of_cdap_is_read_corrected_and_restored_byte_for_byte(tables: Tables, case, stamp):
     row, before, anchor, after = ROWS[case]
     query = case.partition(" ")[0]
     store, plain = tables.made(query), tables.table(query)
@@ -179,11 +179,11 @@ def test_a_row_of_cdap_is_read_corrected_and_put_back_to_the_byte(tables: Tables
     back = Change.restoring(KEY, corrected.version, found.stored, found.text)
     assert store.write("g", [back], reason="rollback", now_ms=NOW + 9).written == (KEY,)
     assert plain.row(row) == before
-    assert only(store).stored == found.stored  # its date too: it does not say that the job had got further
+    assert only(store).stored == found.stored  # its date too: a new one would say that the job had got further
 
 
 @pytest.mark.parametrize("query", ["cdap-logsaver&prefix=100", "cdap-metrics"])
-def test_a_row_that_was_made_and_taken_back_leaves_nothing(tables: Tables, query):
+def test_a_row_that_was_created_and_deleted_leaves_nothing(tables: Tables, query):
     store = tables.made(query)
     change(store, StoredOffset(100, OURS), KEY)
     assert len(dict(tables.table(query).scan())) == 2
@@ -194,7 +194,7 @@ def test_a_row_that_was_made_and_taken_back_leaves_nothing(tables: Tables, query
     assert only(store).stored.offset == 101
 
 
-def test_the_rows_of_others_are_not_touched_nor_taken_for_the_jobs(tables: Tables):
+def test_other_rows_stay_and_are_not_taken_for_the_jobs(tables: Tables):
     store = tables.made("cdap-logsaver&prefix=100")
     plain = tables.table("cdap-logsaver&prefix=100")
     cells = {b"d:nextOffset": longs(5), b"d:maxEventTime": longs(-1)}
@@ -239,7 +239,7 @@ def test_other_columns_of_a_row_stay(tables: Tables):
         ("cloudera", b"!reconciler:events:g:", {b"offsets:claim": b"{}"}, "format is not"),
     ],
 )
-def test_a_damaged_row_is_refused_by_its_name(tables: Tables, query, row, cells, what):
+def test_a_damaged_row_is_refused_by_its_key(tables: Tables, query, row, cells, what):
     store, plain = tables.made(query), tables.table(query)
     if row.startswith(b"!"):
         put(store, "g", {KEY: StoredOffset(5, OURS)})
@@ -249,7 +249,7 @@ def test_a_damaged_row_is_refused_by_its_name(tables: Tables, query, row, cells,
     assert repr(row) in caught.value.message
 
 
-def test_a_store_without_groups_may_be_kept_for_one(tables: Tables):
+def test_a_store_without_groups_may_be_reserved_for_one(tables: Tables):
     tables.made("cdap-metrics")
     store = tables.open("cdap-metrics", "&of_group=metrics")
     assert store.read("metrics") == []
@@ -262,10 +262,8 @@ def test_a_store_without_groups_may_be_kept_for_one(tables: Tables):
             call()
 
 
-def test_the_largest_event_time_may_come_from_the_row_that_was_found_from(tables: Tables):
-    from reconciler.core.anchors import Anchor as A
-
-    found_from = StoredOffset(5065, A(timestamp_ms=NOW, names=Names.MAX_TIME))
+def test_the_largest_event_time_may_come_from_the_row_that_the_offset_was_found_from(tables: Tables):
+    found_from = StoredOffset(5065, Anchor(timestamp_ms=NOW, names=Names.MAX_TIME))
     store = tables.made("cdap-logsaver&prefix=100")
     store.write("g", [Change(KEY, None, StoredOffset(100, OURS), found_from=found_from)], reason="apply", now_ms=NOW)
     row = tables.table("cdap-logsaver&prefix=100").row(b"\0\0\0devents\0\0\0\0")
@@ -276,8 +274,8 @@ def test_the_largest_event_time_may_come_from_the_row_that_was_found_from(tables
 
 
 @pytest.mark.parametrize("stamp", [None, TRANSACTION + 1_000_000])
-def test_a_job_that_goes_on_is_known_to_count_as_the_row_did(tables: Tables, stamp):
-    """Without anchors of its own: the last one lags behind. With its own time: that, in the destination's numbering."""
+def test_a_job_that_continues_counts_in_the_rows_numbering(tables: Tables, stamp):
+    """Without an anchor of its own, it has the last one, which lags behind. Its own time gets the row's numbering."""
     store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
     if stamp:
         plain.put(b"events.00", {b"d:o": longs(7)}, timestamp=TRANSACTION)
@@ -293,7 +291,7 @@ def test_a_job_that_goes_on_is_known_to_count_as_the_row_did(tables: Tables, sta
     assert only(store).stored.anchor is None
 
 
-def test_a_job_that_writes_while_nobody_has_seen_the_correction_is_not_believed(tables: Tables):
+def test_a_job_that_writes_before_any_reader_saw_the_correction_gets_no_anchor(tables: Tables):
     store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
     put(store, "g", {KEY: StoredOffset(100, OURS)})
     plain.put(b"events.00", {b"d:o": longs(140)})
@@ -328,15 +326,15 @@ def test_a_correction_is_a_new_row_of_all_partitions_and_history_stays(tables: T
         NOW,
         NOW,
         1497628830000,
-    ]  # the third one was only carried over
+    ]  # the third was only carried over
     back = [Change.restoring(new.key, new.version, old.stored, old.text) for new, old in zip(kept, rows, strict=True)]
     assert len(store.write("g", back, reason="rollback", now_ms=NOW + 5).written) == 3
     assert b"events:g:%d" % NOW not in dict(plain.scan())
     assert [row.stored for row in store.read("g")] == [row.stored for row in rows]
 
 
-def articles_reader(plain: Any, topic: str, group: str, partitions: int, now_ms: int) -> dict[int, int]:
-    """What a job of Cloudera's example starts from, in its own way: one row backwards, and its cells counted."""
+def example_reader(plain: Any, topic: str, group: str, partitions: int, now_ms: int) -> dict[int, int]:
+    """The starting offsets of a job of Cloudera's example, which reads one row backwards and counts its cells."""
     scan = plain.scan(
         row_start=f"{topic}:{group}:{now_ms}".encode(), row_stop=f"{topic}:{group}:0".encode(), reverse=True, limit=1
     )
@@ -347,28 +345,28 @@ def articles_reader(plain: Any, topic: str, group: str, partitions: int, now_ms:
 
 
 @pytest.mark.parametrize("query", ["cloudera", "cloudera&anchor_family=anchors"])
-def test_what_is_written_is_what_a_job_of_the_example_reads(tables: Tables, query):
+def test_a_job_of_the_example_reads_the_written_offsets(tables: Tables, query):
     store, plain = tables.made(query), tables.table(query)
     keys = [TopicPartition("events", number) for number in (0, 2)]
     put(store, "g", {keys[0]: StoredOffset(7, OURS), keys[1]: StoredOffset(9, OURS)}, now_ms=NOW)
-    assert articles_reader(plain, "events", "g", 4, NOW) == {0: 7, 1: 0, 2: 9, 3: 0}
+    assert example_reader(plain, "events", "g", 4, NOW) == {0: 7, 1: 0, 2: 9, 3: 0}
     put(store, "g", {keys[0]: StoredOffset(8, OURS)}, now_ms=NOW + 1)
-    assert articles_reader(plain, "events", "g", 4, NOW + 1) == {0: 8, 1: 0, 2: 9, 3: 0}
+    assert example_reader(plain, "events", "g", 4, NOW + 1) == {0: 8, 1: 0, 2: 9, 3: 0}
     assert {row.key.partition for row in store.read("g")} == {0, 2}
 
 
-def test_a_partition_that_the_latest_row_lacks_has_no_stored_offset_whatever_older_rows_say(tables: Tables):
+def test_a_partition_that_the_latest_row_lacks_has_no_stored_offset(tables: Tables):
     store, plain = tables.made("cloudera"), tables.table("cloudera")
     plain.put(b"events:g:1497628770000", batch(p0=225, p1=225))
     plain.put(b"events:g:1497628830000", batch(p0=285))
     assert [(row.key.partition, row.stored.offset) for row in store.read("g")] == [(0, 285)]
-    assert articles_reader(plain, "events", "g", 2, NOW) == {0: 285, 1: 0}
+    assert example_reader(plain, "events", "g", 2, NOW) == {0: 285, 1: 0}
 
 
 GROUPS = ["g1", "g10", "g1:1", "g1:14", "g1:17", "g1:1497628830000", "g", "g:1", "ü"]
 
 
-def test_groups_and_topics_whose_names_begin_alike_do_not_mix(tables: Tables):
+def test_groups_and_topics_with_common_prefixes_do_not_mix(tables: Tables):
     store, plain = tables.made("cloudera"), tables.table("cloudera")
     for number, group in enumerate(GROUPS):
         for topic in ("t", "t.1", "t1"):
@@ -391,7 +389,7 @@ def test_a_topic_that_kafka_does_not_allow_is_not_written(tables: Tables):
 
 
 def test_a_long_history_is_not_read(tables: Tables):
-    """As many rows cross the wire for 20,000 rows of history, and as many of another group in between, as for none."""
+    """20,000 rows of history, and as many of another group in between, cost no more rows read than none."""
     store, plain = tables.made("cloudera"), tables.table("cloudera")
     first = 1_497_000_000_000
     with plain.batch(batch_size=5000) as rows:
@@ -406,20 +404,20 @@ def test_a_long_history_is_not_read(tables: Tables):
     assert seen.rows < 700
 
 
-def test_the_history_is_told_from_the_rows(tables: Tables):
+def test_the_history_is_read_from_the_rows(tables: Tables):
     store, plain = tables.made("cloudera"), tables.table("cloudera")
     plain.put(b"events:g:1497628770000", batch(p0=225, p1=225))
     plain.put(b"events:g:1497628830000", batch(p0=285, p1=225))
     one, two = (TopicPartition("events", number) for number in (0, 1))
-    told = [(e.key, e.before and e.before.offset, e.after and e.after.offset, e.reason) for e in store.history("g")]
-    assert told == [
+    changes = [(e.key, e.before and e.before.offset, e.after and e.after.offset, e.reason) for e in store.history("g")]
+    assert changes == [
         (one, None, 225, "events:g:1497628770000"),
         (two, None, 225, "events:g:1497628770000"),
         (one, 225, 285, "events:g:1497628830000"),
     ]
 
 
-def test_with_a_family_of_anchors_a_job_that_goes_on_is_known_to_count_as_the_row_did(tables: Tables):
+def test_with_an_anchor_family_a_job_that_continues_counts_in_the_rows_numbering(tables: Tables):
     query = "cloudera&anchor_family=anchors"
     store, plain = tables.made(query), tables.table(query)
     change(store, StoredOffset(100, OURS), KEY)
@@ -431,7 +429,7 @@ def test_with_a_family_of_anchors_a_job_that_goes_on_is_known_to_count_as_the_ro
     assert only(store).stored.anchor is None
 
 
-def test_without_one_nothing_is_left_beside_the_rows(tables: Tables):
+def test_without_an_anchor_family_nothing_is_left_beside_the_rows(tables: Tables):
     store, plain = tables.made("cloudera"), tables.table("cloudera")
     put(store, "g", {KEY: StoredOffset(100, OURS), TopicPartition("events", 1): StoredOffset(7)}, now_ms=NOW)
     assert only(store, topic="events", partition=0).stored == StoredOffset(100, None, NOW)

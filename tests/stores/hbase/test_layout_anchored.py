@@ -1,4 +1,4 @@
-"""The product's own row in HBase, and what it keeps beside those of others: nothing is taken for what it is not."""
+"""This product's own row in HBase, and its companion rows beside CDAP's: they read back, and garbage is refused."""
 
 import json
 
@@ -46,12 +46,12 @@ def test_a_key_reads_back(group, topic, partition):
 
 
 @given(NAMES, NAMES)
-def test_no_groups_rows_begin_as_anothers(group, other):
+def test_no_groups_keys_begin_with_anothers_prefix(group, other):
     if group != other:
         assert not anchored.row_key(other, "t", 0).startswith(anchored.prefix(group))
 
 
-def test_names_with_slashes_and_signs_stay_apart():
+def test_names_with_slashes_and_signs_have_different_keys():
     rows = {anchored.row_key(*names, 0) for names in (("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "b%2Fc"))}
     assert len(rows) == 4
     assert anchored.row_key("clicks", "a.events", 3) == b"clicks/a.events/0000000003"
@@ -61,7 +61,7 @@ def test_names_with_slashes_and_signs_stay_apart():
 @pytest.mark.parametrize(
     "row", [b"", b"a/b", b"a/b/3", b"a/b/000000000x", b"a/%ff/0000000003", b"a/b/c/0000000003", b"a b/c/0000000003"]
 )
-def test_what_is_no_key(row):
+def test_other_keys_are_not_parsed(row):
     assert anchored.parse_row_key(row) is None
 
 
@@ -74,7 +74,7 @@ def test_a_cell_reads_back(entry):
 
 
 @given(GARBAGE)
-def test_a_cell_of_anybody_has_a_reason(value):
+def test_any_other_cell_is_refused_with_a_reason(value):
     with pytest.raises(FieldError):
         anchored.decode(value)
 
@@ -89,7 +89,7 @@ def test_a_cell_with_a_wrong_field_names_it(change):
     assert caught.value.field in {*change, "offset"}
 
 
-# ---------------------------------------------------------------- beside the rows of others
+# ---------------------------------------------------------------- companions
 
 
 @given(
@@ -107,12 +107,12 @@ def test_a_companion_reads_back(new, others, floor, at):
 
 
 @given(GARBAGE)
-def test_a_companion_of_anybody_has_a_reason(value):
+def test_any_other_companion_is_refused_with_a_reason(value):
     with pytest.raises(FieldError):
         companion.decode(value, 0)
 
 
-def test_states_with_wrong_fields_have_a_reason():
+def test_a_state_with_a_wrong_field_is_refused():
     good = json.loads(companion.encode(State({b"d:o": Cell(b"5", 0)}, StoredOffset(5)), floor=0, nonce="n", others=[]))
     for states in (
         [5],
@@ -135,28 +135,28 @@ def beside(*, settled: bool = True, stamp: int = 50) -> Companion:
     return Companion("n", 0, stamp, settled, (written,) if settled else (written, before))
 
 
-def test_a_row_as_it_was_written_means_what_was_said_of_it():
+def test_a_row_in_its_written_state_has_that_states_meaning():
     legacy = StoredOffset(100, None, 50)
     for settled in (True, False):
         assert meaning(beside(settled=settled), {b"d:o": Cell(b"new", 50)}, legacy) == Meaning(OURS)
 
 
-def test_a_row_that_was_not_reached_means_what_it_meant_before():
+def test_a_row_that_the_write_did_not_reach_keeps_its_meaning():
     cells = {b"d:o": Cell(b"old", 10)}
     assert meaning(beside(settled=False), cells, StoredOffset(7)).stored.anchor == Anchor(timestamp_ms=3)
 
 
-def test_the_same_value_written_by_another_program_is_not_ours():
+def test_the_same_value_from_another_program_has_no_anchor():
     cells = {b"d:o": Cell(b"new", 51)}
     assert meaning(beside(settled=False), cells, StoredOffset(100, None, 51)) == Meaning(StoredOffset(100, None, 51))
 
 
-def test_nobody_saw_it_in_place_so_what_followed_may_follow_from_what_was_before():
+def test_a_row_after_an_unsettled_write_has_no_anchor():
     cells = {b"d:o": Cell(b"later", 60)}
     assert meaning(beside(settled=False), cells, StoredOffset(120)) == Meaning(StoredOffset(120))
 
 
-def test_a_job_that_went_on_counts_in_the_same_numbering():
+def test_a_job_that_continued_counts_in_the_same_numbering():
     cells = {b"d:o": Cell(b"later", 60)}
     assert meaning(beside(), cells, StoredOffset(120, None, 60)) == Meaning(StoredOffset(120, ANCHOR, 60), lag=20)
     own = Anchor(timestamp_ms=950, names=Names.MAX_TIME)
@@ -172,15 +172,15 @@ def test_a_job_that_went_on_counts_in_the_same_numbering():
         StoredOffset(120, Anchor(timestamp_ms=899, names=Names.MAX_TIME)),  # time went back
     ],
 )
-def test_a_job_that_did_not_go_on_is_not_believed_to_count_so(legacy):
+def test_a_job_that_went_back_gets_no_numbering(legacy):
     assert continued(OURS, legacy) == Meaning(legacy)
 
 
-def test_without_a_record_to_name_only_the_numbering_is_known():
+def test_a_bare_anchor_gives_only_the_numbering():
     bare = StoredOffset(0, Anchor(cluster_id="b", topic_id="t"))
     assert continued(bare, StoredOffset(20)) == Meaning(StoredOffset(20, Anchor(cluster_id="b", topic_id="t")))
 
 
-def test_companions_are_in_nobodys_way():
+def test_the_companions_key_and_column():
     assert companion_row(b"metrics.00") == b"!reconciler:metrics.00"
     assert companion.COLUMN == b"d:beside"

@@ -1,4 +1,4 @@
-"""CDAP's rows: what was printed of real tables is read right, what is written CDAP reads, garbage has a reason."""
+"""CDAP's rows: dumps of real tables are read right, written rows have CDAP's format, and garbage is refused."""
 
 from contextlib import suppress
 
@@ -53,7 +53,7 @@ def cells(at: int = TRANSACTION, **values: bytes) -> dict[bytes, Cell]:
         ),
     ],
 )
-def test_a_printed_row_of_the_log_saver(row, prefix, partition, latest, time, next_offset, offset):
+def test_a_dumped_row_of_the_log_saver(row, prefix, partition, latest, time, next_offset, offset):
     assert cdap.log_saver_key(prefix, "logs.user-v2", partition) == row
     assert cdap.parse_log_saver_key(prefix, row) == ("logs.user-v2", partition)
     assert cdap.parse_log_saver_key(201 - prefix, row) is None
@@ -79,7 +79,7 @@ def test_no_two_rows_share_a_key(topic, partition, other_topic, other_partition)
     assert cdap.flowlet_key(topic, partition) != cdap.flowlet_key(other_topic, other_partition)
 
 
-def test_the_largest_event_time_never_shrinks_by_a_correction():
+def test_a_correction_never_makes_the_largest_event_time_smaller():
     corrected = StoredOffset(7, Anchor(offset=6, timestamp_ms=500))
     assert cdap.write_log_saver(corrected, 900)[cdap.MAX_EVENT_TIME] == cdap.long(900)
     assert cdap.write_log_saver(corrected, 400)[cdap.MAX_EVENT_TIME] == cdap.long(500)
@@ -106,7 +106,7 @@ def test_a_sentinel_is_written_as_nothing_yet():
         (b"metrics.09", 9, b"\0\0\0\0\0\x01:\x0d", 80397),
     ],
 )
-def test_a_printed_row_of_the_metrics_processor(row, partition, value, offset):
+def test_a_dumped_row_of_the_metrics_processor(row, partition, value, offset):
     assert cdap.metrics_key("metrics", partition) == row
     assert cdap.parse_metrics_key(row) == ("metrics", partition)
     stored = cdap.read_metrics(cells(1478732942360, o=value))
@@ -119,11 +119,11 @@ def test_partitions_from_100_on_have_as_many_digits_as_they_need():
 
 
 @pytest.mark.parametrize("row", [b"m.7", b"m.007", b"m", b".07", b"m.", b"m.-1", b"m.99999999999", b"\xff.07", b""])
-def test_what_is_no_row_of_the_metrics_processor(row):
+def test_other_keys_are_no_rows_of_the_metrics_processor(row):
     assert cdap.parse_metrics_key(row) is None
 
 
-def test_a_time_written_before_the_offset_is_an_earlier_offsets():
+def test_a_time_written_before_the_offset_does_not_count():
     together = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 100)}
     assert cdap.read_metrics(together).anchor == Anchor(timestamp_ms=77)
     after = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 101)}
@@ -132,7 +132,7 @@ def test_a_time_written_before_the_offset_is_an_earlier_offsets():
     assert cdap.read_metrics(before).anchor is None
 
 
-def test_only_the_last_records_time_is_put_beside_the_offset():
+def test_only_the_last_records_time_is_written_beside_the_offset():
     assert cdap.write_metrics(StoredOffset(5, Anchor(timestamp_ms=7))) == {b"d:o": cdap.long(5), b"d:t": cdap.long(7)}
     for anchor in (None, Anchor(), Anchor(timestamp_ms=7, names=Names.MAX_TIME)):
         assert cdap.write_metrics(StoredOffset(5, anchor)) == {b"d:o": cdap.long(5)}
@@ -171,7 +171,7 @@ def test_keys_of_flowlets_and_metrics_read_back(topic, partition):
 
 
 @given(st.binary(max_size=40))
-def test_any_key_is_a_row_or_is_not(row):
+def test_a_parsed_key_is_the_key_that_would_be_made(row):
     for parse, make in (
         (lambda: cdap.parse_log_saver_key(100, row), lambda t, p: cdap.log_saver_key(100, t, p)),
         (lambda: cdap.parse_metrics_key(row), cdap.metrics_key),
@@ -184,7 +184,7 @@ def test_any_key_is_a_row_or_is_not(row):
 @given(
     st.dictionaries(st.sampled_from(["nextOffset", "maxEventTime", "o", "t", "c", "x"]), st.binary(max_size=20)), INT64
 )
-def test_any_cells_are_read_or_said_to_be_no_row(values, at):
+def test_any_cells_are_read_or_refused(values, at):
     for read in (cdap.read_log_saver, cdap.read_metrics, cdap.read_flowlet):
         with suppress(cdap.NotARow):
             found = read(cells(at, **values))

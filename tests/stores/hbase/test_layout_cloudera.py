@@ -1,4 +1,4 @@
-"""Cloudera's rows: what was printed of a real table is read right, prefixes deceive nobody, and a row is dense."""
+"""Cloudera's rows: a dump of a real table is read right, groups with common prefixes stay apart, a row is dense."""
 
 import json
 from contextlib import suppress
@@ -27,19 +27,19 @@ TIMES = st.integers(0, cloudera.MAX_EPOCH_MS)
         (b"kafkablog1:groupid-1:1497628530000", "kafkablog1", "groupid-1", 1497628530000, b"120"),
     ],
 )
-def test_a_printed_row(row, topic, group, epoch_ms, text):
+def test_a_dumped_row(row, topic, group, epoch_ms, text):
     assert cloudera.row_key(topic, group, epoch_ms) == row
     assert cloudera.epoch_of(row, cloudera.prefix(topic, group)) == epoch_ms
     assert cloudera.topic_of(row) == topic
-    printed = {b"offsets:0": text, b"offsets:1": text, b"offsets:2": text}
-    assert cloudera.texts(printed) == dict.fromkeys(range(3), text)
-    assert [cloudera.offset_of(column, value) for column, value in printed.items()] == [int(text)] * 3
-    assert cloudera.dense(dict.fromkeys(range(3), text)) == printed
+    dumped = {b"offsets:0": text, b"offsets:1": text, b"offsets:2": text}
+    assert cloudera.texts(dumped) == dict.fromkeys(range(3), text)
+    assert [cloudera.offset_of(column, value) for column, value in dumped.items()] == [int(text)] * 3
+    assert cloudera.dense(dict.fromkeys(range(3), text)) == dumped
 
 
 @given(st.lists(st.tuples(TRICKY | GROUPS, TIMES), min_size=1, max_size=12), TRICKY | GROUPS)
-def test_going_back_finds_the_groups_own_rows_and_no_others(rows, group):
-    """A table in memory, scanned backwards as HBase does: every row of the group is met, latest first, no other."""
+def test_a_backward_scan_finds_exactly_the_groups_rows(rows, group):
+    """A table in memory, scanned backwards as HBase does: it finds each row of the group, the latest first."""
     table = sorted({cloudera.row_key("t", name, time) for name, time in rows})
     prefix, met = cloudera.prefix("t", group), []
     start, passed = cloudera.from_latest(prefix), b""
@@ -52,11 +52,11 @@ def test_going_back_finds_the_groups_own_rows_and_no_others(rows, group):
         assert start <= row
         met += [epoch_ms] if epoch_ms is not None else []
     else:
-        pytest.fail("it goes round in circles")
+        pytest.fail("the scan does not end")
     assert met == sorted({time for name, time in rows if name == group}, reverse=True)
 
 
-def test_a_million_rows_of_another_group_in_between_are_one_leap():
+def test_rows_of_another_group_in_between_are_skipped_at_once():
     """Rows of group ``g:14`` lie between those of ``g`` from 13 and from 15."""
     prefix = cloudera.prefix("t", "g")
     row = cloudera.row_key("t", "g:14", 1_497_628_830_000)
@@ -66,7 +66,7 @@ def test_a_million_rows_of_another_group_in_between_are_one_leap():
 
 
 @given(st.binary(max_size=40), GROUPS)
-def test_any_key_is_a_row_or_is_not(row, group):
+def test_a_parsed_key_is_the_key_that_would_be_made(row, group):
     prefix = cloudera.prefix("t", group)
     epoch_ms = cloudera.epoch_of(row, prefix)
     assert epoch_ms is None or cloudera.row_key("t", group, epoch_ms) == row
@@ -81,11 +81,11 @@ def test_a_time_without_13_digits_would_not_sort(epoch_ms):
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "!", "ü", "a" * 250, "a/b", "a\n"])
-def test_names_that_kafka_does_not_allow_are_no_topics(name):
+def test_names_that_kafka_does_not_allow_are_not_topics(name):
     assert not cloudera.is_topic(name)
 
 
-def test_a_row_is_dense_for_its_reader_counts_the_cells():
+def test_a_row_is_dense_since_its_reader_counts_the_cells():
     row = cloudera.dense({0: b"7", 3: b"9"})
     assert row == {b"offsets:0": b"7", b"offsets:1": b"00", b"offsets:2": b"00", b"offsets:3": b"9"}
     assert cloudera.texts(row) == {0: b"7", 3: b"9"}
@@ -95,7 +95,7 @@ def test_a_row_is_dense_for_its_reader_counts_the_cells():
 
 
 @pytest.mark.parametrize("value", [b"", b"x", b"1.5", b"9223372036854775808", b"\xff\xff", b"1e3"])
-def test_a_value_that_is_no_offset_has_a_reason(value):
+def test_a_value_that_is_no_offset_is_refused_with_its_column(value):
     with pytest.raises(cloudera.NotAnOffset, match="column offsets:3"):
         cloudera.offset_of(b"offsets:3", value)
 
@@ -103,20 +103,20 @@ def test_a_value_that_is_no_offset_has_a_reason(value):
 @pytest.mark.parametrize(
     "column", [b"offsets:-1", b"offsets:01", b"offsets:x", b"other:1", b"offsets:4294967296", b"1"]
 )
-def test_other_columns_are_not_looked_at(column):
+def test_other_columns_are_ignored(column):
     assert cloudera.partition_of(column) is None
     assert cloudera.texts({column: b"5"}) == {}
 
 
 @given(st.dictionaries(st.binary(max_size=12), st.binary(max_size=12)))
-def test_any_cells_are_read_or_said_to_be_no_offsets(cells):
+def test_any_cells_are_read_or_refused(cells):
     for number, text in cloudera.texts(cells).items():
         with suppress(cloudera.NotAnOffset):
             offset = cloudera.offset_of(cloudera.column(number), text)
             assert offset is None or -(2**63) <= offset < 2**63
 
 
-# ---------------------------------------------------------------- beside the rows
+# ---------------------------------------------------------------- companions
 
 
 @given(st.builds(Claim, GROUPS, TIMES, st.none() | TIMES, st.booleans()))
@@ -124,7 +124,7 @@ def test_a_claim_reads_back(claim):
     assert cloudera_companion.decode_claim(cloudera_companion.encode_claim(claim)) == claim
 
 
-def test_what_a_row_means_reads_back():
+def test_a_rows_meaning_reads_back():
     stored = StoredOffset(42, Anchor(offset=41, timestamp_ms=5, id=b"\x00\xff", cluster_id="c"), 17)
     assert cloudera_companion.decode(cloudera_companion.encode(stored)) == stored
 
@@ -133,16 +133,16 @@ def test_what_a_row_means_reads_back():
     st.binary(max_size=60)
     | st.builds(lambda content: json.dumps(content).encode(), st.dictionaries(st.text(), st.none()))
 )
-def test_what_this_product_did_not_write_has_a_reason(value):
+def test_any_other_claim_is_refused_with_a_reason(value):
     with pytest.raises(FieldError):
         cloudera_companion.decode_claim(value)
 
 
-def test_a_claim_knows_which_row_was_seen_in_place():
+def test_the_last_row_seen_depends_on_whether_the_claim_is_settled():
     assert Claim("n", 7, 3, settled=True).last_seen == 7
     assert Claim("n", 7, 3, settled=False).last_seen == 3
 
 
-def test_rows_beside_are_nobody_elses():
+def test_a_companions_key_names_no_topic():
     row = cloudera.row_key("t", "g", 5)
     assert cloudera.topic_of(companion_row(row)) is None

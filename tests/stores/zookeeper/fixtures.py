@@ -1,4 +1,4 @@
-"""A ZooKeeper server for the whole run, a plain client of it, and the stores in it for the behaviour suite."""
+"""One ZooKeeper server for the whole run, a plain client of it, and the stores in it for the behaviour suite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """The run's server. Tests share it: use a chroot of ``chroot``'s making."""
+    """The run's server. Tests share it: use the path of the fixture ``chroot``."""
     from reconciler import artifacts
     from tests.lab.zookeeper import ZooKeeperServer
 
@@ -37,13 +37,13 @@ def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def chroot() -> str:
-    """A path that no other test has; nothing is there yet."""
+    """A path of this test alone; the znode does not exist yet."""
     return f"/st-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def kazoo(zookeeper: ZooKeeperServer) -> Iterator[Any]:
-    """kazoo's own client: what any other program writes and sees."""
+    """kazoo's own client: another program's view of ZooKeeper."""
     from kazoo.client import KazooClient
 
     client = KazooClient(zookeeper.hosts)
@@ -84,7 +84,7 @@ def zookeeper_apart_case(zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path
 
 @pytest.fixture
 def open_zookeeper(zookeeper, chroot) -> Iterator[Any]:
-    """Open a store below this test's chroot, which is there."""
+    """Open a store below this test's chroot, which exists."""
     opened = []
 
     def open_at(layout: str = "consumers", **more: Any) -> ZookeeperStore:
@@ -104,6 +104,6 @@ def only(store: ZookeeperStore, group: str = "g") -> Row:
 
 
 def change(store: ZookeeperStore, new: StoredOffset | None, **more: Any) -> Any:
-    """Write over the only row."""
+    """Replace the only row."""
     row = only(store)
     return store.write("g", [Change(row.key, row.version, new, restores=bool(more), **more)], reason="test", now_ms=NOW)

@@ -1,4 +1,4 @@
-"""ZooKeeper addresses: what is understood, what is said of the rest, and that no secret shows."""
+"""ZooKeeper addresses: which store each opens, and the error for a wrong one, without any secret."""
 
 import pytest
 
@@ -28,7 +28,7 @@ from reconciler.stores.registry import open_store
         ("zookeeper://h/?layout=consumers&of_group=g", "of_group goes with layout=single only"),
     ],
 )
-def test_a_wrong_address_says_what_is_wrong_and_how_a_right_one_looks(address, why):
+def test_a_wrong_address_is_refused_with_the_reason_and_an_example(address, why):
     with pytest.raises(ConfigError) as caught:
         open_store(address)
     assert why in caught.value.message
@@ -46,7 +46,7 @@ def test_a_password_is_not_shown():
     assert store._chroot == "/kafka/dc 1"
 
 
-def test_what_a_store_can_do_is_known_without_a_server():
+def test_capabilities_need_no_server():
     able = open_store("zookeeper://no-such-host/?layout=single").capabilities
     assert not open_store("zookeeper://h/?layout=single&anchors=apart").capabilities.keeps_anchors
     assert (able.writable, able.keeps_anchors, able.keeps_history, able.atomic_batches) == (True, True, False, False)

@@ -1,4 +1,4 @@
-"""The ZooKeeper store where it is not allowed to, and on a server that is killed, frozen, or forgets its session."""
+"""The ZooKeeper store without permission, and on a server that is killed, frozen, or ends the session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.stores.zookeeper.fixtures import change, only, zookeeper_case
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
 KEY = TopicPartition("events", 0)
 SOON = 1.5
-"""Seconds that a store under test waits for a server that is frozen."""
+"""Seconds that a store under test waits for a frozen server."""
 
 pytestmark = pytest.mark.system
 
@@ -36,12 +36,12 @@ def offset_path(chroot) -> str:
     return f"{chroot}/consumers/g/offsets/events/0"
 
 
-# ---------------------------------------------------------------- who may
+# ---------------------------------------------------------------- permissions
 
 
 @pytest.fixture
 def guarded(kazoo, chroot, open_zookeeper) -> str:
-    """A group's folder that only the user ``job`` may use; all may read it."""
+    """A group's znode that only the user ``job`` may write; anyone may read it."""
     from kazoo.security import make_acl, make_digest_acl
 
     acl = [make_digest_acl("job", "s3cret:x", all=True), make_acl("world", "anyone", read=True)]
@@ -53,7 +53,7 @@ def guarded(kazoo, chroot, open_zookeeper) -> str:
 
 
 @pytest.mark.parametrize("credentials", [None, "job:wrong"])
-def test_who_may_only_read_is_told_before_and_at_the_write(open_zookeeper, kazoo, guarded, credentials):
+def test_a_user_who_may_only_read_is_refused_before_and_at_the_write(open_zookeeper, kazoo, guarded, credentials):
     store = open_zookeeper(credentials=credentials)
     who = "this user" if credentials else "a client without credentials"
     assert only(store).stored.offset == 5
@@ -64,7 +64,7 @@ def test_who_may_only_read_is_told_before_and_at_the_write(open_zookeeper, kazoo
     assert kazoo.get(f"{guarded}/offsets/events/0")[0] == b"5"
 
 
-def test_the_right_user_writes_and_what_is_made_is_the_jobs_as_well(open_zookeeper, kazoo, guarded):
+def test_created_znodes_have_the_jobs_access_list(open_zookeeper, kazoo, guarded):
     store = open_zookeeper(credentials="job:s3cret:x")
     store.check_writable("g")
     change(store, StoredOffset(6, ANCHOR))
@@ -75,7 +75,7 @@ def test_the_right_user_writes_and_what_is_made_is_the_jobs_as_well(open_zookeep
     assert made == kazoo.get_acls(f"{guarded}/anchors/a.events")[0] == kazoo.get_acls(guarded)[0]
 
 
-def test_who_may_not_even_read_is_told(open_zookeeper, kazoo, chroot):
+def test_a_user_who_may_not_read_is_refused(open_zookeeper, kazoo, chroot):
     from kazoo.security import make_digest_acl
 
     kazoo.create(f"{chroot}/consumers/g/offsets/events", makepath=True)
@@ -86,18 +86,18 @@ def test_who_may_not_even_read_is_told(open_zookeeper, kazoo, chroot):
             attempt()
 
 
-def test_asking_whether_a_write_is_allowed_changes_nothing(store, kazoo, chroot, offset_path):
+def test_the_permission_test_changes_nothing(store, kazoo, chroot, offset_path):
     put(store, "g", {KEY: StoredOffset(5, ANCHOR)})
     rows, tree = store.read("g"), kazoo.get_children(f"{chroot}/consumers/g/offsets")
     before = kazoo.get(offset_path)
     store.check_writable("g")
-    store.check_writable("nobody-yet")
+    store.check_writable("new-group")
     assert (store.read("g"), kazoo.get(offset_path)) == (rows, before)
     assert kazoo.get_children(f"{chroot}/consumers/g/offsets") == tree
-    assert kazoo.exists(f"{chroot}/consumers/nobody-yet") is None
+    assert kazoo.exists(f"{chroot}/consumers/new-group") is None
 
 
-def test_live_consumers_of_kafkas_old_client_are_named(store, kazoo, chroot):
+def test_live_consumers_of_kafkas_old_client_are_refused_by_name(store, kazoo, chroot):
     kazoo.create(f"{chroot}/consumers/g/ids/g_host-1", b"{}", ephemeral=True, makepath=True)
     with pytest.raises(Refused, match=r"Group 'g' has 1 live consumer in ZooKeeper \(g_host-1\).*nothing was written"):
         store.check_writable("g")
@@ -110,7 +110,7 @@ def test_live_consumers_of_kafkas_old_client_are_named(store, kazoo, chroot):
 
 @pytest.fixture(scope="module")
 def disposable(request, tmp_path_factory) -> Iterator[Any]:
-    """A server that these tests kill and freeze, and nobody else uses."""
+    """A server for these tests alone, which kill and freeze it."""
     from reconciler import artifacts
     from tests.lab.zookeeper import ZooKeeperServer
 
@@ -140,12 +140,12 @@ def fragile(mortal, chroot) -> Iterator[ZookeeperStore]:
 
 
 def patiently(store: ZookeeperStore) -> ZookeeperStore:
-    """The same store for a server that has just begun to answer, however slow this machine is."""
+    """The same store, with time enough for a server that has just started on a slow machine."""
     store._ensemble._timeout_s = 30.0
     return store
 
 
-def test_a_store_outlives_its_server(mortal, fragile):
+def test_a_store_works_again_after_its_server_restarted(mortal, fragile):
     before = fragile.read("g")
     mortal.kill()
     for attempt in (
@@ -163,7 +163,7 @@ def test_a_store_outlives_its_server(mortal, fragile):
 
 @pytest.fixture
 def at_the_transaction(monkeypatch) -> Any:
-    """``at_the_transaction(before, after)``: deeds right before the next transaction is sent, and right after."""
+    """``at_the_transaction(before, after)``: calls right before the next transaction is sent, and right after."""
     from kazoo.client import TransactionRequest
 
     real = TransactionRequest.commit_async
@@ -181,9 +181,7 @@ def at_the_transaction(monkeypatch) -> Any:
     return arrange
 
 
-def test_a_server_that_freezes_leaves_a_writes_outcome_open_and_a_second_one_ends_it(
-    mortal, fragile, at_the_transaction
-):
+def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_it(mortal, fragile, at_the_transaction):
     row = only(fragile)
     at_the_transaction(mortal.pause)
     changes = [Change(KEY, row.version, StoredOffset(2, ANCHOR))]
@@ -194,12 +192,12 @@ def test_a_server_that_freezes_leaves_a_writes_outcome_open_and_a_second_one_end
         fragile.read("g")
     mortal.resume()
     patiently(fragile)
-    if only(fragile).stored.offset == 1:  # it had not arrived when the server froze
+    if only(fragile).stored.offset == 1:  # the request had not arrived when the server froze
         assert fragile.write("g", changes, reason="test", now_ms=NOW).written == (KEY,)
     assert only(fragile).stored == StoredOffset(2, ANCHOR, NOW)
 
 
-def test_a_server_killed_before_it_answered_leaves_the_outcome_open(mortal, fragile, at_the_transaction):
+def test_a_server_killed_before_its_answer_gives_an_unknown_outcome(mortal, fragile, at_the_transaction):
     row = only(fragile)
     at_the_transaction(mortal.pause, mortal.kill)
     with pytest.raises(OutcomeUnknown, match="did not say whether it took what was written"):
@@ -209,7 +207,7 @@ def test_a_server_killed_before_it_answered_leaves_the_outcome_open(mortal, frag
     assert only(fragile).stored == StoredOffset(3, ANCHOR, NOW)
 
 
-def test_a_session_that_expired_is_begun_anew(zookeeper, store):
+def test_an_expired_session_is_replaced(zookeeper, store):
     from kazoo.client import KazooClient
 
     put(store, "g", {KEY: StoredOffset(1)})
@@ -222,7 +220,7 @@ def test_a_session_that_expired_is_begun_anew(zookeeper, store):
     assert only(store).stored.offset == 2
 
 
-def test_nothing_of_the_client_library_reaches_the_terminal(mortal, chroot):
+def test_the_client_library_prints_nothing(mortal, chroot):
     program = (
         "import logging, sys\n"
         "logging.basicConfig(level=logging.INFO)\n"
@@ -243,7 +241,7 @@ def test_nothing_of_the_client_library_reaches_the_terminal(mortal, chroot):
     assert err == b""
 
 
-def test_an_answer_that_the_client_library_cannot_understand_costs_a_connection_and_no_traceback(store, monkeypatch):
+def test_an_answer_that_the_client_library_cannot_parse_costs_a_connection_and_prints_nothing(store, monkeypatch):
     from kazoo.protocol.connection import ConnectionHandler
 
     put(store, "g", {KEY: StoredOffset(1)})
@@ -260,7 +258,7 @@ def test_an_answer_that_the_client_library_cannot_understand_costs_a_connection_
     assert printed == []
 
 
-def test_closing_does_not_wait_for_a_server_that_is_frozen(mortal, fragile):
+def test_closing_does_not_wait_for_a_frozen_server(mortal, fragile):
     mortal.pause()
     closing = threading.Thread(target=fragile.close, daemon=True)
     closing.start()

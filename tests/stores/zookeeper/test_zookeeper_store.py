@@ -1,5 +1,5 @@
-"""What the ZooKeeper store promises beyond the others: other programs' znodes to the byte, anchors that are never taken
-for another offset's, and races that end in a word."""
+"""The ZooKeeper store with a real server: other programs' znodes keep their bytes, no offset gets another's anchor, and
+races end in a conflict or an error."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def anchor_path(chroot) -> str:
     return f"{chroot}/consumers/g/anchors/events/0"
 
 
-# ---------------------------------------------------------------- consumers: to the byte
+# ---------------------------------------------------------------- consumers
 
 
 @system
-def test_other_programs_find_the_plain_number_and_nothing_else_has_changed(store, kazoo, offset_path, anchor_path):
+def test_an_offset_is_the_plain_number_and_its_anchor_has_the_same_transaction(store, kazoo, offset_path, anchor_path):
     put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
     assert kazoo.get(offset_path)[0] == b"42"
     assert kazoo.get(anchor_path)[0] == anchor_node.encode(StoredOffset(42, ANCHOR, NOW))
@@ -56,7 +56,7 @@ def test_other_programs_find_the_plain_number_and_nothing_else_has_changed(store
 
 @system
 @pytest.mark.parametrize("data", [b"430497589", b" 17\n", b"0042", b"+5"])
-def test_what_a_job_wrote_is_read_replaced_and_put_back_to_the_byte(store, kazoo, offset_path, data):
+def test_a_jobs_offset_is_read_replaced_and_restored_byte_for_byte(store, kazoo, offset_path, data):
     kazoo.create(offset_path, data, makepath=True)
     time_ms = kazoo.get(offset_path)[1].mtime
     before = only(store)
@@ -65,12 +65,12 @@ def test_what_a_job_wrote_is_read_replaced_and_put_back_to_the_byte(store, kazoo
     assert kazoo.get(offset_path)[0] == b"99"
     change(store, before.stored, text=before.text)
     assert kazoo.get(offset_path)[0] == data
-    # Dated as it was, though its znode is not: nothing has been processed since.
+    # With its old time, though its znode is newer: nothing has been processed since.
     assert only(store).stored == before.stored
 
 
 @system
-def test_an_offset_that_stays_the_same_is_left_alone_when_its_anchor_comes(store, kazoo, offset_path):
+def test_an_unchanged_offset_is_not_written_with_its_anchor(store, kazoo, offset_path):
     kazoo.create(offset_path, b" 42", makepath=True)
     before = kazoo.get(offset_path)
     change(store, StoredOffset(42, ANCHOR, NOW))
@@ -80,7 +80,7 @@ def test_an_offset_that_stays_the_same_is_left_alone_when_its_anchor_comes(store
 
 
 @system
-def test_a_job_that_goes_on_shows_how_far_the_anchor_lags(store, kazoo, offset_path):
+def test_after_a_job_continued_the_row_has_the_anchors_lag(store, kazoo, offset_path):
     put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
     version = only(store).version
     kazoo.set(offset_path, b"542")
@@ -91,7 +91,7 @@ def test_a_job_that_goes_on_shows_how_far_the_anchor_lags(store, kazoo, offset_p
 
 
 @system
-def test_a_job_that_writes_the_same_number_again_is_noticed_too(store, kazoo, offset_path):
+def test_a_job_that_writes_the_same_number_again_is_detected(store, kazoo, offset_path):
     put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
     row = only(store)
     kazoo.set(offset_path, b"42")
@@ -101,7 +101,7 @@ def test_a_job_that_writes_the_same_number_again_is_noticed_too(store, kazoo, of
 
 
 @system
-def test_an_anchor_of_the_record_at_the_offset_is_dropped_once_the_job_goes_on(store, kazoo, offset_path):
+def test_an_anchor_of_the_record_at_the_offset_is_dropped_after_the_job_continued(store, kazoo, offset_path):
     anchor = Anchor(42, 5, b"i", names=Names.NEXT)
     put(store, "g", {KEY: StoredOffset(42, anchor)})
     assert only(store).stored.anchor == anchor
@@ -110,7 +110,7 @@ def test_an_anchor_of_the_record_at_the_offset_is_dropped_once_the_job_goes_on(s
 
 
 @system
-def test_a_row_that_a_job_makes_anew_has_no_anchor(store, kazoo, offset_path):
+def test_a_row_that_a_job_recreates_has_no_anchor(store, kazoo, offset_path):
     put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
     change(store, None)
     assert kazoo.exists(offset_path) is None
@@ -119,7 +119,7 @@ def test_a_row_that_a_job_makes_anew_has_no_anchor(store, kazoo, offset_path):
 
 
 @system
-def test_what_tools_keep_beside_offsets_is_not_taken_for_one(store, kazoo, chroot, offset_path):
+def test_other_znodes_are_not_taken_for_offsets(store, kazoo, chroot, offset_path):
     group = f"{chroot}/consumers/g"
     for path in (f"{group}/owners/events/0", f"{group}/offsets/events/07", f"{group}/offsets/events/x", f"{group}/ids"):
         kazoo.create(path, b"consumer-1", makepath=True)
@@ -130,7 +130,7 @@ def test_what_tools_keep_beside_offsets_is_not_taken_for_one(store, kazoo, chroo
 
 @system
 @pytest.mark.parametrize("data", [b"", b"consumer-1", b"\x00\x00\x00\x00\x00\x00\x00\x05", b"\xff"])
-def test_a_znode_that_holds_no_offset_is_named(store, kazoo, offset_path, data):
+def test_a_znode_that_holds_no_offset_is_refused_by_its_path(store, kazoo, offset_path, data):
     kazoo.create(offset_path, data, makepath=True)
     for attempt in (
         lambda: store.read("g"),
@@ -145,7 +145,7 @@ def test_a_znode_that_holds_no_offset_is_named(store, kazoo, offset_path, data):
 
 @system
 @pytest.mark.parametrize("data", [b"", b"\xff", b"17", b'{"v":1,"a":{"o":"x"}}', b'{"v":99}'])
-def test_a_strange_znode_in_the_anchors_place_is_no_anchor_and_no_obstacle(
+def test_a_foreign_znode_in_the_anchors_place_is_no_anchor_and_is_replaced(
     store, kazoo, offset_path, anchor_path, data
 ):
     kazoo.create(offset_path, b"3", makepath=True)
@@ -166,7 +166,7 @@ def test_odd_topic_names_are_znodes_of_the_same_name(store, kazoo, chroot, topic
 @system
 @pytest.mark.parametrize("layout", ["consumers", "single"])
 @pytest.mark.parametrize("name", ["a/b", "..", "a\nb", "😀", "~anchors"])
-def test_names_that_no_znode_can_have_are_the_callers_to_correct(open_zookeeper, layout, name):
+def test_a_name_that_no_znode_can_have_is_a_configuration_error(open_zookeeper, layout, name):
     store = open_zookeeper(layout)
     for attempt in (
         lambda: store.read(name),
@@ -178,12 +178,12 @@ def test_names_that_no_znode_can_have_are_the_callers_to_correct(open_zookeeper,
             attempt()
 
 
-# ---------------------------------------------------------------- where there is no store
+# ---------------------------------------------------------------- a missing store
 
 
 @system
 @pytest.mark.parametrize(("layout", "base"), [("consumers", "/consumers"), ("single", "")])
-def test_a_store_that_is_not_there_is_refused_and_made_only_when_asked_to(zookeeper, chroot, kazoo, layout, base):
+def test_a_missing_store_is_refused_and_created_only_on_request(zookeeper, chroot, kazoo, layout, base):
     store = ZookeeperStore(zookeeper.hosts, chroot, layout)
     for attempt in (
         lambda: store.read("g"),
@@ -201,7 +201,7 @@ def test_a_store_that_is_not_there_is_refused_and_made_only_when_asked_to(zookee
 
 
 @system
-def test_an_ensemble_whose_root_is_the_chroot(zookeeper):
+def test_a_chroot_may_be_the_root(zookeeper):
     store = ZookeeperStore(zookeeper.hosts, "", "single")
     store.create()
     assert [row.key.topic for row in store.read("g", ["no-such-topic"])] == []
@@ -213,7 +213,7 @@ def test_an_ensemble_whose_root_is_the_chroot(zookeeper):
 
 @system
 @pytest.mark.parametrize("layout", ["consumers", "single"])
-def test_a_large_batch_goes_in_several_transactions(open_zookeeper, monkeypatch, layout):
+def test_a_large_batch_takes_several_transactions(open_zookeeper, monkeypatch, layout):
     monkeypatch.setattr(writing, "TRANSACTION_BYTES", 1000)
     store = open_zookeeper(layout)
     rows = {TopicPartition("events", n): StoredOffset(n, ANCHOR, NOW) for n in range(7)}
@@ -222,7 +222,7 @@ def test_a_large_batch_goes_in_several_transactions(open_zookeeper, monkeypatch,
 
 
 @system
-def test_a_batch_that_was_written_in_part_says_so(store, kazoo, chroot, monkeypatch):
+def test_a_partly_written_batch_has_an_unknown_outcome(store, kazoo, chroot, monkeypatch):
     monkeypatch.setattr(writing, "TRANSACTION_BYTES", 1)
     put(store, "g", {TopicPartition("events", n): StoredOffset(n) for n in range(3)})
     kazoo.create(f"{chroot}/consumers/g/offsets/events/1/child")
@@ -232,23 +232,23 @@ def test_a_batch_that_was_written_in_part_says_so(store, kazoo, chroot, monkeypa
     assert [row.key.partition for row in store.read("g")] == [1, 2]
 
 
-def meddle(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch, deed: Any) -> None:
-    """Do something right before the next transaction, once the rows have been looked at."""
+def before_next_transaction(store: ZookeeperStore, monkeypatch: pytest.MonkeyPatch, call: Any) -> None:
+    """Call something right before the next transaction, after the rows were read."""
     real = store._ensemble.commit
 
     def commit(operations: Any) -> bool:
         monkeypatch.setattr(store._ensemble, "commit", real)
-        deed()
+        call()
         return real(operations)
 
     monkeypatch.setattr(store._ensemble, "commit", commit)
 
 
 @system
-def test_a_job_that_writes_between_look_and_transaction_is_a_conflict(store, kazoo, offset_path, monkeypatch):
+def test_a_job_that_writes_between_read_and_transaction_is_a_conflict(store, kazoo, offset_path, monkeypatch):
     put(store, "g", {TopicPartition("events", n): StoredOffset(n) for n in range(2)})
     first, second = store.read("g")
-    meddle(store, monkeypatch, lambda: kazoo.set(offset_path, b"77"))
+    before_next_transaction(store, monkeypatch, lambda: kazoo.set(offset_path, b"77"))
     changes = [Change(row.key, row.version, StoredOffset(9)) for row in (first, second)]
     result = store.write("g", changes, reason="test", now_ms=NOW)
     assert (result.written, result.conflicts) == ((second.key,), (first.key,))
@@ -256,25 +256,26 @@ def test_a_job_that_writes_between_look_and_transaction_is_a_conflict(store, kaz
 
 
 @system
-def test_a_row_that_was_deleted_and_made_again_in_between_is_a_conflict_though_its_znode_is_at_the_same_version(
+def test_a_row_that_was_recreated_in_between_is_a_conflict_though_its_znode_has_the_same_version(
     store, open_zookeeper, monkeypatch
 ):
     put(store, "g", {KEY: StoredOffset(1)})
     row = only(store)
     other = open_zookeeper()
 
-    def make_anew() -> None:
+    def recreate() -> None:
         change(other, None)
         put(other, "g", {KEY: StoredOffset(1)})
 
-    meddle(store, monkeypatch, make_anew)
+    before_next_transaction(store, monkeypatch, recreate)
     result = store.write("g", [Change(KEY, row.version, StoredOffset(2))], reason="test", now_ms=NOW)
     assert (result.written, result.conflicts) == ((), (KEY,))
 
 
 @system
-def test_folders_that_another_program_makes_in_between_are_no_conflict(store, kazoo, chroot, monkeypatch):
-    meddle(store, monkeypatch, lambda: kazoo.create(f"{chroot}/consumers/g/offsets/events/5", b"1", makepath=True))
+def test_folders_that_another_program_creates_in_between_are_no_conflict(store, kazoo, chroot, monkeypatch):
+    path = f"{chroot}/consumers/g/offsets/events/5"
+    before_next_transaction(store, monkeypatch, lambda: kazoo.create(path, b"1", makepath=True))
     assert put(store, "g", {KEY: StoredOffset(3)}).written == (KEY,)
 
 
@@ -282,13 +283,13 @@ def test_folders_that_another_program_makes_in_between_are_no_conflict(store, ka
 def test_in_a_shared_znode_another_partitions_change_is_no_conflict(single, kazoo, chroot, monkeypatch):
     put(single, "g", {TopicPartition("events", n): StoredOffset(n) for n in range(2)})
     first, _ = single.read("g")
-    meddle(single, monkeypatch, lambda: kazoo.set(f"{chroot}/events", b"0:0,1:88"))
+    before_next_transaction(single, monkeypatch, lambda: kazoo.set(f"{chroot}/events", b"0:0,1:88"))
     assert single.write("g", [Change(first.key, first.version, StoredOffset(9))], reason="test", now_ms=NOW).written
     assert kazoo.get(f"{chroot}/events")[0] == b"0:9,1:88"
 
 
 @system
-def test_a_znode_that_never_rests_is_given_up_with_nothing_written(store, kazoo, offset_path, monkeypatch):
+def test_a_znode_that_always_changes_is_given_up_with_nothing_written(store, kazoo, offset_path, monkeypatch):
     put(store, "g", {KEY: StoredOffset(1)})
     row = only(store)
     monkeypatch.setattr(store._ensemble, "commit", lambda operations: False)
@@ -304,7 +305,7 @@ LISTINGS = ["0:5,1:6,2:7", " 2 : 7 , 0 : 5 , 1 : 6 \n", "1:6,0:5,2:7,"]
 
 @system
 @pytest.mark.parametrize("text", LISTINGS)
-def test_a_topics_znode_is_read_edited_and_put_back_to_the_byte(single, kazoo, chroot, text):
+def test_a_topics_znode_is_read_edited_and_restored_byte_for_byte(single, kazoo, chroot, text):
     kazoo.create(f"{chroot}/events", text.encode())
     time_ms = kazoo.get(f"{chroot}/events")[1].mtime
     before = single.read("g")
@@ -313,7 +314,7 @@ def test_a_topics_znode_is_read_edited_and_put_back_to_the_byte(single, kazoo, c
     assert len(single.write("g", changes, reason="test", now_ms=NOW).written) == 2
     assert kazoo.get(f"{chroot}/events")[0].decode() == text.replace("5", "50").replace("6", "60")
     untouched = single.read("g")[2]
-    assert untouched.stored == before[2].stored  # and not dated anew with the others
+    assert untouched.stored == before[2].stored  # it keeps its time
     now = {row.key: row.version for row in single.read("g")}
     back = [Change.restoring(row.key, now[row.key], row.stored, row.text) for row in before[:2]]
     single.write("g", back, reason="rollback", now_ms=NOW)
@@ -322,7 +323,7 @@ def test_a_topics_znode_is_read_edited_and_put_back_to_the_byte(single, kazoo, c
 
 
 @system
-def test_a_new_topic_is_written_as_jobs_write_it_and_goes_with_its_last_row(single, kazoo, chroot):
+def test_a_new_topic_has_the_jobs_form_and_is_deleted_with_its_last_row(single, kazoo, chroot):
     rows = {TopicPartition("a.events", n): StoredOffset(100 + n, ANCHOR) for n in (2, 0, 1)}
     put(single, "g", rows)
     assert kazoo.get(f"{chroot}/a.events")[0] == b"0:100,1:101,2:102"
@@ -332,7 +333,7 @@ def test_a_new_topic_is_written_as_jobs_write_it_and_goes_with_its_last_row(sing
 
 
 @system
-def test_a_job_that_rewrites_its_znode_keeps_the_anchors_of_what_stood_still(single, kazoo, chroot):
+def test_after_a_job_rewrote_its_znode_unchanged_offsets_keep_their_anchors(single, kazoo, chroot):
     put(single, "g", {TopicPartition("events", n): StoredOffset(42, ANCHOR, NOW) for n in range(2)})
     kazoo.set(f"{chroot}/events", b"1:49,0:42")
     still, moved = single.read("g")
@@ -341,7 +342,7 @@ def test_a_job_that_rewrites_its_znode_keeps_the_anchors_of_what_stood_still(sin
 
 
 @system
-def test_other_znodes_of_the_chroot_are_left_out_unless_they_are_asked_for(single, kazoo, chroot):
+def test_other_znodes_of_the_chroot_are_ignored_unless_named(single, kazoo, chroot):
     kazoo.create(f"{chroot}/events", b"0:5")
     kazoo.create(f"{chroot}/settings", b"colour=blue")
     kazoo.create(f"{chroot}/empty", b"")
@@ -352,7 +353,7 @@ def test_other_znodes_of_the_chroot_are_left_out_unless_they_are_asked_for(singl
 
 
 @system
-def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_it(
+def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_one(
     zookeeper, open_zookeeper, single, chroot
 ):
     put(single, "g", {KEY: StoredOffset(5)})
@@ -381,6 +382,6 @@ def test_with_anchors_apart_no_anchor_is_written_here_and_none_is_read(open_zook
 
 
 @system
-def test_a_jobs_bare_offset_says_what_it_takes_to_have_an_anchor(store, kazoo, offset_path):
+def test_a_bare_offset_has_a_note_about_anchors(store, kazoo, offset_path):
     kazoo.create(offset_path, b"42", makepath=True)
     assert "anchors=apart" in only(store).note

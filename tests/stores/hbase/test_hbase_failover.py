@@ -1,5 +1,5 @@
-"""Failovers of jobs that keep their offsets in HBase: rows made by a plain client, corrected by the commands, and right
-to the byte for that client; with the servers killed in the middle, too."""
+"""Failovers of jobs that keep their offsets in HBase: a plain client writes rows, the commands correct them, and the
+plain client reads them back byte for byte; also with the servers killed in the middle."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
 
 
 class Table:
-    """One test's table: the plain client's, and the address of the store in it."""
+    """One test's table, with a plain client of it and the address of the store in it."""
 
     def __init__(self, hbase: Any, happy: Any, families: dict[str, dict[str, int]]) -> None:
         self.name = f"job_{uuid.uuid4().hex[:12]}"
-        self._door = hbase.address
+        self._server = hbase.address
         self._happy = happy
         happy.create_table(self.name, families)
         self.plain = happy.table(self.name)
 
     def connect(self) -> None:
-        """The plain client's connection does not survive its server; nobody else mends it."""
+        """Reconnect the plain client, whose connection does not survive its server."""
         self._happy.close()
         self._happy.open()
 
     def address(self, query: str) -> str:
-        return f"hbase://{self._door}/{self.name}?layout={query}&{PATIENT}"
+        return f"hbase://{self._server}/{self.name}?layout={query}&{PATIENT}"
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def table(hbase, happy) -> Callable[..., Table]:
 
 
 def anchor(partition: int) -> Anchor:
-    """The last processed record, as whoever recorded it at the source knew it."""
+    """The last processed record, as recorded at the source."""
     number = DONE[partition]
     value = json.dumps({"id": number, "ts": event_ms(number)}).encode()
     digest = fingerprint(b"key %d" % number, value)
@@ -79,11 +79,11 @@ def anchor(partition: int) -> Anchor:
 
 
 def track(world: World, address: str) -> None:
-    """What ``track`` left in the anchor store while the source was alive."""
+    """Store the anchors that ``track`` would have stored while the source was alive."""
     world.save({n: StoredOffset(STORED[n], anchor(n), event_ms(DONE[n]) + 5) for n in PARTITIONS}, address=address)
 
 
-# ---------------------------------------------------------------- to the byte
+# ---------------------------------------------------------------- byte for byte
 
 
 def test_the_products_own_rows(world: World, table) -> None:
@@ -172,7 +172,7 @@ def log_saver_cells(partition: int, offset: int) -> dict[bytes, bytes]:
 
 @pytest.mark.parametrize(("prefix", "other"), [(100, 101), (101, 100)], ids=["log writer", "log metrics"])
 def test_the_log_savers_rows(world: World, table, prefix: int, other: int) -> None:
-    """The event time comes from the payload; of the largest one it cannot be told which record had it last."""
+    """The event time comes from the payload; several records may have the largest one."""
     made = table(d=None)
     stamp = 1_478_732_791_857_000_000
     never = {b"d:nextOffset": b"\xff" * 8, b"d:maxEventTime": b"\xff" * 8}
@@ -206,7 +206,7 @@ def test_the_metrics_processors_rows(world: World, table) -> None:
     fails_over_and_back(world, file, made.plain, after)
 
 
-def test_an_untouched_metrics_processor_with_anchors_in_a_store_of_their_own(world: World, table) -> None:
+def test_the_metrics_processors_rows_with_anchors_in_a_store_of_their_own(world: World, table) -> None:
     made, anchors = table(d=None), f"sqlite:///{world.folder / 'anchors.db'}"
     for n in PARTITIONS:
         made.plain.put(f"{world.topic}.{n:02d}".encode(), {b"d:o": longs(STORED[n])})
@@ -262,10 +262,10 @@ def test_a_flowlet_at_the_end_of_the_log_has_no_record_to_name(world: World, tab
 
 
 @pytest.mark.parametrize("kind", ["metrics", "flowlet"])
-def test_rows_from_before_go_by_the_time_they_were_written_where_that_is_allowed(
+def test_rows_without_anchors_go_by_their_time_of_writing_where_the_policy_allows_it(
     world: World, table, kind: str
 ) -> None:
-    """They hold an offset alone. The two seconds that the job may have lagged are read again."""
+    """They hold an offset alone. The two seconds by which the job may have lagged are read again."""
     made = table(d=None)
     query, row, column = ("cdap-metrics", "{}.{:02d}", b"d:o") if kind == "metrics" else (HOOKS, "{}:{}", b"d:c")
     for n in PARTITIONS:
@@ -285,11 +285,11 @@ def test_rows_from_before_go_by_the_time_they_were_written_where_that_is_allowed
     fails_over_and_back(world, config(world, table_of_job, extra=allowed), made.plain, after)
 
 
-# ---------------------------------------------------------------- a job that goes on at the destination
+# ---------------------------------------------------------------- a job that continues at the destination
 
 
-def test_a_job_that_goes_on_at_the_destination_is_not_sent_back(world: World, table) -> None:
-    """It writes as it always did, and knows nothing of anchors; the next check looks at where it is now."""
+def test_a_job_that_continues_at_the_destination_is_not_sent_back(world: World, table) -> None:
+    """It writes no anchors; the next check uses its current offsets."""
     made = table(d=None)
     for n in PARTITIONS:
         cells = {b"d:nextOffset": longs(STORED[n]), b"d:maxEventTime": longs(event_ms(DONE[n]))}
@@ -313,7 +313,7 @@ Cells = dict[bytes, bytes]
 
 @dataclass(frozen=True)
 class Rows:
-    """A job's rows before and after, and how to see them in a table's: without what is not known beforehand."""
+    """A job's rows before and after; ``seen`` reduces a row of the table to its predictable parts."""
 
     query: str
     put: dict[bytes, Cells]
@@ -407,6 +407,6 @@ def test_a_server_killed_in_the_middle_of_an_apply(
     with GoBetween(Thrift, lambda: hbase.address, lambda: getattr(hbase, which).kill()) as between:
         address = made.address(rows.query).replace(hbase.address, between.address)
         file = config(world, job(world, address, **rows.identity), anchors=rows.anchors)
-        told = {"between": between, "at": at, "up": up, "run": run, "hasty_s": 5}
-        ended = survives_a_kill(world, file, lambda: rows.look(made.plain), rows.after, **told)
+        options = {"between": between, "at": at, "up": up, "run": run, "hasty_s": 5}
+        ended = survives_a_kill(world, file, lambda: rows.look(made.plain), rows.after, **options)
     assert ended.code == 7, ended.said

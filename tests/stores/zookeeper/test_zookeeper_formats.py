@@ -1,5 +1,5 @@
-"""Offsets in ZooKeeper, to the byte: what others wrote is read right and edited without a trace, and an anchor is never
-taken for that of another offset."""
+"""Offsets in ZooKeeper, byte for byte: other programs' text is read right, edits keep the rest of it, and no offset
+gets another's anchor."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ PARTITIONS = st.integers(0, 2**31 - 1)
 @pytest.mark.parametrize(
     ("data", "offset"),
     [
-        (b"430497589", 430497589),  # as the offset checker's table shows them
+        (b"430497589", 430497589),  # from the table of Kafka's offset checker
         (b"424068412", 424068412),
         (b"0", 0),
         (b"-1", -1),
@@ -64,7 +64,7 @@ def test_every_offset_reads_back(offset):
         (b"9" * 41, "is not a whole number"),
     ],
 )
-def test_what_is_no_offset_is_said(data, problem):
+def test_other_text_is_refused_with_a_reason(data, problem):
     with pytest.raises(NotDecimal, match=problem):
         decimal_text.offset_of(data)
 
@@ -86,26 +86,26 @@ def test_a_partition_is_its_plain_number(name, partition):
 # ---------------------------------------------------------------- paths
 
 
-def test_the_places_are_those_of_kafkas_old_consumers():
+def test_the_paths_are_those_of_kafkas_old_consumers():
     at = Consumers("/kafka", "spark-consumer")
     assert at.offset("beacon_raw-bb17", 18) == "/kafka/consumers/spark-consumer/offsets/beacon_raw-bb17/18"
     assert at.anchor("beacon_raw-bb17", 18) == "/kafka/consumers/spark-consumer/anchors/beacon_raw-bb17/18"
     assert Consumers("", "g").offset("t", 0) == "/consumers/g/offsets/t/0"
 
 
-def test_a_topic_has_one_znode_in_the_other_layout():
+def test_a_topic_has_one_znode_in_layout_single():
     assert Single("/offsets").offset("t", 3) == Single("/offsets").offset("t", 0) == "/offsets/t"
     assert Single("/offsets").anchor("t", 3) == "/offsets/~anchors/t/3"
     assert (Single("").base, Single("").offset("t", 0)) == ("/", "/t")
 
 
 @pytest.mark.parametrize("name", ["a/b", "", ".", "..", "a\nb", "a\x7fb", "\ue000", "\ufffe", "😀", "/"])
-def test_names_that_zookeeper_would_refuse_are_known(name):
+def test_names_that_zookeeper_would_refuse_have_a_problem(name):
     assert problem_of(name)
 
 
 @pytest.mark.parametrize("name", ["events", "a.events", "gé 日本", "a b", "'; DROP TABLE--", "%s?#", "g:1", "...", "~"])
-def test_all_other_names_are_taken_as_they_are(name):
+def test_all_other_names_have_no_problem(name):
     assert problem_of(name) is None
 
 
@@ -131,7 +131,7 @@ def test_ancestors_come_from_the_top():
         (" \n", {}),
     ],
 )
-def test_a_listing_is_read_whatever_its_spacing_and_order(text, offsets):
+def test_a_listing_may_have_any_spacing_and_order(text, offsets):
     listing = parse(text.encode())
     assert {entry.partition: entry.offset for entry in listing.entries} == offsets
     assert listing.text == text
@@ -153,7 +153,7 @@ def test_a_listing_is_read_whatever_its_spacing_and_order(text, offsets):
         (b"\xff", "is not text"),
     ],
 )
-def test_what_is_no_listing_is_said(text, problem):
+def test_other_text_is_no_listing(text, problem):
     with pytest.raises(NotAListing, match=problem):
         parse(text)
 
@@ -189,7 +189,7 @@ def test_an_edit_keeps_the_form_of_the_rest(before, partition, offset, after):
     ("before", "partition", "after"),
     [("0:5,1:6,2:7", 0, "1:6,2:7"), ("0:5, 1:6, 2:7", 1, "0:5, 2:7"), ("0:5,1:6\n", 1, "0:5\n"), ("0:5\n", 0, "\n")],
 )
-def test_a_removed_entry_takes_one_comma_along(before, partition, after):
+def test_removing_an_entry_removes_one_comma(before, partition, after):
     assert parse(before).without(partition).text == after
     assert parse(before).without(99).text == before
 
@@ -206,7 +206,7 @@ def listings(draw: st.DrawFn) -> str:
 
 
 @given(listings(), PARTITIONS, INT64)
-def test_an_entry_added_and_removed_or_put_back_leaves_no_trace(text, partition, offset):
+def test_an_entry_added_and_removed_or_restored_leaves_no_trace(text, partition, offset):
     listing = parse(text)
     there = listing.entry(partition)
     edited = parse(listing.with_offset(partition, offset).text)
@@ -219,7 +219,7 @@ def test_an_entry_added_and_removed_or_put_back_leaves_no_trace(text, partition,
 
 
 @given(listings(), st.data())
-def test_every_entry_can_be_changed_and_put_back(text, data):
+def test_every_entry_can_be_changed_and_restored(text, data):
     listing = parse(text)
     if listing.entries:
         entry = data.draw(st.sampled_from(listing.entries))
@@ -255,7 +255,7 @@ def test_the_anchors_format_is_fixed():
     assert anchor_node.decode(data) == AnchorNode(LAST, 1700000000001, 9, 77)
 
 
-def test_it_is_commit_metadata_with_two_more_keys():
+def test_an_anchor_node_is_commit_metadata_with_two_more_keys():
     stored = StoredOffset(9, LAST, 5)
     content = json.loads(anchor_node.encode(stored, seen_zxid=3))
     assert (content.pop("s"), content.pop("z")) == (9, 3)
@@ -280,7 +280,7 @@ def test_every_anchor_reads_back(offset, seen, written, id_bytes, names):
         (b'{"v":1,"a":{"o":1},"s":"5"}', "field 's' of the anchor's znode is not a whole number"),
     ],
 )
-def test_why_a_znode_holds_no_anchor(data, reason):
+def test_a_znode_without_an_anchor_has_a_reason(data, reason):
     found = anchor_node.decode(data)
     assert found.anchor is None
     assert re.search(reason, found.reason)
@@ -301,20 +301,20 @@ def written(stored, *, at, seen=None):
     return znode(anchor_node.encode(stored, seen_zxid=seen), at=at, mtime_ms=2000)
 
 
-def test_what_one_transaction_wrote_belongs_together():
+def test_an_offset_and_anchor_of_one_transaction_belong_together():
     stored = StoredOffset(9, LAST, 1234)
     assert read(9, znode(at=7), written(stored, at=7)) == (stored, None)
 
 
-def test_an_anchor_put_beside_an_offset_belongs_to_that_very_znode():
+def test_an_anchor_written_beside_an_offset_belongs_to_that_very_znode():
     stored = StoredOffset(9, LAST, 1234)
     assert read(9, znode(at=7), written(stored, at=20, seen=7)) == (stored, None)
     assert read(9, znode(at=8), written(stored, at=20, seen=7)) == (StoredOffset(9, LAST, 1000), 0)
 
 
 @pytest.mark.parametrize(("now", "lag"), [(9, 0), (10, 1), (509, 500), (8, -1), (3, -6)])
-def test_an_offset_that_the_job_wrote_since_shows_how_far_its_anchor_lags(now, lag):
-    """Below zero the two contradict each other, and nothing is concluded from them."""
+def test_an_offset_that_the_job_wrote_later_has_a_lagging_anchor(now, lag):
+    """A lag below zero means that the two contradict each other; the caller then uses neither."""
     assert read(now, znode(at=8), written(StoredOffset(9, LAST, 1234), at=7)) == (StoredOffset(now, LAST, 1000), lag)
 
 
@@ -333,20 +333,20 @@ def test_an_anchor_that_cannot_lag_is_dropped_with_its_offset(anchor):
     assert read(10, znode(at=8), beside) == (StoredOffset(10, None, 1000), None)
 
 
-def test_a_time_that_was_kept_beside_an_offset_counts_instead_of_the_znodes_own():
+def test_a_time_stored_beside_an_offset_replaces_the_znodes_own():
     kept = written(StoredOffset(9, None, 500), at=7)
     assert read(9, znode(at=7), kept) == (StoredOffset(9, None, 500), None)
     assert read(9, znode(at=8), kept) == (StoredOffset(9, None, 1000), None)
     assert read(9, znode(at=8), None) == (StoredOffset(9, None, 1000), None)
 
 
-def test_in_a_shared_znode_the_number_says_whether_they_belong_together():
+def test_in_a_shared_znode_offset_and_anchor_belong_together_by_the_number():
     stored = StoredOffset(9, AT, 1234)
     assert read(9, znode(at=99), written(stored, at=7), shared=True) == (stored, None)
     assert read(10, znode(at=7), written(stored, at=7), shared=True) == (StoredOffset(10, None, 1000), None)
 
 
-def test_what_was_left_of_a_deleted_row_says_nothing():
+def test_the_empty_znode_of_a_deleted_row_is_no_anchor():
     assert read(9, znode(at=8), znode(b"", at=7)) == (StoredOffset(9, None, 1000), None)
 
 
@@ -363,7 +363,7 @@ def test_what_was_left_of_a_deleted_row_says_nothing():
         (b'{"v":2}', "newer release"),
     ],
 )
-def test_a_row_says_why_it_has_no_anchor_although_there_is_something_beside_it(data, note):
+def test_a_row_without_an_anchor_has_a_note_where_a_znode_is_beside_it(data, note):
     found = anchor_node.pair(10, znode(at=8), znode(data, at=7), shared=False)
     assert found.stored == StoredOffset(10, None, 1000)
     assert re.search(note or "^$", found.note)

@@ -1,4 +1,4 @@
-"""Failovers of jobs that keep their offsets in ZooKeeper: through the commands, and to the byte with a plain client."""
+"""Failovers of jobs that keep their offsets in ZooKeeper: run by the commands, and read back by a plain client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Place:
         self._folder = f"{chroot}/consumers/{group}/offsets" if layout == "consumers" else chroot
 
     def save(self, topic: str, offsets: dict[int, int]) -> None:
-        """As such jobs do it."""
+        """Write offsets as such jobs do."""
         for path, data in self.znodes(topic, offsets).items():
             self._client.ensure_path(path)
             self._client.set(path, data)
@@ -48,7 +48,7 @@ class Place:
         return {f"{self._folder}/{topic}": ",".join(f"{part}:{at}" for part, at in offsets.items()).encode()}
 
     def look(self) -> dict[str, bytes]:
-        """All znodes with offsets, to the byte."""
+        """The bytes of all znodes with offsets."""
         found = {}
         for topic in self._client.get_children(self._folder):
             path = f"{self._folder}/{topic}"
@@ -60,14 +60,14 @@ class Place:
 
 
 def expected(job: BareJob, place: Place) -> dict[str, bytes]:
-    """The corrected offsets in the job's own form; under the default policy the source's stay for the way back."""
+    """The corrected offsets in the job's own form; under the default policy the source's stay for failback."""
     kept = place.znodes(job.topic, job.stored) if job.policy == "default" else {}
     return kept | place.znodes(job.there, job.right)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_job_that_writes_bare_offsets_is_failed_over_exactly_and_back(
+def test_a_job_that_writes_bare_offsets_fails_over_exactly_and_back(
     world: World, clusters, zookeeper, kazoo, chroot, layout: str, policy: str
 ) -> None:
     world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&anchors=apart&saves=until"
@@ -80,7 +80,7 @@ def test_a_job_that_writes_bare_offsets_is_failed_over_exactly_and_back(
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_job_whose_anchors_lie_beside_its_offsets_needs_no_other_store(
+def test_a_job_with_anchors_beside_its_offsets_needs_no_other_store(
     world: World, clusters, zookeeper, kazoo, chroot, layout: str, policy: str
 ) -> None:
     world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}"
@@ -96,7 +96,7 @@ def test_a_job_whose_anchors_lie_beside_its_offsets_needs_no_other_store(
     fail_over_and_back(job, config, place.look, expected(job, place))
 
 
-def test_an_old_job_that_goes_on_without_anchors_repeats_what_it_did_since(
+def test_a_job_that_continues_without_anchors_repeats_the_records_since(
     world: World, clusters, zookeeper, kazoo, chroot
 ) -> None:
     world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout=consumers"
@@ -112,14 +112,14 @@ def test_an_old_job_that_goes_on_without_anchors_repeats_what_it_did_since(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_offsets_alone_may_go_by_the_time_they_were_written_also_after_a_rollback(
+def test_bare_offsets_may_go_by_their_time_of_writing_also_after_a_rollback(
     world: World, clusters, zookeeper, kazoo, chroot, layout: str
 ) -> None:
     world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}"
     job, place = BareJob(world, clusters.source, "identity"), Place(kazoo, chroot, layout, world.group)
     place.save(job.topic, job.stored)
     (path, *_) = place.look()
-    # So that it is the time between the third record and the fourth, whose stamps differ, that decides.
+    # Chosen so that the time between the third and the fourth record decides; their timestamps differ.
     disorder = kazoo.get(path)[1].mtime - made(0).timestamp_ms - 500
     extra = f'[search]\nmax_disorder = "{disorder}ms"\n[policy]\nno_anchor = "row-time"'
     config = job.config(anchors=False, extra=extra)
@@ -132,9 +132,9 @@ def test_offsets_alone_may_go_by_the_time_they_were_written_also_after_a_rollbac
     assert {part: row["verdict"] for part, row in world.checked(config).items()} == {0: "match", 1: "match"}
     exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
     assert place.look() == place.znodes(job.topic, job.stored)
-    told = ("verdict", "resume_offset", "replay", "stored_offset", "anchor")
+    fields = ("verdict", "resume_offset", "replay", "stored_offset", "anchor")
     for part, row in world.checked(config).items():
-        assert {name: row[name] for name in told} == {name: first[part][name] for name in told}, "dated as it was"
+        assert {name: row[name] for name in fields} == {name: first[part][name] for name in fields}
 
 
 # ---------------------------------------------------------------- the server dies in the middle
@@ -156,7 +156,7 @@ def mortal(request, tmp_path_factory) -> Iterator[Any]:
 
 @pytest.fixture
 def plainly(mortal) -> Iterator[Callable[[], Any]]:
-    """kazoo's client of the mortal server, a new one for each life."""
+    """kazoo's client of the mortal server, a new one after each restart."""
     from kazoo.client import KazooClient
 
     clients: list[Any] = []
@@ -189,8 +189,8 @@ def test_a_server_killed_in_the_middle_of_an_apply(
     job, look, wanted = a_killed_job(world, clusters, plainly, chroot, layout)
     config = job.config()
     job.track(config)
-    told = {"between": between, "at": (1, moment), "up": mortal.start, "hasty_s": 5}
-    ended = survives_a_kill(world, config, look, wanted, **told)
+    options = {"between": between, "at": (1, moment), "up": mortal.start, "hasty_s": 5}
+    ended = survives_a_kill(world, config, look, wanted, **options)
     assert ended.code == 7
 
 
@@ -213,14 +213,14 @@ def test_a_server_killed_between_the_transactions_of_an_apply_that_takes_several
         mortal.start()
         found.append(look())
 
-    told = {"between": between, "at": at, "up": up, "run": world.run, "hasty_s": 5}
-    ended = survives_a_kill(world, config, look, wanted, **told)
+    options = {"between": between, "at": at, "up": up, "run": world.run, "hasty_s": 5}
+    ended = survives_a_kill(world, config, look, wanted, **options)
     assert ended.code == 7
     assert len(found[0]) == len(job.stored) + written
 
 
 def a_killed_job(world: World, clusters, plainly, chroot: str, layout: str) -> tuple[BareJob, Callable[[], Any], Any]:
-    """A job, how its place looks to a plain client, and how it must look in the end."""
+    """A job, a function that reads its znodes with a plain client, and their content in the end."""
     job = BareJob(world, clusters.source)
 
     def place() -> Place:
@@ -230,9 +230,7 @@ def a_killed_job(world: World, clusters, plainly, chroot: str, layout: str) -> t
     return job, lambda: place().look(), expected(job, place())
 
 
-def test_what_lies_beside_the_offsets_is_json_that_names_the_record(
-    world: World, clusters, zookeeper, kazoo, chroot
-) -> None:
+def test_an_anchor_znode_is_json_that_names_the_record(world: World, clusters, zookeeper, kazoo, chroot) -> None:
     world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout=consumers"
     job = BareJob(world, clusters.source)
     config = job.config(anchors=False)
