@@ -1,4 +1,7 @@
-"""After a failover: which records a job lost, processed twice, or put out in another order; counted exactly, on Spark.
+"""After a failover: which records a job lost, processed twice, or wrote in another order; counted exactly, on Spark.
+
+In: the applied plans, the destination's log, and if there are any the source's log and the job's output. Out: figures
+for each partition, examples, and all findings as Parquet.
 
     from reconciler.spark.audit import Columns, Output, audit
 
@@ -6,26 +9,25 @@
         spark,
         ["failover.plan.json"],
         destination={"bootstrap.servers": "kafka-b:9092"},
-        source={"bootstrap.servers": "kafka-a:9092"},           # left out, or not answering: dead
+        source={"bootstrap.servers": "kafka-a:9092"},           # omitted, or not answering: dead
         output=Output(spark.read.parquet("/srv/clicks/out"), Columns(id="event_id")),
         id="header:message-id",
     )
     print(result.verdict, result.totals["lost"])
 
-Theory of operation. A plan cuts every log in two: what the job had processed at the source (in front of the stored
-offset) from what it had not, and what it does not read at the destination (in front of the resume offset) from what it
-reads. Every record is *sighted* once: topic, partition, on which side of which cut, its name, its offset. The name is
-the job's message id, or a hash of key and value. Grouped by name, the sightings are five numbers: how often a record
-lies in front of and behind each cut, and how often it is in the output. All figures are sums over these numbers, so
-equal records are counted as often as they occur.
+Theory of operation. A plan cuts every log in two: at the source at the stored offset, before which the job had
+processed all records, and at the destination at the resume offset, from which it reads. Every record is *sighted* once:
+topic, partition, side of the cut, name, offset. The name is the job's message id, or a hash of key and value. Grouped
+by name, the sightings are five numbers: how often a record lies before and after each cut, and how often it is in the
+output. All figures are sums over these numbers, so equal records are counted as often as they occur.
 
-- A1  Every range is fixed before the first record is read, and read once: all figures are of the same records. What was
-      read is kept on the executors' disks; nothing but sums and a bounded number of examples comes to the driver.
-- A2  Where the source lives, how often a record should have been processed is how often it is in the source's log.
-- A3  Where it does not, the destination's log stands for it. A record that is there more than once may have been sent
-      more than once: what hangs on that is ``possibly`` lost or doubled, unless ids are said to be unique.
-- A4  Order is judged for records that occur equally often on both sides; how many were not judged is said.
-- A5  What was not compared is said in ``unknown``; without a source and an output nothing is called clean.
+- A1  Every range is fixed before the first record is read, and read once: all figures are about the same records. The
+      sightings stay on the executors' disks; only sums and a bounded number of examples reach the driver.
+- A2  If the source is alive, a record should have been processed as often as it is in the source's log.
+- A3  If it is dead, the destination's log stands for it. A record that is there more than once may have been sent more
+      than once: figures that depend on that are ``possibly`` lost or doubled, unless ids are declared unique.
+- A4  Order is judged for records that occur equally often on both sides; the result says how many were not judged.
+- A5  ``unknown`` lists everything that was not compared; without a source and an output no result is clean.
 
 ``spans`` and ``result`` are plain Python; the rest needs pyspark when it is called.
 """

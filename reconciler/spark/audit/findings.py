@@ -1,4 +1,4 @@
-"""Every finding as a row, a bounded number of them as examples, and all of them as Parquet."""
+"""Findings as rows: a bounded number of examples, and all of them as Parquet."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.errors import ConfigError
 from reconciler.spark.audit.naming import ID
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example
-from reconciler.spark.audit.sightings import AFTER, BEFORE, PROCESSED, UNPROCESSED, Places
-from reconciler.spark.audit.small import small_table
+from reconciler.spark.audit.sightings import AFTER, BEFORE, PROCESSED, UNPROCESSED, Places, small_table
 from reconciler.spark.audit.tally import FIRST, PART_SHIFT
+from reconciler.spark.session import spark_message
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 KINDS = ("lost", "possibly_lost", "doubled", "reordered")
 MOST_EXAMPLES = 1_000
-"""In one result, over all partitions and kinds."""
+"""The most examples in one result, over all partitions and kinds."""
 SCHEMA = (
     "kind string, source_topic string, topic string, source_partition int, source_offset bigint, "
     "destination_partition int, destination_offset bigint, id_hash string, count bigint"
@@ -24,9 +24,9 @@ SCHEMA = (
 
 
 def findings(names: DataFrame, late: DataFrame | None, places: Places) -> DataFrame:
-    """One row a name and kind: ``place``, ``kind``, ``count``, ``id_hash``, and the first offset at each cluster.
+    """One row per name and kind: ``place``, ``kind``, ``count``, ``id_hash``, and the first offset at each cluster.
 
-    Of a lost record these are, where there are such, the copies that the job should have read.
+    For a lost record these are the copies that the job should have read, if there are such.
     """
     from pyspark.sql import functions as f
 
@@ -70,9 +70,9 @@ def examples(all_found: DataFrame, of_each: int) -> tuple[Example, ...]:
 
 
 def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_found: DataFrame) -> None:
-    """``FOLDER/partitions``: a row a partition. ``FOLDER/findings``: a row a finding, all of them.
+    """``FOLDER/partitions``: a row per partition. ``FOLDER/findings``: a row per finding.
 
-    Raises ConfigError if either is there already.
+    Raises ConfigError if either exists already.
     """
     from pyspark.errors import AnalysisException
 
@@ -94,8 +94,9 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
         small_table(spark, rows, schema).coalesce(1).write.parquet(f"{base}/partitions")
         all_found.drop("place").write.parquet(f"{base}/findings")
     except AnalysisException as error:
-        said = str(error).splitlines()[0]
-        raise ConfigError(f"The findings cannot be written: {said}", hint="Name a folder that is not there.") from error
+        raise ConfigError(
+            f"The findings cannot be written: {spark_message(error)}.", hint="Name a folder that does not exist."
+        ) from error
 
 
 def _names_of(spark: SparkSession, places: Places) -> DataFrame:
@@ -105,7 +106,7 @@ def _names_of(spark: SparkSession, places: Places) -> DataFrame:
 
 
 def _id_hash() -> Column:
-    """As plans have it: the first 16 hex digits of the id's SHA-256, which is the name of a record with an id."""
+    """As in plans: the first 16 hex digits of the id's SHA-256, which is the name of a record with an id."""
     from pyspark.sql import functions as f
 
     return f.when(f.col("by") == ID, f.lower(f.hex(f.substring("name", 1, 8))))

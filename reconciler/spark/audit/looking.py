@@ -1,27 +1,25 @@
-"""What is looked up once, before anything is read: where each log begins and ends, and that it is the right log."""
+"""The logs' extents, looked up once before any record is read, and the check that they are the right logs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
-from reconciler.spark.audit.spans import Planned, Span
+from reconciler.spark.audit.spans import AuditedJob, Span
 from reconciler.spark.ranges.planning import OffsetRange
+from reconciler.spark.target import ClusterAccess
 
-Client = Mapping[str, Any]
-"""librdkafka properties, ``bootstrap.servers`` among them."""
 TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What is read of one partition: [start, end), cut at ``cut``. At the destination ``until`` ends what the job read.
+    """The offsets of one partition that are read: [start, end), cut at ``cut``. The job has read up to ``until``.
 
-    ``log_start`` is where the log begins, which ``start`` is behind if the audit was told to begin at a time.
+    ``log_start`` is where the log begins; ``start`` is later if the audit begins at a time.
     """
 
     span: Span
@@ -38,20 +36,20 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """One cluster's side of the audit. ``silent`` are partitions of the source that no plan speaks of."""
+class LogExtent:
+    """One cluster's side of the audit. ``silent`` are partitions of the source that are in no plan."""
 
-    bootstrap_servers: str
+    cluster: ClusterAccess
     cluster_id: str
     stretches: tuple[Stretch, ...]
     silent: tuple[TopicPartition, ...] = ()
 
 
 def look_at_destination(
-    planned: Planned, client: Client, *, until: Mapping[TopicPartition, int] | None, since_ms: int | None
-) -> Log:
-    """The destination's stretches. Raises Changed where it is not the planned log; Unreachable, Refused."""
-    reader = _reader(client, "destination")
+    planned: AuditedJob, cluster: ClusterAccess, *, until: Mapping[TopicPartition, int] | None, since_ms: int | None
+) -> LogExtent:
+    """The destination's stretches. Raises Changed if it is not the planned log; Unreachable, Refused."""
+    reader = cluster.reader("destination", timeout_s=TIMEOUT_S)
     try:
         found = reader.describe({span.topic for span in planned.spans})
         if found.cluster_id != planned.destination_cluster_id:
@@ -61,12 +59,12 @@ def look_at_destination(
             )
         for span in planned.spans:
             info = found.topics.get(span.topic)
-            anew = info is not None and span.topic_id not in (None, info.topic_id) and info.topic_id is not None
-            if info is None or span.partition not in info.partitions or anew:
+            recreated = info is not None and span.topic_id not in (None, info.topic_id) and info.topic_id is not None
+            if info is None or span.partition not in info.partitions or recreated:
                 raise Changed(
-                    f"{span.topic}:{span.partition} is no longer the log that the plan is about: it was deleted, or "
-                    "made anew.",
-                    hint="What the job read of it cannot be known any more; audit the other topics with another --job.",
+                    f"{span.topic}:{span.partition} is no longer the log that the plan is about: it was deleted or "
+                    "recreated.",
+                    hint="Its records cannot be compared any more; audit the other topics with another --job.",
                 )
         places = {TopicPartition(span.topic, span.partition): span for span in planned.spans}
         edges = _edges(reader, places, since_ms)
@@ -74,15 +72,15 @@ def look_at_destination(
         reader.close()
     stretches = []
     for at, span in places.items():
-        log_start, start, end = edges[at]
-        stop = end if until is None else min(end, max(until.get(at, end), span.resume_offset))
-        stretches.append(Stretch(span, at, start, end, span.resume_offset, stop, log_start))
-    return Log(str(client["bootstrap.servers"]), found.cluster_id, tuple(stretches))
+        edge = edges[at]
+        stop = edge.end if until is None else min(edge.end, max(until.get(at, edge.end), span.resume_offset))
+        stretches.append(Stretch(span, at, edge.start, edge.end, span.resume_offset, stop, edge.log_start))
+    return LogExtent(cluster, found.cluster_id, tuple(stretches))
 
 
-def look_at_source(planned: Planned, client: Client, *, since_ms: int | None) -> Log:
-    """The source's stretches. Raises Unreachable where it is dead, Changed where it is not the job's log any more."""
-    reader = _reader(client, "source")
+def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int | None) -> LogExtent:
+    """The source's stretches. Raises Unreachable if it is dead, Changed if it is no longer the job's log."""
+    reader = cluster.reader("source", timeout_s=TIMEOUT_S)
     try:
         found = reader.describe({span.source_topic for span in planned.spans})
         if planned.source_cluster_id not in (None, found.cluster_id) or found.cluster_id == (
@@ -108,24 +106,24 @@ def look_at_source(planned: Planned, client: Client, *, since_ms: int | None) ->
         reader.close()
     there = [TopicPartition(name, number) for name, info in found.topics.items() for number in info.partitions]
     stretches = tuple(
-        Stretch(span, at, start, end, span.processed_until, end, log_start)
+        Stretch(span, at, edge.start, edge.end, span.processed_until, edge.end, edge.log_start)
         for at, span in places.items()
-        for log_start, start, end in [edges[at]]
+        for edge in [edges[at]]
     )
     silent = tuple(sorted(at for at in there if at not in places))
-    return Log(str(client["bootstrap.servers"]), found.cluster_id, stretches, silent)
+    return LogExtent(cluster, found.cluster_id, stretches, silent)
 
 
-def _reader(client: Client, who: str) -> LogReader:
-    from reconciler.kafka.reader import KafkaLogReader
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Offsets of one partition: where the log begins, where reading begins, and where both end."""
 
-    return KafkaLogReader(client, timeout_s=TIMEOUT_S, who=who)
+    log_start: int
+    start: int
+    end: int
 
 
-def _edges(
-    reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None
-) -> dict[TopicPartition, tuple[int, int, int]]:
-    """Of each partition where the log begins, where reading begins, and where both end."""
+def _edges(reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None) -> dict[TopicPartition, _Edges]:
     asked = list(places)
     if not asked:
         return {}
@@ -137,26 +135,29 @@ def _edges(
     for at in asked:
         begin = first[at]
         begin = ends[at] if begin is None else min(max(begin, starts[at]), ends[at])
-        found[at] = (starts[at], begin, max(ends[at], begin))
+        found[at] = _Edges(starts[at], begin, max(ends[at], begin))
     return found
 
 
 def _require_anchors(
-    reader: LogReader, places: Mapping[TopicPartition, Span], edges: Mapping[TopicPartition, tuple[int, int, int]]
+    reader: LogReader, places: Mapping[TopicPartition, Span], edges: Mapping[TopicPartition, _Edges]
 ) -> None:
-    """The last processed records must be where the job saw them, or the stored offsets are another log's."""
+    """Raise Changed unless the last processed records are where the job saw them: else this is another log."""
     for at, span in places.items():
-        if span.processed_until > edges[at][2]:
+        if span.processed_until > edges[at].end:
             raise _another_log(at)
-    named = [
-        (at, span.anchor_offset, span.anchor_fingerprint)
+    anchored = {
+        at: span
         for at, span in places.items()
-        if span.anchor_fingerprint is not None and (span.anchor_offset or 0) >= edges[at][0]
-    ]
-    requests = [ReadRequest(at, offset, 1) for at, offset, _ in named if offset is not None]
-    for (at, offset, name), chunk in zip(named, reader.read(requests) if requests else (), strict=True):
+        if span.anchor_fingerprint is not None
+        and span.anchor_offset is not None
+        and span.anchor_offset >= edges[at].log_start
+    }
+    requests = [ReadRequest(at, span.anchor_offset or 0, 1) for at, span in anchored.items()]
+    for (at, span), chunk in zip(anchored.items(), reader.read(requests) if requests else (), strict=True):
         for record in chunk.records[:1]:
-            if record.offset == offset and fingerprint(record.key, record.value) != name:
+            same_record = fingerprint(record.key, record.value) == span.anchor_fingerprint
+            if record.offset == span.anchor_offset and not same_record:
                 raise _another_log(at)
 
 
@@ -164,10 +165,10 @@ def _another_log(at: TopicPartition) -> Changed:
     return Changed(
         f"The source's {at.topic}:{at.partition} is not the log that the job has read: the last processed record is "
         "not where the plan says.",
-        hint="It was made anew, or the plan was made after the failover. Audit without the source.",
+        hint="It was recreated, or the plan was made after the failover. Audit without the source.",
     )
 
 
 def is_dead(error: Exception) -> bool:
-    """True for an error that says the cluster could not be reached, and not that it said no."""
+    """True if the cluster could not be reached; False if it refused."""
     return isinstance(error, Unreachable) and error.retryable

@@ -1,8 +1,8 @@
-"""A record's name, on Spark: the job's message id where it has one, else a hash over key and value.
+"""A record's name, computed on Spark: the job's message id if it has one, else a hash over key and value.
 
-Only whether two names are equal matters here, so Spark's own SHA-256 does for key and value; the fingerprint of the
-formats, which Spark lacks, is made in Python only where the output has it. Ids that are a key or a header are read by
-Spark itself; others (JSON, a user's function) by the very code that ``check`` reads them with.
+Names are only compared for equality, so Spark's own SHA-256 is enough for key and value; the fingerprint of the
+formats, which Spark lacks, is computed in Python, and only if the output has fingerprints. Spark itself reads ids that
+are a key or a header; the code of ``check`` reads the others (JSON, a user's function).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ID, CONTENT, OFFSET, NAMELESS = "i", "f", "o", "n"
-"""What a name is made of (column ``by``). NAMELESS: a row of the output with nothing in the column."""
+"""The kind of a name (column ``by``). NAMELESS: a row of the output without a value in the column."""
 
 
 class By(Enum):
-    """What records are told apart by in an audit."""
+    """The property by which an audit distinguishes records."""
 
     ID = "id"
     CONTENT = "key and value"
@@ -35,7 +35,7 @@ class By(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How the job's records are named. ``spec`` is a text as in ``[jobs.identity] id``, None for a function.
+    """The naming of the job's records. ``spec`` is a text as in ``[jobs.identity] id``, None for a function.
 
     ``unique``: no two records share an id.
     """
@@ -60,7 +60,7 @@ class Naming:
         return self.by is By.ID and self.spec not in ("key", "none")
 
     def named(self, log: DataFrame, *keep: str) -> DataFrame:
-        """The columns ``keep`` of a log, with ``by`` and ``name``."""
+        """A log's columns ``keep``, with ``by`` and ``name``."""
         from pyspark.sql import functions as f
 
         if self.by is By.FINGERPRINT:
@@ -88,7 +88,7 @@ class Naming:
 
 
 def hashed(column: Column) -> Column:
-    """32 bytes for a column of bytes."""
+    """SHA-256 (32 bytes) of a column of bytes."""
     from pyspark.sql import functions as f
 
     return f.unhex(f.sha2(column, 256))
@@ -102,7 +102,7 @@ def content_of(key: str, value: str) -> Column:
 
 
 def _part(name: str) -> Column:
-    """Null, or length and bytes: so that no two pairs of key and value read the same."""
+    """Null, or length and bytes, so that different pairs of key and value never give the same bytes."""
     from pyspark.sql import functions as f
 
     column = f.col(name)
@@ -128,7 +128,7 @@ def _record_columns(log: DataFrame) -> list[Column]:
 
 
 def _read_in_python(identity: Identity) -> Any:
-    """The job's own id function over a log's columns. It never raises, as ``reconciler.identity`` makes it."""
+    """The job's own id function over a log's columns. ``reconciler.identity`` makes sure that it never raises."""
     from pyspark.sql import functions as f
 
     id_of = identity.id_of

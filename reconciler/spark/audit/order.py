@@ -1,8 +1,8 @@
-"""Whether records come in the order of the log that they were read from.
+"""Compares the order of records with the log that they were read from.
 
-Records are paired by name and by how many of that name came before. A name that is not equally often on both sides
-cannot be paired without guessing: such records are not judged (``tally`` counts them). A judged record is out of order
-if one that comes before it on the tested side lies behind it in the log.
+Records are paired by name and by how many of that name came before. A name that does not occur equally often on both
+sides cannot be paired without guessing: such records are not judged (``tally`` counts them). A judged record is out of
+order if a record before it on the tested side comes after it in the log.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def destination_order(seen: DataFrame, spread: Sequence[int]) -> DataFrame:
-    """Records that the job reads from the resume offset on which stand behind a later one of the source.
+    """Records that the job reads from the resume offset on, and that come after a later record of the source.
 
     Columns: ``place``, ``name``, ``by``; ``source`` and ``destination``, the offsets. ``spread`` are places whose
-    partitions do not correspond, where there is no order to compare.
+    partitions do not correspond, so that there is no order to compare.
     """
     from pyspark.sql import functions as f
 
@@ -36,7 +36,7 @@ def destination_order(seen: DataFrame, spread: Sequence[int]) -> DataFrame:
 def output_order(
     seen: DataFrame, rows: DataFrame, scope: str | None, spread: Sequence[int], *, source_lives: bool
 ) -> DataFrame:
-    """Rows of the output behind a row that the log has later: the source's log, or the destination's if that is dead.
+    """Rows of the output after a row that the log has later: the source's log, or the destination's if that is dead.
 
     Columns as above; the offset in the other log is null.
     """
@@ -72,7 +72,7 @@ def _ranked(rows: DataFrame) -> DataFrame:
 
 
 def _behind(paired: DataFrame, *, ties: bool) -> DataFrame:
-    """Those in front of which, by ``seq``, a larger ``pos`` of the same place stands. One sorted pass a place."""
+    """The rows before which, by ``seq``, a larger ``pos`` of the same place occurs. One sorted pass per place."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

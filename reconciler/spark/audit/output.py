@@ -1,4 +1,4 @@
-"""The job's own output: which columns say what record a row was made from, and the rows as sightings."""
+"""The job's own output: the columns that identify a row's record, and the rows as sightings."""
 
 from __future__ import annotations
 
@@ -8,32 +8,30 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.errors import ConfigError
 from reconciler.spark.audit.naming import CONTENT, ID, NAMELESS, OFFSET, By, content_of, hashed
-from reconciler.spark.audit.sightings import DESTINATION_SIDES, SOURCE_SIDES, Places
-from reconciler.spark.audit.small import small_table
+from reconciler.spark.audit.sightings import DESTINATION_SIDES, SOURCE_SIDES, Places, small_table
 from reconciler.spark.audit.spans import ALL_PARTITIONS
-from reconciler.spark.columns import refuse_unknown
+from reconciler.spark.columns import WHOLE_NUMBERS, refuse_unknown, require_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-WHOLE = ("tinyint", "smallint", "int", "bigint")
 NOWHERE = -1
-"""The number of a topic or partition that the plan is not about."""
+"""The number of a topic or partition that is not in the plan."""
 FROM_SOURCE = "s"
-"""``by`` of a row that names a source's offset, where the source cannot be read."""
+"""``by`` of a row that names an offset of the source, if the source cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column of the output holds what, by name; nested fields have dots. One of four says which record it was:
+    """The output's column for each field, by name; nested fields have dots. One of four identifies the record:
 
     ``id``: bytes, text or whole numbers, the very value that ``[jobs.identity] id`` reads. ``key`` and ``value``: the
-    record's own bytes. ``fingerprint``: as the formats have it, 32 hex digits or 16 bytes. ``offset`` with
-    ``partition`` and ``topic``: where the job read it; the topic's name then says at which cluster.
+    record's own bytes. ``fingerprint``: as in the formats, 32 hex digits or 16 bytes. ``offset`` with ``partition`` and
+    ``topic``: where the job read it; the topic's name then shows the cluster.
 
-    ``topic`` and ``partition`` are used with the others too, where they are there; ``topic_name`` says the topic where
-    no column does. ``order``: what the output's order within a partition is, anything that sorts; rows that share a
-    value have no order among them.
+    ``topic`` and ``partition`` are used with the others too, if given; ``topic_name`` is the topic if no column has it.
+    ``order``: the output's order within a partition, of any type that sorts; rows with the same value have no order
+    among them.
     """
 
     id: str | None = None
@@ -48,21 +46,21 @@ class Columns:
 
     def __post_init__(self) -> None:
         if (self.key is None) != (self.value is None):
-            raise ConfigError("A record's content is its key and its value, and only one of them has a column.")
+            raise ConfigError("A record's content is its key and value, and only one of them has a column.")
         named = [self.id, self.value, self.fingerprint, self.offset]
         if sum(name is not None for name in named) != 1:
             raise ConfigError(
-                "The output's rows are named by exactly one of: id, key and value, fingerprint, offset.",
+                "Rows of the output are identified by exactly one of: id, key and value, fingerprint, offset.",
                 hint="For example: --column id=event_id",
             )
         if self.topic is not None and self.topic_name is not None:
             raise ConfigError("The topic comes from a column or from topic_name, not from both.")
         if self.offset is not None and (self.partition is None or (self.topic or self.topic_name) is None):
-            raise ConfigError("An offset says something only with partition and topic.", hint="Name their columns too.")
+            raise ConfigError("An offset needs a partition and a topic.", hint="Name their columns too.")
 
     @classmethod
     def named(cls, given: Mapping[str, str]) -> Columns:
-        """From texts. Raises ConfigError for a field that there is none of."""
+        """From FIELD: NAME texts. Raises ConfigError for an unknown field."""
         refuse_unknown(cls, given)
         return cls(**given)
 
@@ -77,43 +75,43 @@ class Columns:
 
 @dataclass(frozen=True)
 class Output:
-    """A DataFrame of what the job has written, and its columns."""
+    """The rows that the job has written, and their columns."""
 
     frame: DataFrame
     columns: Columns
 
     def scoped(self, places: Places) -> Output:
-        """The same, with the topic named where the plan has only one."""
+        """The same, with the topic's name if the plan has only one topic."""
         columns = self.columns
         if columns.topic is None and columns.topic_name is None and len(places.topics) == 1:
             columns = replace(columns, topic_name=places.topics[0])
         if columns.partition is not None and (columns.topic or columns.topic_name) is None:
             raise ConfigError(
-                f"The output has partitions, and does not say of which of {', '.join(places.topics)}.",
+                f"The output has partitions, but no topic: it may be any of {', '.join(places.topics)}.",
                 hint="Name the column with the topic: --column topic=NAME",
             )
         return Output(self.frame, columns)
 
     @property
     def scope(self) -> str | None:
-        """The number that rows and records are matched within: of their place, of their topic, or of neither."""
+        """The column within which rows and records are matched: their place, their topic, or none."""
         if self.columns.partition is not None:
             return "place"
         return "topic" if (self.columns.topic or self.columns.topic_name) is not None else None
 
     def rows(self, places: Places, seen: DataFrame, *, source_lives: bool) -> DataFrame:
-        """``topic``, ``place``, ``by``, ``name`` of each row that is of the plan's topics, and ``seq``, its order.
+        """``topic``, ``place``, ``by``, ``name`` of each row from the plan's topics, and ``seq``, its order.
 
-        ``seen`` are the logs' sightings, in which a row's offset is looked up. Raises ConfigError for columns that are
-        not there, or cannot be used.
+        ``seen`` are the logs' sightings, in which a row's offset is looked up. Raises ConfigError for columns that do
+        not exist or cannot be used.
         """
         from pyspark.sql import functions as f
 
         columns = self.columns
         order = None if columns.order is None else self._column("order", columns.order, ())
         kept = self.frame.select(
-            self._topic().alias("said_topic"),
-            self._partition().alias("said_partition"),
+            self._topic().alias("row_topic"),
+            self._partition().alias("row_partition"),
             *(column.alias(name) for name, column in self._name_columns().items()),
             (f.lit(None).cast("int") if order is None else order).alias("seq"),
         )
@@ -138,17 +136,17 @@ class Output:
 
         if self.columns.partition is None:
             return f.lit(None).cast("int")
-        return self._column("partition", self.columns.partition, (*WHOLE, "decimal")).cast("int")
+        return self._column("partition", self.columns.partition, (*WHOLE_NUMBERS, "decimal")).cast("int")
 
     def _name_columns(self) -> dict[str, Column]:
         columns = self.columns
         if columns.id is not None:
-            column = self._column("id", columns.id, ("binary", "string", *WHOLE))
+            column = self._column("id", columns.id, ("binary", "string", *WHOLE_NUMBERS))
             return {"id": column if self._type(columns.id) == "binary" else column.cast("string").cast("binary")}
         if columns.fingerprint is not None:
             return {"fingerprint": self._fingerprint(columns.fingerprint)}
         if columns.offset is not None:
-            return {"offset": self._column("offset", columns.offset, (*WHOLE, "decimal")).cast("bigint")}
+            return {"offset": self._column("offset", columns.offset, (*WHOLE_NUMBERS, "decimal")).cast("bigint")}
         named = {"key": columns.key, "value": columns.value}
         return {
             what: self._column(what, str(name), ("binary", "string")).cast("binary") for what, name in named.items()
@@ -170,25 +168,16 @@ class Output:
             return hashed(f.col("id"))
         return f.col("fingerprint") if self.columns.by is By.FINGERPRINT else content_of("key", "value")
 
-    def _column(self, what: str, name: str, kinds: tuple[str, ...]) -> Column:
-        from pyspark.errors import AnalysisException
+    def _column(self, field: str, name: str, kinds: tuple[str, ...]) -> Column:
         from pyspark.sql import functions as f
 
-        try:
-            ((_, found),) = self.frame.select(name).dtypes
-        except AnalysisException as error:
-            raise ConfigError(
-                f"The output has no column {name!r} for the {what}; it has: {', '.join(self.frame.columns)}.",
-                hint=f"Name the right one: --column {what}=COLUMN",
-            ) from error
-        if kinds and found.partition("(")[0] not in kinds:
-            raise ConfigError(f"The column {name!r} for the {what} is of type {found}, and not {' or '.join(kinds)}.")
+        require_type(self.frame, field, name, kinds, hint=f"Name the right one: --column {field}=COLUMN")
         return f.col(name)
 
     # ------------------------------------------------------------ places
 
     def _numbered(self, kept: DataFrame, places: Places) -> DataFrame:
-        """With the numbers of topic and place, and ``cluster``; rows of other topics are left out."""
+        """The rows with the numbers of topic and place, and ``cluster``; rows of other topics are left out."""
         from pyspark.sql import functions as f
 
         planned, spark = places.planned, kept.sparkSession
@@ -197,8 +186,8 @@ class Output:
         both = sorted(set(planned.destinations) & set(planned.destinations.values()))
         if both and self.columns.by is By.OFFSET:
             raise ConfigError(
-                f"{', '.join(both)} has one name at both clusters: an offset does not say of which it is.",
-                hint="Name the rows by id, key and value, or fingerprint.",
+                f"{', '.join(both)} has the same name at both clusters, and an offset does not show which it is from.",
+                hint="Identify the rows by id, key and value, or fingerprint.",
             )
         names = {name: planned.source_name(name) for name in (*planned.destinations, *planned.destinations.values())}
         topics = [
@@ -206,27 +195,27 @@ class Output:
             for name, of in names.items()
             if of is not None
         ]
-        of_topics = f.broadcast(small_table(spark, topics, "said_topic string, topic int, cluster string"))
-        found = kept.join(of_topics, "said_topic")
+        of_topics = f.broadcast(small_table(spark, topics, "row_topic string, topic int, cluster string"))
+        found = kept.join(of_topics, "row_topic")
         spread = [places.of_topics[place.topic] for place in places.all if place.partition == ALL_PARTITIONS]
         there = [(places.of_topics[place.topic], place.partition, number) for number, place in enumerate(places.all)]
         of_places = f.broadcast(small_table(spark, there, "topic int, at int, place int"))
-        at = f.when(f.col("topic").isin(spread), ALL_PARTITIONS).otherwise(f.col("said_partition"))
+        at = f.when(f.col("topic").isin(spread), ALL_PARTITIONS).otherwise(f.col("row_partition"))
         joined = found.withColumn("at", at).join(of_places, ["topic", "at"], "left")
         return joined.withColumn("place", f.coalesce("place", f.lit(NOWHERE)))
 
 
 def _named_by_offset(rows: DataFrame) -> DataFrame:
-    """Rows named by the offset itself: of the destination's log, or of the source's, which nothing is known of."""
+    """Rows named by the offset itself: in the destination's log, or in the source's, which cannot be read."""
     from pyspark.sql import functions as f
 
     by = f.when(f.col("offset").isNull(), NAMELESS).when(f.col("cluster") == "s", FROM_SOURCE).otherwise(OFFSET)
-    name = offset_name("said_partition", "offset")
+    name = offset_name("row_partition", "offset")
     return rows.select("topic", "place", by.alias("by"), f.coalesce(name, f.lit(b"")).alias("name"), "seq")
 
 
 def offset_name(partition: str, offset: str) -> Column:
-    """The name of a record whose offset is all that is known."""
+    """The name of a record of which only the offset is known."""
     from pyspark.sql import functions as f
 
     return f.encode(f.concat_ws(":", f.col(partition).cast("string"), f.col(offset).cast("string")), "UTF-8")
@@ -238,7 +227,7 @@ def _found_by_offset(rows: DataFrame, seen: DataFrame, places: Places) -> DataFr
 
     cluster = f.when(f.col("side").isin(*SOURCE_SIDES), "s").when(f.col("side").isin(*DESTINATION_SIDES), "d")
     log = seen.select("topic", cluster.alias("cluster"), "part", "pos", f.col("by").alias("is"), "name")
-    at = rows.withColumnsRenamed({"said_partition": "part", "offset": "pos"})
+    at = rows.withColumnsRenamed({"row_partition": "part", "offset": "pos"})
     found = at.join(log, ["topic", "cluster", "part", "pos"], "left")
     own = f.concat_ws(":", "cluster", f.col("part").cast("string"), f.col("pos").cast("string"))
     by = f.when(f.col("pos").isNull(), NAMELESS).otherwise(f.coalesce("is", f.lit(OFFSET)))

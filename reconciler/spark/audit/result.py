@@ -1,4 +1,4 @@
-"""What an audit found, as values and as JSON, format ``reconciler.audit/1``. Plain Python."""
+"""An audit's result, as values and as JSON, format ``reconciler.audit/1``. Plain Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The offsets that were looked at of one log: from ``start`` to ``end``, without it."""
+    """The offsets that were read of one log: from ``start`` up to, and without, ``end``."""
 
     start: int
     end: int
@@ -110,7 +110,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """A whole audit. ``compared`` says what each figure compares, ``unknown`` what could not be known."""
+    """A whole audit. ``compared``: what each figure compares; ``unknown``: what could not be known."""
 
     tool_version: str
     created_at: str
@@ -177,6 +177,6 @@ class AuditResult:
 
 
 def split_doubled(doubled: int, read_again: int, at_most: int | None, semantics: str) -> tuple[int, int]:
-    """(as announced, beyond): what was read again, up to what the plan announced, is expected of at-least-once jobs."""
+    """(as announced, beyond): at-least-once jobs may read again as many records as the plan announced."""
     announced = min(read_again, at_most or 0, doubled) if semantics == AT_LEAST_ONCE else 0
     return announced, doubled - announced

@@ -1,4 +1,4 @@
-"""An audit from plans to result: look, read once, count."""
+"""An audit from plans to result: look up the logs' extents, read once, count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.formats.plan import Plan, parse_plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import words
 from reconciler.spark.audit.findings import KINDS, examples, findings, write_parquet
-from reconciler.spark.audit.looking import Client, Log, is_dead, look_at_destination, look_at_source
+from reconciler.spark.audit.looking import LogExtent, is_dead, look_at_destination, look_at_source
 from reconciler.spark.audit.naming import OFFSET, By, Naming
 from reconciler.spark.audit.order import destination_order, output_order
 from reconciler.spark.audit.output import Output, offset_name
@@ -31,22 +31,21 @@ from reconciler.spark.audit.result import (
     split_doubled,
 )
 from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
-from reconciler.spark.audit.spans import ALL_PARTITIONS, Place, Planned, planned
+from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, Place, Span, planned
 from reconciler.spark.audit.tally import Rules, judged, sums, tally
+from reconciler.spark.session import DATA_LOSS, spark_message
+from reconciler.spark.target import ClusterAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_LOSS = "Some data may have been lost"
-"""In Spark's message where ``failOnDataLoss`` ends a query (4.0 to 4.2)."""
 
 
 def audit(
     spark: SparkSession,
     plans: Iterable[Plan | str | Path],
     *,
-    destination: Client,
-    source: Client | None = None,
+    destination: Mapping[str, Any],
+    source: Mapping[str, Any] | None = None,
     output: Output | None = None,
     id: str | Identity = "none",
     job: str | None = None,
@@ -60,18 +59,17 @@ def audit(
     source_options: Mapping[str, str] | None = None,
     now_ms: int | None = None,
 ) -> AuditResult:
-    """What a job lost, doubled and reordered over a failover (package docstring: an example, and how it is counted).
+    """Count what a job lost, doubled and reordered over a failover (package docstring: an example, and the method).
 
     ``plans`` are the applied plans of one failover, as paths or values. ``destination`` and ``source`` are librdkafka
     properties; ``destination_options`` and ``source_options`` are options of Spark's Kafka source for the same
-    clusters, where logins are needed (``kafka.security.protocol``, …). A source that does not answer is dead, and said
-    to be.
-    ``id`` is as in ``[jobs.identity]``. ``unique``: no two records share an id; left out, as ``id_order`` says.
-    ``semantics``: ``at-least-once`` jobs may process again what the plan announced; ``exactly-once`` ones nothing.
-    ``since_ms``: leave out older records of both logs, by their Kafka timestamp. ``until``: where the job has come to,
-    by destination partition; left out, the logs' ends. ``parquet``: a folder, not there yet, for all findings.
+    clusters, for logins (``kafka.security.protocol``, …). A source that does not answer is dead; the result says so.
+    ``id`` is as in ``[jobs.identity]``. ``unique``: no two records share an id; by default as ``id_order`` says.
+    ``semantics``: ``at-least-once`` jobs may process announced records again; ``exactly-once`` jobs none.
+    ``since_ms``: leave out older records of both logs, by their Kafka timestamp. ``until``: the job's position, by
+    destination partition; by default the logs' ends. ``parquet``: a new folder for all findings.
 
-    Raises ConfigError for what cannot be used, Changed where a log is not what the plan is about or lost records while
+    Raises ConfigError for arguments that cannot be used, Changed if a log is not the planned one or lost records while
     it was read, Unreachable and Refused.
     """
     if semantics not in (AT_LEAST_ONCE, EXACTLY_ONCE):
@@ -80,13 +78,15 @@ def audit(
     naming = Naming.of(id, output.columns.by if output else None, unique)
     if naming.by is By.ID and naming.identity.id_of is None:
         raise ConfigError(
-            "The output has ids, and the job's identity reads none from a record.",
-            hint="Say how in [jobs.identity] id; or name the output's key and value.",
+            "The output has ids, but the job's identity reads none from a record.",
+            hint="Set [jobs.identity] id, or name the output's key and value.",
         )
-    there = look_at_destination(about, destination, until=until, since_ms=since_ms)
-    here, why_dead = _source(about, source, since_ms)
+    at_destination = ClusterAccess(destination, destination_options or {})
+    at_source = None if source is None else ClusterAccess(source, source_options or {})
+    there = look_at_destination(about, at_destination, until=until, since_ms=since_ms)
+    here, why_dead = _source(about, at_source, since_ms)
     auditing = _Audit(spark, about, Places(about), naming, there, here, output, since_ms)
-    with auditing.told(), auditing.seen(destination_options, source_options) as seen:
+    with _spark_errors(), auditing.seen() as seen:
         found = auditing.count(seen)
         late = auditing.late(seen, found)
         partitions, elsewhere = auditing.results(found, late, semantics)
@@ -112,7 +112,7 @@ def audit(
             has_output=output is not None,
             compared=tuple(words.compared(naming, found.rules, has_order=has_order)),
             unknown=tuple(
-                words.unknown(about, naming, found.rules, totals, (there, here), why_dead, has_order=has_order)
+                words.unknown(about, naming, found.rules, totals, there, here, why_dead, has_order=has_order)
             ),
             partitions=partitions,
             examples=shown,
@@ -125,7 +125,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Counted:
-    """The rules that were counted by, and each name's figures."""
+    """The rules used for counting, and each name's figures."""
 
     rules: Rules
     names: DataFrame
@@ -135,30 +135,27 @@ class _Counted:
 
 @dataclass(frozen=True)
 class _Audit:
-    """What an audit is about, fixed before the first record is read."""
+    """An audit's scope, fixed before the first record is read."""
 
     spark: SparkSession
-    planned: Planned
+    planned: AuditedJob
     places: Places
     naming: Naming
-    there: Log
-    here: Log | None
+    there: LogExtent
+    here: LogExtent | None
     output: Output | None
     since_ms: int | None
 
     @contextmanager
-    def seen(
-        self, destination_options: Mapping[str, str] | None, source_options: Mapping[str, str] | None
-    ) -> Iterator[DataFrame]:
+    def seen(self) -> Iterator[DataFrame]:
         """Every record of both logs, read once and kept on the executors' disks meanwhile (A1)."""
         from pyspark import StorageLevel
 
-        logs = [(self.there, DESTINATION_SIDES, destination_options)]
+        logs = [(self.there, DESTINATION_SIDES)]
         if self.here is not None:
-            logs.append((self.here, (PROCESSED, UNPROCESSED, UNPROCESSED), source_options))
+            logs.append((self.here, (PROCESSED, UNPROCESSED, UNPROCESSED)))
         frames = [
-            sightings(self.spark, log, self.naming, self.places, sides, since_ms=self.since_ms, options=options)
-            for log, sides, options in logs
+            sightings(self.spark, log, self.naming, self.places, sides, since_ms=self.since_ms) for log, sides in logs
         ]
         frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
         frame = frame.persist(StorageLevel.DISK_ONLY)
@@ -193,7 +190,7 @@ class _Audit:
     def results(
         self, found: _Counted, late: DataFrame | None, semantics: str
     ) -> tuple[tuple[PartitionResult, ...], int]:
-        """The figures of each place; and how many rows of the output are of none."""
+        """The figures of each place, and how many rows of the output belong to none."""
         counted = {row["place"]: row for row in sums(found.names)}
         reordered = (
             {} if late is None else {row["place"]: row["count"] for row in late.groupBy("place").count().collect()}
@@ -206,31 +203,6 @@ class _Audit:
             ),
             elsewhere,
         )
-
-    @contextmanager
-    def told(self) -> Iterator[None]:
-        """What Spark says, as this product's errors."""
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import AnalysisException, PySparkException
-
-        try:
-            yield
-        except ReconcilerError:
-            raise
-        except (PySparkException, Py4JError) as error:
-            said = str(getattr(error, "java_exception", None) or error)
-            if _LOSS in said:
-                raise Changed(
-                    "Records were deleted from a log while the audit read it.",
-                    hint="Run it again; or begin later, with --since, than retention reaches.",
-                ) from error
-            line = said.strip().splitlines()[0]
-            if isinstance(error, AnalysisException):
-                raise ConfigError(f"Spark cannot do this: {line}") from error
-            raise Refused(
-                f"Spark could not finish the audit: {line}",
-                hint="See that the executors reach the clusters and the output, and have disk space.",
-            ) from error
 
     def _rules(self, *, offsets_only: bool) -> Rules:
         columns = self.output.columns if self.output else None
@@ -275,25 +247,51 @@ class _Audit:
         )
 
 
-def _read(log: Log | None, span: Any) -> Read | None:
+@contextmanager
+def _spark_errors() -> Iterator[None]:
+    """Turn Spark's exceptions into this product's errors."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        yield
+    except ReconcilerError:
+        raise
+    except (PySparkException, Py4JError) as error:
+        if DATA_LOSS in str(getattr(error, "java_exception", None) or error):
+            raise Changed(
+                "Records were deleted from a log while the audit read it.",
+                hint="Run it again; or begin later, with --since, than retention reaches.",
+            ) from error
+        if isinstance(error, AnalysisException):
+            raise ConfigError(f"Spark cannot run this audit: {spark_message(error)}.") from error
+        raise Refused(
+            f"Spark could not finish the audit: {spark_message(error)}.",
+            hint="Check that the executors reach the clusters and the output, and have disk space.",
+        ) from error
+
+
+def _read(log: LogExtent | None, span: Span | None) -> Read | None:
     found = [s for s in log.stretches if s.span is span] if log is not None and span is not None else []
     return Read(found[0].start, found[0].end) if found else None
 
 
 def _named_by_offset(seen: DataFrame) -> DataFrame:
-    """The destination's records that the job was to read, named by their offsets."""
+    """The destination's records from the resume offset on, named by their offsets."""
     from pyspark.sql import functions as f
 
     named = seen.where(f.col("side").isin(AFTER, BEYOND))
     return named.withColumns({"by": f.lit(OFFSET), "name": offset_name("part", "pos")})
 
 
-def _source(about: Planned, client: Client | None, since_ms: int | None) -> tuple[Log | None, str | None]:
+def _source(
+    about: AuditedJob, cluster: ClusterAccess | None, since_ms: int | None
+) -> tuple[LogExtent | None, str | None]:
     """The source's side, or why there is none."""
-    if client is None:
+    if cluster is None:
         return None, None
     try:
-        return look_at_source(about, client, since_ms=since_ms), None
+        return look_at_source(about, cluster, since_ms=since_ms), None
     except ReconcilerError as error:
         if not is_dead(error):
             raise

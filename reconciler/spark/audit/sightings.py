@@ -1,20 +1,20 @@
 """Every record of a log, once: its place, its side of the plan's cut, its name, its offset.
 
-Numbers where texts would do, for this is what is kept of each record while an audit runs: about 60 bytes.
+Places and topics are numbers, not texts, because these rows are kept for each record during an audit: about 60 bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reconciler.spark.audit.looking import Log, Stretch
+from reconciler.spark.audit.looking import LogExtent, Stretch
 from reconciler.spark.audit.naming import Naming
-from reconciler.spark.audit.small import small_table
-from reconciler.spark.audit.spans import Place, Planned
-from reconciler.spark.ranges.reading import options_for
+from reconciler.spark.audit.spans import AuditedJob, Place
+from reconciler.spark.ranges.reading import read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,19 +27,19 @@ SIDES = (
     "destination_beyond",
     "output",
 )
-"""The source's log in front of the stored offset, and behind it; the destination's in front of the resume offset, from
-there on, and behind where the audit ends; the job's output."""
+"""The source's log before the stored offset, and from it on; the destination's before the resume offset, from it on,
+and from the audit's end on; the job's output."""
 PROCESSED, UNPROCESSED, BEFORE, AFTER, BEYOND, OUTPUT = range(len(SIDES))
 SOURCE_SIDES, DESTINATION_SIDES = (PROCESSED, UNPROCESSED), (BEFORE, AFTER, BEYOND)
 SCHEMA = "topic int, place int, side int, by string, name binary, part int, pos bigint"
-"""``topic`` and ``place`` are numbers of ``Places``; ``part`` and ``pos`` the log's own partition and offset."""
+"""``topic`` and ``place`` are numbers in ``Places``; ``part`` and ``pos`` are the log's partition and offset."""
 
 
 @dataclass(frozen=True)
 class Places:
     """All places of an audit, numbered in order."""
 
-    planned: Planned
+    planned: AuditedJob
 
     @cached_property
     def all(self) -> tuple[Place, ...]:
@@ -63,24 +63,23 @@ class Places:
 
 def sightings(
     spark: SparkSession,
-    log: Log,
+    log: LogExtent,
     naming: Naming,
     places: Places,
     sides: Sequence[int],
     *,
     since_ms: int | None,
-    options: Mapping[str, str] | None,
 ) -> DataFrame:
-    """The log's records: in front of each stretch's cut they are ``sides[0]``, from ``until`` on ``sides[2]``."""
+    """The log's records: before each stretch's cut they are ``sides[0]``, from ``until`` on ``sides[2]``."""
     from pyspark.sql import functions as f
 
     ranges = [stretch.range for stretch in log.stretches if stretch.start < stretch.end]
     if not ranges:
         return small_table(spark, [], SCHEMA)
-    given = dict(options or {})
+    options = dict(log.cluster.options)
     if naming.needs_headers:
-        given["includeHeaders"] = "true"
-    records = spark.read.format("kafka").options(**options_for(ranges, log.bootstrap_servers, given)).load()
+        options["includeHeaders"] = "true"
+    records = read(spark, ranges, log.cluster.bootstrap_servers, options)
     if since_ms is not None:
         records = records.where(f.unix_millis("timestamp") >= f.lit(since_ms))
     named = naming.named(records, "topic", "partition", "offset")
@@ -100,3 +99,17 @@ def _cut(stretch: Stretch, places: Places) -> tuple[str, int, int, int, int, int
     place = stretch.span.place
     numbers = (places.of_topics[place.topic], places.number(place))
     return (stretch.at.topic, stretch.at.partition, *numbers, stretch.cut, stretch.until)
+
+
+def small_table(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
+    """A table of the driver's ``rows`` of numbers, texts and nulls.
+
+    Spark folds the JSON to constant rows while it plans. ``createDataFrame`` of a list would need Python on executors.
+    """
+    from pyspark.sql import functions as f
+
+    names = [field.split()[0] for field in schema.split(", ")]
+    text = json.dumps([dict(zip(names, row, strict=True)) for row in rows], separators=(",", ":"))
+    fields = ",".join(f"{name}:{kind}" for name, kind in (field.split() for field in schema.split(", ")))
+    parsed = f.from_json(f.lit(text), f"array<struct<{fields}>>")
+    return spark.range(1).select(f.explode(parsed).alias("row")).select("row.*")

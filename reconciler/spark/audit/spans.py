@@ -1,4 +1,4 @@
-"""What plans say of each partition, as an audit needs it: where each cluster's log is cut."""
+"""The plans' rows as an audit needs them: where each cluster's log is cut."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from reconciler.core.verdicts import Position, Verdict
 from reconciler.formats.plan import PartitionPlan, Plan
 
 ALL_PARTITIONS = -1
-"""Stands for the partition where a topic's partitions do not correspond, and only the topic as a whole is compared."""
+"""In place of a partition: the topic is compared as a whole, since its partitions do not correspond."""
 
 
 class Place(NamedTuple):
-    """What figures are given for: a source topic's partition, or a whole topic (``ALL_PARTITIONS``)."""
+    """A unit with figures of its own: a source topic's partition, or a whole topic (``ALL_PARTITIONS``)."""
 
     topic: str
     partition: int
@@ -43,15 +43,15 @@ class Span:
 
     @property
     def processed_until(self) -> int:
-        """The source's offset in front of which all was processed."""
+        """The source's offset before which all records were processed."""
         return max(0, self.stored_offset or 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class AuditedJob:
     """All spans of one job, from one plan or several, and the clusters they are about.
 
-    ``undecided`` are destination partitions that the plan gives no offset for: a job was not to start there.
+    ``undecided`` are destination partitions without an offset in the plan: the job could not start there.
     """
 
     job: str
@@ -71,18 +71,18 @@ class Planned:
         return self.destinations.get(topic, topic if topic in self.destinations.values() else None)
 
 
-def planned(plans: Iterable[Plan], job: str | None = None) -> Planned:
-    """What the plans say of one job; ``job`` may be left out where there is one.
+def planned(plans: Iterable[Plan], job: str | None = None) -> AuditedJob:
+    """The rows of one job in the plans; ``job`` may be omitted if there is only one.
 
-    Raises ConfigError where plans are of two failovers: those are audited one at a time. NeedsPerson where it is not
-    clear which job is meant.
+    Raises ConfigError if the plans belong to two failovers, which must be audited one at a time; NeedsPerson if it is
+    not clear which job is meant.
     """
     chosen = [(plan, plan.job(job)) for plan in plans]
     if not chosen:
-        raise ConfigError("An audit needs the plan that the job was started by.", hint="Name its file.")
+        raise ConfigError("An audit needs the plan that the job was started with.", hint="Name its file.")
     if len({(found.name, plan.cluster_id) for plan, found in chosen}) > 1:
         raise ConfigError(
-            "The plans are of different jobs, or of different destinations.", hint="Audit them one at a time."
+            "The plans are for different jobs or different destinations.", hint="Audit them one at a time."
         )
     rows = [
         row for _, found in chosen for row in found.partitions if row.position != Position.END
@@ -90,12 +90,12 @@ def planned(plans: Iterable[Plan], job: str | None = None) -> Planned:
     keys = [(row.topic, row.partition) for row in rows]
     if len({*keys}) < len(keys):
         raise ConfigError(
-            "Two plans are about the same partition: they are of two failovers, or one was made again.",
+            "Two plans have the same partition: they belong to two failovers, or one was made again.",
             hint="Audit each with the plan that was applied.",
         )
     spread = {row.topic for row in rows if row.verdict is Verdict.REMAPPED}
     sources = {plan.source_cluster_id for plan, _ in chosen} - {None}
-    return Planned(
+    return AuditedJob(
         job=chosen[0][1].name,
         destination_cluster_id=chosen[0][0].cluster_id,
         source_cluster_id=sources.pop() if len(sources) == 1 else None,

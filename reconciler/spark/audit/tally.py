@@ -1,7 +1,7 @@
-"""How often each record is where, and what follows: sums over names, in Spark expressions.
+"""How often each record occurs in each place, and the figures that follow: sums over names, in Spark expressions.
 
-Of one name, sp and su are how often it lies in front of and behind the cut of the source's log; db, da and dl in front
-of the destination's, from there on, and behind the audit's end; out how often the output has it. m = sp + su.
+For one name, sp and su count its records before and after the cut of the source's log; db, da and dl those before the
+destination's cut, from it on, and after the audit's end; out counts its rows in the output. m = sp + su.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FIRST = {PROCESSED: "at_sp", UNPROCESSED: "at_su", BEFORE: "at_db", AFTER: "at_da"}
 PART_SHIFT = 44
-"""Partition and offset in one number, so that their minimum needs no sort: exact for offsets below 2^44."""
+"""Puts partition and offset into one number, so that their minimum needs no sort: exact for offsets below 2^44."""
 FIGURES = (
     "lost",
     "lost_not_at_destination",
@@ -36,11 +36,11 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is known, as the figures need it. ``shared`` and ``cut_off`` are numbers of topics.
+    """The conditions that decide how figures are computed. ``shared`` and ``cut_off`` are numbers of topics.
 
-    ``offsets_only``: the source is dead and the output has only offsets, so that what was read again has another name.
-    ``shared``: topics of one name at both clusters, where local writers may have written among what was mirrored.
-    ``cut_off``: topics whose source log does not go back to its first record.
+    ``offsets_only``: the source is dead and the output has only offsets, so a record that was read again has another
+    name. ``shared``: topics with the same name at both clusters, where local writers may have written among mirrored
+    records. ``cut_off``: topics whose source log no longer has its first record.
     """
 
     source_lives: bool
@@ -54,9 +54,9 @@ class Rules:
 
 
 def tally(seen: DataFrame, scope: str | None, rows: DataFrame | None = None) -> DataFrame:
-    """One row a name within its scope: ``n0`` to ``n5``, how often it is on each of ``SIDES``, and where first.
+    """One row per name within its scope: ``n0`` to ``n5``, its count on each of ``SIDES``, and its first offsets.
 
-    ``place`` is the first place that a log has it in; a row of the output that no log knows has its own.
+    ``place`` is the first place where a log has it; a row of the output that is in no log has its own.
     """
     from pyspark.sql import functions as f
 
@@ -91,7 +91,7 @@ def judged(tallied: DataFrame, rules: Rules) -> DataFrame:
 
 
 def sums(judged_names: DataFrame) -> list[dict[str, Any]]:
-    """The figures of each place, and how many records are on each side. As many rows as there are places."""
+    """The figures of each place, and how many records are on each side. One row per place."""
     from pyspark.sql import functions as f
 
     columns = [
@@ -101,11 +101,11 @@ def sums(judged_names: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in judged_names.groupBy("place").agg(*columns).collect()]
 
 
-# ---------------------------------------------------------------- what follows
+# ---------------------------------------------------------------- figures
 
 
-class _Name:
-    """The five numbers of a name, and what is true of it whoever asks."""
+class _Counts:
+    """The counts of one name, and the sums that all rules use."""
 
     def __init__(self) -> None:
         from pyspark.sql import functions as f
@@ -115,18 +115,18 @@ class _Name:
         self.copies = self.db + self.da
         self.known = self.m > 0
         self.short = _above(self.su - self.da - self.dl)
-        """Unprocessed records that the job does not find behind the resume offset."""
+        """Unprocessed records that the job does not find after the resume offset."""
         self.skipped = f.least(self.short, _above(self.db - self.sp))
-        """Of these, records that the destination has in front of it."""
+        """Of these, records that the destination has before it."""
         self.absent = self.short - self.skipped
         self.again = _above(self.da - self.su)
-        """Copies behind the resume offset beyond those of unprocessed records."""
+        """Copies after the resume offset beyond those of unprocessed records."""
 
 
 def _without_output(rules: Rules) -> dict[str, Column]:
     from pyspark.sql import functions as f
 
-    n = _Name()
+    n = _Counts()
     if rules.source_lives:
         doubled = f.when(n.known, n.again).otherwise(0)
         return {
@@ -153,7 +153,7 @@ def _without_output(rules: Rules) -> dict[str, Column]:
 def _with_output(rules: Rules) -> dict[str, Column]:
     from pyspark.sql import functions as f
 
-    n = _Name()
+    n = _Counts()
     figures = _against_source(n, rules) if rules.source_lives else _against_destination(n, rules)
     in_log = n.m + n.copies + n.dl > 0
     nameless = f.col("by") == NAMELESS
@@ -161,7 +161,7 @@ def _with_output(rules: Rules) -> dict[str, Column]:
     if rules.by_id:
         nameless = nameless | (f.col("by") == CONTENT)  # a record without an id cannot be looked for by id
         of_log = of_log & ~nameless
-    from_source = f.col("by") == FROM_SOURCE  # nothing is known of it but that it should be there once
+    from_source = f.col("by") == FROM_SOURCE  # only known: it should occur once
     only_once = {"doubled": _above(n.out - 1)}
     if rules.offsets_only:
         figures["read_again"] = f.lit(0)
@@ -178,14 +178,14 @@ def _with_output(rules: Rules) -> dict[str, Column]:
     return {**named, "nameless": f.when(nameless, everywhere).otherwise(0), "output_unknown": unknown}
 
 
-def _against_source(n: _Name, rules: Rules) -> dict[str, Column]:
-    """How often it should have been processed is how often the source has it, less what is still ahead of the job."""
+def _against_source(n: _Counts, rules: Rules) -> dict[str, Column]:
+    """A record should be processed as often as the source has it, less the copies that are still ahead of the job."""
     from pyspark.sql import functions as f
 
     ahead = f.least(n.dl, _above(n.su - n.da))
     lost = _above(n.m - ahead - n.out)
     absent = f.least(lost, n.absent)
-    # Not in the source's log: written locally, which the job reads from the resume offset on; or deleted at the source.
+    # Not in the source's log: written locally (the job reads it from the resume offset on), or deleted at the source.
     lost_local, local = _above(n.da - n.out), n.copies + n.dl
     may_be_deleted = f.col("topic").isin(*rules.cut_off) if rules.cut_off else f.lit(False)
     possibly = f.when(may_be_deleted, _above(n.copies - n.out) - lost_local).otherwise(0)
@@ -201,13 +201,13 @@ def _against_source(n: _Name, rules: Rules) -> dict[str, Column]:
     }
 
 
-def _against_destination(n: _Name, rules: Rules) -> dict[str, Column]:
-    """How often it should have been processed is how often the destination has it, or once, if names are unique."""
+def _against_destination(n: _Counts, rules: Rules) -> dict[str, Column]:
+    """A record should be processed as often as the destination has it, or once if names are unique."""
     from pyspark.sql import functions as f
 
     once = f.least(n.copies, f.lit(1))
     shared = f.col("topic").isin(*rules.shared) if rules.shared else f.lit(False)
-    # Among records of one name at both clusters, one in front of the resume offset may be a local writer's.
+    # In a topic with the same name at both clusters, a record before the resume offset may be a local writer's.
     surely = f.when(shared, n.da if not rules.unique else f.least(n.da, f.lit(1))).otherwise(
         once if rules.unique else f.greatest(n.da, once)
     )
@@ -225,7 +225,7 @@ def _against_destination(n: _Name, rules: Rules) -> dict[str, Column]:
 
 
 def _above(column: Column) -> Column:
-    """The number, or 0 if it is below."""
+    """The number, or 0 if it is negative."""
     from pyspark.sql import functions as f
 
     return f.greatest(column, f.lit(0))

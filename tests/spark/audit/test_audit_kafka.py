@@ -21,6 +21,7 @@ from reconciler.ports import TopicPartition
 from reconciler.spark.audit import AuditResult, Columns, Output, audit, looking
 from reconciler.spark.audit.run import _source as source_or_none
 from reconciler.spark.audit.spans import planned
+from reconciler.spark.target import ClusterAccess
 from tests.spark.audit import world as audit_world
 from tests.spark.audit.world import History, Worlds, output_frame, plan_of, record, write
 from tests.spark.sent import BASE_MS, Kafka
@@ -144,7 +145,7 @@ def test_offsets_alone_say_what_was_lost_of_the_destination_and_what_is_there_tw
         read = [(cluster, offset) for _, cluster, offset in history.output]
         due = {("destination", n) for n in range(history.resume, len(history.destination))}
         assert found[place] == {"lost": len(due - set(read)), "doubled": len(read) - len(set(read))}, place
-    assert any("offsets do not tell" in said for said in result.unknown)
+    assert any("offsets do not show it" in said for said in result.unknown)
 
 
 @pytest.mark.thorough
@@ -254,7 +255,7 @@ def test_another_log_at_the_source_is_refused_and_a_source_that_does_not_answer_
     with pytest.raises(Changed, match="is for cluster elsewhere"):
         world.audit(replace(world.good_plan, cluster_id="elsewhere"))
     anew = [replace(row, topic_id="another") for row in world.good_plan.jobs[0].partitions]
-    with pytest.raises(Changed, match="made anew"):
+    with pytest.raises(Changed, match="recreated"):
         world.audit(replace(world.good_plan, jobs=(replace(world.good_plan.jobs[0], partitions=tuple(anew)),)))
     with pytest.raises(ConfigError, match="identity reads none"):
         world.audit(output=world.output(id="event"), id="none")
@@ -262,6 +263,6 @@ def test_another_log_at_the_source_is_refused_and_a_source_that_does_not_answer_
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         client = {"bootstrap.servers": f"127.0.0.1:{nobody.getsockname()[1]}"}
-        log, why = source_or_none(planned([world.good_plan]), client, None)
+        log, why = source_or_none(planned([world.good_plan]), ClusterAccess(client), None)
     assert log is None
     assert why.startswith("The source did not answer, and was taken for dead")

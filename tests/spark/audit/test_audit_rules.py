@@ -53,7 +53,7 @@ def test_several_plans_of_one_failover_are_one_audit() -> None:
     ("plans", "why"),
     [
         ([], "needs the plan"),
-        ([plan(row(0)), plan(row(0))], "about the same partition"),
+        ([plan(row(0)), plan(row(0))], "have the same partition"),
         ([plan(row(0)), plan(row(1), cluster="c")], "different destinations"),
         ([plan(row(0)), plan(row(1), name="sums")], "different jobs"),
     ],
@@ -97,7 +97,7 @@ def test_only_what_was_read_again_and_announced_is_expected(
         ({}, "exactly one of"),
         ({"id": "x", "fingerprint": "y"}, "exactly one of"),
         ({"key": "x"}, "only one of them"),
-        ({"offset": "x", "partition": "y"}, "only with partition and topic"),
+        ({"offset": "x", "partition": "y"}, "needs a partition and a topic"),
         ({"id": "x", "topic": "t", "topic_name": "events"}, "not from both"),
         ({"idd": "x"}, "no field idd"),
     ],
