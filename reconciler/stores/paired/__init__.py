@@ -1,4 +1,4 @@
-"""A store with no room for anchors and the store that keeps them beside it, used as one.
+"""A store with no room for anchors and the [anchors] store that keeps them, used as one store.
 
-``rules`` and ``steps`` are pure: which anchor is believed, and in which order two stores are written.
+``rules`` and ``steps`` are pure: which anchor belongs to an offset, and in which order the two stores are written.
 """

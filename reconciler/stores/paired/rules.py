@@ -1,21 +1,21 @@
-"""Which anchor belongs to which stored offset, where the two are kept in different stores. Pure.
+"""Which anchor belongs to which stored offset, if the two are kept in different stores. Pure.
 
-For one row there may be two kept anchors: the *main* one, and one *aside* that an interrupted write left (see
-``paired``). Each was made for one stored offset, its own ``StoredOffset.offset``, and is believed only as follows.
+A row may have two kept anchors: the *main* one, and one *aside* that an interrupted write left (see ``store``). Each
+was made for one stored offset, its own ``StoredOffset.offset``, and belongs to a row only by these rules.
 
-By offset, for rows that say nothing but a number (``by_offset``):
+By offset, for rows that hold only a number (``by_offset``):
 
-- made for the very offset that is stored: the pair is exact. Its anchor names the last record before that offset,
-  although a gap may part the two numbers.
-- made for an older one: it lags. The job had processed the anchor's record when it stored the older offset, and has
-  gone on since; the difference bounds what it has processed behind the anchor.
-- made for a later one: the stored offset went back since, and the anchor's record may not have been processed from
-  where it is now. The two do not belong together.
-- An anchor aside is believed in an exact pair only: it may be in another cluster's numbering than the row.
+- An anchor made for the stored offset itself: the pair is exact. The anchor names the last record before that offset,
+  even if a gap separates the two numbers.
+- Made for an older offset: it lags. The job had processed the anchor's record when it stored the older offset, and has
+  continued since; the difference bounds how many records it has processed after the anchor.
+- Made for a later offset: the stored offset has been set back since, and the job may not have processed the anchor's
+  record from there. The two do not belong together.
+- An anchor aside belongs to a row only in an exact pair: it may use another cluster's numbering than the row.
 
-By cluster, for a group's commits at a cluster that a mirror syncs them to (``by_cluster``): the row's number is
-always that cluster's own, while what ``track`` copied from the source's group has the source's numbers. So an anchor
-of this cluster pairs by offset, and an anchor of another one is a copy, which speaks with its own offset.
+By cluster, for a group's commits at a cluster that a mirror syncs them to (``by_cluster``): the row's number is always
+that cluster's, while the rows that ``track`` copied from the source's group have the source's numbers. So an anchor of
+this cluster pairs by offset, and an anchor of another cluster is a copied row, which has its own offset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from reconciler.ports import Row, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The rows of the anchor store that concern one row of the job's."""
+    """The rows of the anchor store for one row of the job's store."""
 
     main: Row | None = None
     aside: Row | None = None
@@ -41,24 +41,21 @@ class Kept:
 
 
 Pairing = Callable[[TopicPartition, Row | None, Kept], Row | None]
-"""From a row of the job's store (None: it has none) and what is kept for it to the row that both are together."""
+"""Combines a row of the job's store (None: it has none) and the anchors kept for it into one row."""
 
 
 def token(own: Row | None, kept: Kept) -> str:
-    """A version that changes whenever one of the rows does."""
+    """A version that changes whenever one of the rows changes."""
     return json.dumps([row and row.version for row in (own, kept.main, kept.aside)], separators=(",", ":"))
 
 
 def by_offset(key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
     """A bare row with the anchor that belongs to it, by the offset that the anchor was made for."""
-    if own is None:
-        return None
-    found = pair(own.stored.offset, kept)
-    return _joined(own, kept, found)
+    return None if own is None else _joined(own, kept, pair(own.stored.offset, kept))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Pair:
     """The anchor of a stored offset and by how many offsets it lags, or why there is none."""
 
     anchor: Anchor | None = None
@@ -71,22 +68,22 @@ class Found:
         return self.anchor is not None and self.lag == 0
 
 
-def pair(offset: int, kept: Kept) -> Found:
+def pair(offset: int, kept: Kept) -> Pair:
     """The kept anchor that belongs to a bare stored offset."""
     for row in kept.rows:
         if row.stored.offset == offset:
-            return Found(row.stored.anchor, written_at_ms=row.stored.written_at_ms)
+            return Pair(row.stored.anchor, written_at_ms=row.stored.written_at_ms)
     if offset < 0 or kept.main is None or kept.main.stored.anchor is None:
-        return Found()
+        return Pair()
     made_for, anchor = kept.main.stored.offset, kept.main.stored.anchor
     if made_for > offset:
-        return Found(why=f"its anchor was made for the later offset {made_for}: the stored offset went back since")
+        return Pair(why=f"its anchor was made for the later offset {made_for}: the stored offset went back since")
     if anchor.is_bare:
-        return Found(why=f"when its anchor was made, for offset {made_for}, no record was there to name")
-    return Found(anchor, offset - made_for, written_at_ms=kept.main.stored.written_at_ms)
+        return Pair(why=f"its anchor was made for offset {made_for}, when the partition held no record")
+    return Pair(anchor, offset - made_for, written_at_ms=kept.main.stored.written_at_ms)
 
 
-def _joined(own: Row, kept: Kept, found: Found) -> Row:
+def _joined(own: Row, kept: Kept, found: Pair) -> Row:
     at_ms = own.stored.written_at_ms
     if at_ms is None and found.anchor is not None:
         at_ms = found.written_at_ms
@@ -108,7 +105,7 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
         if own is None:
             return copy and Row(key, copy.stored, token(None, kept), anchor_lag=0)
         if copy is not None and (own.stored.anchor is None or _is_later(copy, own)):
-            return _joined(own, kept, Found(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
+            return _joined(own, kept, Pair(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
         if own.stored.anchor is not None:
             return replace(own, version=token(own, kept))
         ours = [row for row in anchors if _is_of(row, cluster) and row.stored.offset <= own.stored.offset]

@@ -1,4 +1,4 @@
-"""What writing an offset and its anchor to two stores takes, worked out for one row. Pure; see ``paired``."""
+"""The steps of writing one row's offset and anchor to two stores. Pure; see ``store``."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.ports import Change, Row, TopicPartition
+from reconciler.stores.common import stamped
 from reconciler.stores.paired.rules import Kept
 
 ASIDE = ".being-written"
-"""Behind a topic's name: a topic as far as stores go, and not one that a job may have."""
+"""Suffix of a topic's name for rows laid aside; no job may have such a topic."""
 NOTHING = Kept()
 
 
 def aside_of(key: TopicPartition) -> TopicPartition:
-    """Where the anchor of a row is laid aside while the row is being written."""
+    """The key under which a row's anchor is laid aside while the row is being written."""
     return TopicPartition(key.topic + ASIDE, key.partition)
 
 
 def without_aside(key: TopicPartition) -> TopicPartition:
-    """The row that an anchor is kept for, wherever it lies."""
+    """The key of the row that an anchor is kept for, laid aside or not."""
     return TopicPartition(key.topic.removesuffix(ASIDE), key.partition)
 
 
 def gathered(rows: Iterable[Row]) -> dict[TopicPartition, Kept]:
-    """An anchor store's rows by the row that they are kept for."""
+    """An anchor store's rows, by the key of the row that they are kept for."""
     found: dict[TopicPartition, Kept] = {}
     for row in rows:
         key = without_aside(row.key)
@@ -36,7 +37,7 @@ def gathered(rows: Iterable[Row]) -> dict[TopicPartition, Kept]:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a finished write has left: the offset there is (None: no row), and the anchor kept for it, if any."""
+    """The state after a finished write: the stored offset (None: no row), and the anchor kept for it, if any."""
 
     offset: int | None
     anchored: StoredOffset | None
@@ -48,7 +49,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change, with what is there now and what is laid ``aside`` for it (None: nothing need be)."""
+    """One change, with the rows that exist now and the row to lay ``aside`` for it (None: none is needed)."""
 
     change: Change
     own: Row | None
@@ -58,9 +59,7 @@ class Step:
 
     @classmethod
     def of(cls, change: Change, own: Row | None, kept: Kept, now_ms: int) -> Step:
-        new = change.new
-        if new is not None and new.written_at_ms is None and not change.restores:
-            new = replace(new, written_at_ms=now_ms)
+        new = stamped(change, now_ms)
         goal = Goal.of(new)
         if new is None:
             return cls(change, own, kept, _exact(own, kept), goal)
@@ -72,11 +71,11 @@ class Step:
 
     @property
     def removed_first(self) -> Row | None:
-        """The anchor that goes before the row does, when the row is deleted."""
+        """The anchor to remove before the row, if the row is to be deleted."""
         return self.kept.main if self.goal.offset is None else None
 
     def lay_aside(self) -> Change | None:
-        """What changes aside; what another write left there goes."""
+        """The change to the row laid aside; removes one that another write left."""
         there = self.kept.aside
         if self.aside is not None:
             return dated(aside_of(self.key), version_of(there), self.aside)
@@ -89,12 +88,12 @@ def _exact(own: Row | None, kept: Kept) -> StoredOffset | None:
 
 
 def dated(key: TopicPartition, expected: str | None, stored: StoredOffset) -> Change:
-    """A change that leaves the row's time of writing as it is, also where it has none."""
+    """A change that keeps the row's time of writing, also if it has none."""
     return Change(key, expected, stored, restores=stored.written_at_ms is None)
 
 
 def version_of(row: Row | None) -> str | None:
-    """What a compare-and-set on the row expects."""
+    """The version that a compare-and-set on the row expects."""
     return None if row is None else row.version
 
 
@@ -103,17 +102,17 @@ def same(one: StoredOffset, other: StoredOffset) -> bool:
 
 
 def unfinished(own: Row, kept: Kept) -> Goal | None:
-    """What a write that was interrupted after it had changed the offset meant to leave; None if there is none."""
+    """The goal of a write that was interrupted after it had changed the offset; None if there is none."""
     aside, main = kept.aside, kept.main
     if aside is None or aside.stored.offset != own.stored.offset:
         return None
     if main is not None and main.stored.offset == own.stored.offset and not same(main.stored, aside.stored):
-        return None  # one number in two numberings: whether it was changed cannot be told
+        return None  # the same number in two clusters' numberings: it may be the old row or the new one
     return Goal.of(aside.stored)
 
 
 def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition, Kept]) -> list[Change]:
-    """What is to be changed for the anchors to be what the goals say."""
+    """The changes after which the kept anchors match the goals."""
     changes = []
     for key, goal in goals.items():
         main = kept.get(key, NOTHING).main
@@ -125,7 +124,7 @@ def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition
 
 
 def cleared(asides: Mapping[TopicPartition, StoredOffset], kept: Mapping[TopicPartition, Kept]) -> list[Change]:
-    """The removal of what was laid aside, where it is still that and nobody else's."""
+    """The removal of rows laid aside, unless another write has replaced them."""
     found = [(key, kept.get(key, NOTHING).aside, mine) for key, mine in asides.items()]
     return [
         Change(aside_of(key), there.version, None)

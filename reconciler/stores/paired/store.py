@@ -1,31 +1,32 @@
-"""A store with no room for anchors, and beside it the store that keeps them ([anchors] store).
+"""A store with no room for anchors, combined with the [anchors] store that keeps them.
 
-Theory of operation. The two stores cannot be changed in one step, and a process can be killed between any two. What
-keeps an offset from being believed with another's anchor is that every kept anchor says which stored offset it was made
-for (``paired_rules`` holds the rules), and the order of writing. To put (offset X', anchor A') in the place of (X, A):
+Theory of operation. The two stores cannot be changed in one step, and a process can be killed between any two steps.
+Two things keep an offset from being read with another offset's anchor: every kept anchor records the stored offset that
+it was made for (``rules``), and the order of writing. To replace (offset X, anchor A) by (X', A'):
 
-    1. A' for X' is laid aside, under the topic's name with ``ASIDE`` behind it (no job's topic may be called that)
-    2. X' is written, by the job's store's own compare-and-set
-    3. A' for X' takes the place of A for X
-    4. what was laid aside is removed
+    1. A' for X' is laid aside, under the topic's name with the suffix ``ASIDE`` (no job's topic may be called that)
+    2. X' is written, with the job's store's own compare-and-set
+    3. A' for X' replaces A for X
+    4. the row laid aside is removed
 
-Killed before 2, the store holds X. A was made for X and is believed; A' was made for another offset, and what lies
-aside is believed in an exact pair only. Killed after 2, the store holds X', and what lies aside was made for exactly
-that. So at every step the row reads as it was before or as it was to be, never as a mixture, and a second ``apply`` as
-well as a ``rollback`` finds what it looks for. Where X' = X in two numberings, the row reads as before until step 3;
-both anchors lead to the same offset then.
+After a kill before step 2, the store holds X: A was made for X and is used; A' was made for another offset, and a row
+laid aside is used only in an exact pair. After a kill behind step 2, the store holds X', and the row laid aside was
+made for exactly X'. So at every step the row reads as before or as intended, never as a mixture, and a second ``apply``
+and a ``rollback`` both find the rows that they expect. If X' = X in two numberings, the row reads as before until step
+3; both anchors lead to the same offset then.
 
-A read that finds steps 3 and 4 undone does them, as a database finishes its journal: no row reads differently by it.
-Where a job has gone on from X' to Y before anybody read the row, what lies aside is not believed: Y may come from X in
-the one numbering or from X' in the other. A is, if it was made for an older offset than Y. Its record was processed
-before X' was written, so that nothing is skipped.
+A read that finds steps 3 and 4 missing does them, as a database finishes its journal; no row reads differently for it.
+If a job has continued from X' to Y before any read, the row laid aside is not used: Y may come from X in one numbering
+or from X' in the other. A is used if it was made for an offset older than Y. Its record was processed before X' was
+written, so nothing is skipped.
 
-To delete: 1. A is laid aside, 2. and removed, 3. X is deleted, 4. what was laid aside is removed. If A went last, a
-kill could leave it for a row that a job makes later. A read removes what lies aside for a row that is not there.
+To delete: 1. A is laid aside, 2. and removed, 3. X is deleted, 4. the row laid aside is removed. If A were removed
+last, a kill could leave it for a row that a job creates later. A read removes a row laid aside for a row that does not
+exist.
 
-Anchors are read before and after the offsets, and all again if they differ: what is put together was there at one time.
-A row's version is made of the versions of all that went into it. Whose write of the offset succeeds has won; the
-anchors follow it, as long as the offset is still the one that was written.
+Anchors are read before and after the offsets, and both again if the anchors differ, so the combined state existed at
+one time. A row's version is made of the versions of all rows in it. The writer whose offset write succeeds wins; the
+anchors follow it, as long as the offset is still the one that it wrote.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ from typing import TypeVar
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.ports import (
-    Capabilities,
     Change,
     HistoryEntry,
     KeepsHistory,
@@ -65,7 +65,7 @@ from reconciler.stores.paired.steps import (
 )
 
 ATTEMPTS = 8
-"""How often something is looked at again that others change at the same time."""
+"""How often a state that others change at the same time is read again."""
 TIMEOUT_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ T = TypeVar("T")
 def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, str] | None) -> OffsetStore:
     """``store`` with the anchors that ``anchors`` keeps for it.
 
-    A group's commits have room for an anchor, but an unmodified consumer puts none there, and its source's group is
-    lost with the source: what ``track`` copied then speaks (``paired_rules.by_cluster``).
+    A group's commits have room for an anchor, but an unmodified consumer writes none, and the source's group is lost
+    with the source: then the rows that ``track`` copied count (``rules.by_cluster``).
     """
     if not store.capabilities.translated_by_mirror:
         return PairedStore(store, anchors)
@@ -86,7 +86,7 @@ def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, 
 
 
 def refuse_unable(anchors: OffsetStore) -> None:
-    """Raise ConfigError for a store that cannot keep other stores' anchors. Contacts nothing."""
+    """Raise ConfigError for a store that cannot keep other stores' anchors. Contacts no server."""
     if not anchors.capabilities.keeps_other_anchors:
         raise ConfigError(
             f"The store {anchors.address} cannot keep the anchors of other stores.",
@@ -95,7 +95,7 @@ def refuse_unable(anchors: OffsetStore) -> None:
 
 
 class _ClusterId:
-    """The id of the cluster that client settings lead to, asked for once, when first needed."""
+    """The id of the cluster that client settings lead to; requested once, when first needed."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = client
@@ -116,12 +116,12 @@ class _ClusterId:
 
 
 def read_kept(anchors: OffsetStore, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, Kept]:
-    """What an anchor store keeps for a group's rows. Raises what the store's ``read`` does, and says that it is it."""
+    """The anchors kept for a group's rows. Raises what ``anchors.read`` raises, naming the [anchors] store."""
     wanted = None if topics is None else set(topics)
     for name in wanted or ():
         if name.endswith(ASIDE):
             raise ConfigError(
-                f"A topic whose anchors are kept apart cannot be called {name!r}: the end {ASIDE!r} is this product's.",
+                f"A topic with anchors in the [anchors] store cannot be called {name!r}: {ASIDE!r} is reserved.",
                 hint="Rename the topic, or keep the job's offsets in a store with room for anchors.",
             )
     names = None if wanted is None else sorted({name + end for name in wanted for end in ("", ASIDE)})
@@ -131,18 +131,18 @@ def read_kept(anchors: OffsetStore, group: str, topics: Iterable[str] | None = N
 
 @contextmanager
 def of_anchors() -> Iterator[None]:
-    """Errors of the anchor store, said to be such: the address in them is not the job's store's."""
+    """Errors of the anchor store name it: the address in them is not that of the job's store."""
     try:
         yield
     except ReconcilerError as error:
-        told = type(error)(f"The [anchors] store: {error.message}", hint=error.hint)
-        told.retryable = error.retryable
-        raise told from error
+        named = type(error)(f"The [anchors] store: {error.message}", hint=error.hint)
+        named.retryable = error.retryable
+        raise named from error
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Both stores' rows of one group, as they were at one time."""
+    """Both stores' rows of one group at one time."""
 
     own: tuple[Row, ...]
     kept: Mapping[TopicPartition, Kept]
@@ -152,24 +152,19 @@ class _State:
 
 
 class PairedStore:
-    """The rows of ``bare`` with the anchors that ``anchors`` keeps for them; ``pairing`` says which belong together.
+    """The rows of ``bare`` with the anchors that ``anchors`` keeps for them; ``pairing`` decides which belong together.
 
-    Raises what the two raise; what concerns the anchors says so. History is the bare store's. Closing closes both.
+    Raises what the two stores raise; errors of the anchor store name it. The history is the bare store's. Closing
+    closes both.
     """
 
     def __init__(self, bare: OffsetStore, anchors: OffsetStore, *, pairing: Pairing = by_offset) -> None:
         refuse_unable(anchors)
+        self.capabilities = replace(bare.capabilities, keeps_anchors=True)
+        self.address = bare.address
         self._bare = bare
         self._anchors = anchors
         self._pairing = pairing
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self._bare.capabilities, keeps_anchors=True)
-
-    @property
-    def address(self) -> str:
-        return self._bare.address
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows with their anchors, ordered by topic and partition."""
@@ -185,12 +180,12 @@ class PairedStore:
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change on the offset and its anchor together.
 
-        Raises OutcomeUnknown where the bare store does, and where the offsets were written and their anchors could
-        not be: the next reading finishes those.
+        Raises OutcomeUnknown if the bare store does, and if the offsets were written but their anchors could not be:
+        the next read finishes those.
         """
         common.check_changes(group, changes)
         steps, lost = self._begin(group, changes, now_ms)
-        whole = self._bare.capabilities.atomic_batches
+        whole = self.capabilities.atomic_batches
         if steps and not (lost and whole):
             writing = _Writing(self._bare, self._anchors, group, reason, now_ms)
             lost |= writing.prepare(steps)
@@ -237,7 +232,7 @@ class PairedStore:
         raise Unreachable(
             f"The anchors of group {group!r} in {self._anchors.address} changed each of {ATTEMPTS} times they were "
             "read.",
-            hint="See what writes them (more than one tracker?), then run this again.",
+            hint="Find out what writes them (more than one tracker?), then run this again.",
         )
 
     def _begin(self, group: str, changes: Sequence[Change], now_ms: int) -> tuple[list[Step], Keys]:
@@ -246,8 +241,8 @@ class PairedStore:
         try:
             state = self._state(group, topics)
         except Refused:
-            # A store that the first write makes cannot be read before. Expecting no rows is safe: the writes make
-            # it, fail with the true reason, or conflict.
+            # A store that its first write creates cannot be read before. Expecting no rows is safe: the writes create
+            # the store, fail with the true reason, or conflict.
             there = _unless_refused(lambda: self._bare.read(group, topics))
             state = _State(tuple(there or ()), _unless_refused(lambda: read_kept(self._anchors, group, topics)) or {})
         own = {row.key: row for row in state.own}
@@ -257,11 +252,11 @@ class PairedStore:
         return steps, lost
 
     def _finish_found(self, group: str, state: _State) -> bool:
-        """Finish what another process could not. A reader who may not write anchors reads the rows all the same.
+        """Finish writes that another process could not. A reader without permission to write still reads the rows.
 
-        Of a store that is only read, what lies aside is not a write that was cut off: who laid it there takes it up.
+        In a read-only store, a row laid aside is no interrupted write: the writer that laid it aside will finish it.
         """
-        if not self._bare.capabilities.writable:
+        if not self.capabilities.writable:
             return False
         asides = {key: kept.aside.stored for key, kept in state.kept.items() if kept.aside is not None}
         own = {row.key for row in state.own}
@@ -279,10 +274,10 @@ class PairedStore:
     def _finish(
         self, writing: _Writing, goals: Mapping[TopicPartition, Goal], asides: Mapping[TopicPartition, StoredOffset]
     ) -> None:
-        """Let the anchors follow the offsets, as far as those are still what was written."""
+        """Let the anchors follow the offsets that are still as written."""
         if not goals:
             return
-        topics, why = {key.topic for key in goals}, f"They were changed each of {ATTEMPTS} times by somebody else."
+        topics, why = {key.topic for key in goals}, f"Another writer changed them each of {ATTEMPTS} times."
         try:
             for _ in range(ATTEMPTS):
                 state = self._state(writing.group, topics)
@@ -297,14 +292,14 @@ class PairedStore:
 
     def _half_done(self, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"The offsets were written to {self._bare.address}, and not yet all of their anchors: {why}",
-            hint="Run this again: it finishes what is missing.",
+            f"The offsets were written to {self.address}, but not all of their anchors: {why}",
+            hint="Run this again: it finishes the rest.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """One batch on its way into both stores."""
+    """One batch that is being written to both stores."""
 
     bare: OffsetStore
     anchors: OffsetStore
@@ -313,7 +308,7 @@ class _Writing:
     now_ms: int
 
     def prepare(self, steps: Sequence[Step]) -> Keys:
-        """All that stands in front of the change of the offsets; the keys that somebody else is changing."""
+        """The steps before the offsets change. Returns the keys that another writer is changing."""
         try:
             laid = [step.lay_aside() for step in steps]
             lost = {without_aside(key) for key in self.put([change for change in laid if change is not None])}
@@ -321,18 +316,18 @@ class _Writing:
             return lost | self.put([Change(key, main.version, None) for key, main in gone if main is not None])
         except OutcomeUnknown as error:
             raise Unreachable(
-                f"{error.message} No offset was written.", hint="Run this again: it finds what is there."
+                f"{error.message} No offset was written.", hint="Run this again: it starts from the rows it finds."
             ) from error
 
     def put_offsets(self, steps: Sequence[Step]) -> Keys:
-        """Write the offsets; the keys whose row had changed."""
+        """Write the offsets. Returns the keys whose row had changed."""
         if not steps:
             return set()
         changes = [replace(step.change, expected=version_of(step.own)) for step in steps]
         try:
             result = self.bare.write(self.group, changes, reason=self.reason, now_ms=self.now_ms)
         except OutcomeUnknown:
-            raise  # with what lies aside, either outcome reads right
+            raise  # the rows laid aside stay: with them, both outcomes read correctly
         except ReconcilerError:
             self.undo(steps)
             raise
@@ -341,7 +336,7 @@ class _Writing:
         return lost
 
     def undo(self, steps: Sequence[Step]) -> None:
-        """Take back ``prepare``. What cannot be taken back is believed in an exact pair only."""
+        """Undo ``prepare``. A row laid aside that cannot be removed is used only in an exact pair."""
         if not steps:
             return
         try:
@@ -350,10 +345,10 @@ class _Writing:
             self.put([dated(key, None, main.stored) for key, main in gone if main is not None])
             self.put(cleared(_asides(steps), kept))
         except ReconcilerError as error:
-            _log.debug("what was laid aside stays there: %s", error)
+            _log.debug("rows laid aside could not be removed: %s", error)
 
     def put(self, changes: Sequence[Change]) -> Keys:
-        """Write to the anchor store; the keys that were not written (all, where a batch is all or none)."""
+        """Write to the anchor store. Returns the keys that were not written (all, if a batch is all or none)."""
         if not changes:
             return set()
         with of_anchors():

@@ -70,7 +70,7 @@ def test_an_anchor_that_names_nothing_belongs_only_to_the_offset_it_was_made_for
     row = both.row()
     assert row is not None
     assert row.stored.anchor is None
-    assert "no record was there to name" in row.note
+    assert "when the partition held no record" in row.note
 
 
 def test_what_lies_aside_is_believed_in_an_exact_pair_only(both: Pair) -> None:

@@ -202,7 +202,7 @@ def test_an_anchor_store_that_fails_first_leaves_the_offsets_alone(both: Pair, e
 def test_an_anchor_store_that_fails_last_is_an_unknown_outcome_that_the_next_reading_settles(both: Pair) -> None:
     both.write(made_for(50))
     away = raising(Unreachable("It is away."))
-    with pytest.raises(OutcomeUnknown, match="and not yet all of their anchors"):
+    with pytest.raises(OutcomeUnknown, match="but not all of their anchors"):
         both.write(made_for(30, "b"), both.another(Faults(at=3, before=away)))
     assert both.believed() == (30, (29, "b"))
     assert not both.left_aside
