@@ -11,8 +11,9 @@ import logging
 from collections.abc import Mapping
 
 from reconciler.config.file import Config
-from reconciler.core.anchors import Anchor, Record, StoredOffset
+from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.errors import ReconcilerError
+from reconciler.failover.apply import anchor_for
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key
 from reconciler.formats.plan import JobPlan, PartitionPlan
@@ -35,10 +36,7 @@ def keep_anchors(
     for row in job.partitions:
         if row.position == END or row.resume_offset is None or row.topic == row.source_topic:
             continue
-        record = records.get(row)
-        anchor = Anchor(cluster_id=cluster_id, topic_id=row.topic_id)
-        if record is not None:
-            anchor = configured.identity.anchor_of(record, cluster_id=cluster_id, topic_id=row.topic_id)
+        anchor = anchor_for(row, records.get(row), configured, cluster_id)
         new[row.key] = StoredOffset(row.resume_offset, anchor, now_ms)
     if config.anchor_store is None or not new:
         return 0

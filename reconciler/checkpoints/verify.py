@@ -8,7 +8,6 @@ asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from reconciler.clock import stamp
@@ -18,11 +17,11 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.failover.apply import prepare
 from reconciler.failover.outside import Outside
-from reconciler.failover.plan_checks import AGAIN, check_destination, check_offsets
+from reconciler.failover.plan_checks import AGAIN, check_destination, check_offsets, records_before
 from reconciler.failover.positions import ends_of
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.formats.spark_checkpoint import END, NEXT
-from reconciler.ports import ClusterInfo, LogReader, ReadRequest
+from reconciler.ports import ClusterInfo, LogReader
 
 
 def verify(
@@ -41,7 +40,9 @@ def verify(
     _check_topics(plan, job, cluster)
     rows = [row for row in job.partitions if row.resume_offset is not None]
     check_offsets(rows, reader)
-    records = _check_records(rows, reader, compares=compares)
+    records = records_before(rows, reader)
+    for row, record in records.items() if compares else ():
+        _compare(row, record)
     _check_topics(plan, job, reader.describe(topics))  # what was read of a topic made anew in between says nothing
     return records
 
@@ -67,21 +68,6 @@ def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
             raise Changed(f"The topic {topic} has partition {more[0]} now, which the plan does not know.", hint=AGAIN)
 
 
-def _check_records(rows: Sequence[PartitionPlan], reader: LogReader, *, compares: bool) -> dict[PartitionPlan, Record]:
-    """The record right before each resume offset must still be there, and still be what the plan saw."""
-    asked = [(row, row.record_offset) for row in rows if row.record_offset is not None]
-    found: dict[PartitionPlan, Record] = {}
-    requests = [ReadRequest(row.key, offset, 1) for row, offset in asked]
-    for (row, offset), chunk in zip(asked, reader.read(requests) if requests else (), strict=True):
-        record = chunk.records[0] if chunk.records else None
-        if record is None or record.offset != offset:
-            raise Changed(f"{row.topic}-{row.partition}: the record at {offset} is gone.", hint=AGAIN)
-        if compares:
-            _compare(row, record)
-        found[row] = record
-    return found
-
-
 def _compare(row: PartitionPlan, record: Record) -> None:
     anchor = row.anchor
     if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
@@ -89,9 +75,9 @@ def _compare(row: PartitionPlan, record: Record) -> None:
     if row.resume_offset != record.offset + 1 or anchor.fingerprint == fingerprint(record.key, record.value):
         return
     if row.matched_by == MatchedBy.FINGERPRINT:
-        raise Changed(f"{row.topic}-{row.partition}: another record is at {record.offset} now.", hint=AGAIN)
+        raise Changed(f"{row.key}: another record is at {record.offset} now.", hint=AGAIN)
     raise ConfigError(
-        f"{row.topic}-{row.partition}: whether the record at {record.offset} is still the one that the plan found by "
+        f"{row.key}: whether the record at {record.offset} is still the one that the plan found by "
         f"its {row.matched_by or 'time'} cannot be told from the plan alone.",
         hint="Give the configuration that the plan was made with: -c FILE.",
     )

@@ -32,10 +32,13 @@ def fingerprint(key: bytes | None, value: bytes | None) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A partition's full name on one cluster."""
+    """A partition's full name on one cluster. As text: ``topic-partition``."""
 
     topic: str
     partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 class Record(Protocol):

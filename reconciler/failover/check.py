@@ -15,7 +15,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits
-from reconciler.core.verdicts import Finding, Verdict
+from reconciler.core.verdicts import Finding, Position, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
 from reconciler.failover.gather import GatheredJob, Key, Place, gather, question_of, source_cluster
@@ -126,7 +126,7 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
         ids = [info.topic_id if info else None for info in (before.topics.get(name), after.topics.get(name))]
         if ids[0] != ids[1] or before.cluster_id != after.cluster_id:
             raise Changed(
-                f'The topic "{name}" was deleted or made anew while it was checked '
+                f'The topic "{name}" was deleted or recreated while it was checked '
                 f"(its id was {ids[0]}, now {ids[1]}).",
                 hint="Run this again when the topics have settled.",
             )
@@ -217,7 +217,7 @@ def replay_total(plan: Plan) -> str:
 
 def replay_sum(rows: Iterable[PartitionPlan]) -> str:
     """The replay over some partitions, as text. The end of a repeated batch adds nothing to it."""
-    counted = [row for row in rows if row.replay_at_most is not None and row.position != "end"]
+    counted = [row for row in rows if row.replay_at_most is not None and row.position is not Position.END]
     at_most = sum(row.replay_at_most or 0 for row in counted)
     noun = "record" if at_most == 1 else "records"
     exact = all(row.replay_exact is not None for row in counted)

@@ -1,9 +1,10 @@
-"""What a check starts from: every destination partition of every job, with the stored row that speaks for it."""
+"""The start of a check: every destination partition of every job, with the stored row that speaks for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
@@ -18,7 +19,7 @@ Key = tuple[str, TopicPartition]
 """A job's name, and a partition of the destination."""
 
 NOTHING_READ = -1
-"""The stored offset of a partition of which nothing was processed (a sentinel)."""
+"""The stored offset of a partition of which no record was processed (a sentinel)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,10 @@ class Place:
     topic_id: str | None
     exists: bool
     selected: Selected
-    compacted: bool | None = None
-    translated: bool = False
-    own: bool = False
+    compacted: bool | None
+    translated: bool
+    """MirrorMaker translates the rows of the job's store."""
+    own: bool
     """The row that speaks is in the destination's own numbering: the job has been handed over."""
 
     @property
@@ -42,7 +44,7 @@ class Place:
 
     @property
     def origin(self) -> StoredOffset | None:
-        """What was stored of the source's partition of this number, also where a correction speaks already."""
+        """The stored offset of the source's partition of this number, also where a correction speaks already."""
         if self.selected.source is not None:
             return self.selected.source.stored
         return None if self.own and self.source != self.destination else self.selected.stored
@@ -64,19 +66,16 @@ class GatheredJob:
 
 def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpener) -> GatheredJob:
     """Read the job's rows and lay them beside the destination's partitions."""
-    store = open_store(job.store)
-    try:
+    with closing(open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
         address, translated = store.address, store.capabilities.translated_by_mirror
-    finally:
-        store.close()
     places: list[Place] = []
     for topic in job.topics:
         name = config.topics.destination_of(topic)
         if name != topic:
             _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
-        places.extend(_places(job, topic, name, rows, cluster))
-    return GatheredJob(job, address, tuple(replace(at, translated=translated) for at in places))
+        places.extend(_places(job, topic, name, rows, cluster, translated=translated))
+    return GatheredJob(job, address, tuple(places))
 
 
 def job_topics(config: Config, job: Job) -> list[str]:
@@ -84,7 +83,9 @@ def job_topics(config: Config, job: Job) -> list[str]:
     return sorted({*job.topics, *(config.topics.destination_of(topic) for topic in job.topics)})
 
 
-def _places(job: Job, topic: str, name: str, rows: Mapping[TopicPartition, Row], cluster: ClusterInfo) -> list[Place]:
+def _places(
+    job: Job, topic: str, name: str, rows: Mapping[TopicPartition, Row], cluster: ClusterInfo, *, translated: bool
+) -> list[Place]:
     info = cluster.topics.get(name)
     existing = set(info.partitions) if info else set()
     stored = {key.partition for key in rows if key.topic in (topic, name)}
@@ -98,9 +99,19 @@ def _places(job: Job, topic: str, name: str, rows: Mapping[TopicPartition, Row],
     for number in sorted(existing | stored):
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
         selected = select(rows, source, destination, cluster.cluster_id)
-        topic_id, compacted = (info.topic_id, info.compacted) if info else (None, None)
-        own = selected.row is not None and is_own(selected.row, cluster.cluster_id)
-        places.append(Place(job, source, destination, topic_id, number in existing, selected, compacted, own=own))
+        places.append(
+            Place(
+                job,
+                source,
+                destination,
+                info.topic_id if info else None,
+                number in existing,
+                selected,
+                info.compacted if info else None,
+                translated,
+                selected.row is not None and is_own(selected.row, cluster.cluster_id),
+            )
+        )
     return places
 
 
@@ -125,12 +136,12 @@ def source_cluster(jobs: Sequence[GatheredJob], destination: str) -> str | None:
 
 
 def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -> Question:
-    """What to ask about one place."""
+    """The question that a search answers for one place."""
     row = place.selected.row
     stored = row.stored if row else None
     anchor, new = stored.anchor if stored else None, config.policy.new
     if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
-        # The job did have a place, in front of every record: it must not be moved to where new partitions begin.
+        # The job did have an offset, before every record: it must not be moved to where new partitions begin.
         stored, new = StoredOffset(NOTHING_READ), StartAt()
     return Question(
         stored=stored,

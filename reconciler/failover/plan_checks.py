@@ -1,15 +1,17 @@
-"""Whether a plan may be applied here and now: its time, its configuration, its cluster, the records it names.
+"""Checks whether a plan may be applied here and now: its time, its configuration, its cluster, the records it names.
 
-A plan's checksum can be made to fit by whoever writes the file. What is checked here holds whoever that was.
+Anyone who can write the file can also make its checksum fit. These checks hold whoever wrote it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Policy
+from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
@@ -22,7 +24,7 @@ CLOCKS_DIFFER_MS = 5 * 60_000
 
 
 def check_time(plan: Plan, policy: Policy, now_ms: int) -> None:
-    """Raise Changed if the plan has expired, by its own word or by the policy of now, or is from the future.
+    """Raise Changed if the plan has expired, by its own time or by today's policy, or is from the future.
 
     Times are UTC text of one layout, which sorts as time does.
     """
@@ -44,11 +46,8 @@ def check_stores(plan: Plan, config: Config, outside: Outside) -> None:
     """Raise Changed if a job keeps its offsets elsewhere now. No store is contacted."""
     for job_plan in plan.jobs:
         (job,) = config.chosen(job_plan.name)
-        store = outside.open_store(job.store)
-        try:
+        with closing(outside.open_store(job.store)) as store:
             address = store.address
-        finally:
-            store.close()
         if _place_of(address) != _place_of(job_plan.store):
             raise Changed(
                 f'The store of job "{job.name}" is {address} in the configuration and {job_plan.store} in the plan.',
@@ -57,7 +56,7 @@ def check_stores(plan: Plan, config: Config, outside: Outside) -> None:
 
 
 def _place_of(address: str) -> str:
-    """A store's address without how long its answers are waited for: that says nothing of where the rows are."""
+    """A store's address without its timeout, which says nothing of where the rows are."""
     return re.sub(r"(?<=[?&])timeout=[^&]*&?", "", address).rstrip("?&")
 
 
@@ -105,16 +104,16 @@ def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
             now_id = info.topic_id if info else None
             if now_id != row.topic_id:
                 raise Changed(
-                    f'The topic "{row.topic}" was deleted or made anew since the plan '
+                    f'The topic "{row.topic}" was deleted or recreated since the plan '
                     f"(its id was {row.topic_id}, now {now_id}).",
                     hint=AGAIN,
                 )
             if row.resume_offset is not None and (info is None or row.partition not in info.partitions):
-                raise Changed(f"The destination has no {row.topic}-{row.partition}.", hint=AGAIN)
+                raise Changed(f"The destination has no {row.key}.", hint=AGAIN)
 
 
 def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
-    """Raise Changed if a log does not hold its row's offset, or a record where the plan says that there is none."""
+    """Raise Changed if a log does not hold its row's offset, or holds a record where the plan has none."""
     partitions = list(dict.fromkeys(row.key for row in rows))
     if not partitions:
         return
@@ -123,8 +122,7 @@ def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
         start, end = starts[row.key], ends[row.key]
         if row.resume_offset is None or not start <= row.resume_offset <= end:
             raise Changed(
-                f"{row.topic}-{row.partition}: the log is now [{start}, {end}] and does not hold the planned offset "
-                f"{row.resume_offset}.",
+                f"{row.key}: the log is now [{start}, {end}] and does not hold the planned offset {row.resume_offset}.",
                 hint=AGAIN,
             )
     _check_nothing_between(rows, starts, reader)
@@ -135,8 +133,8 @@ def _check_nothing_between(
 ) -> None:
     """Raise Changed if a record lies between the one that a row names and its resume offset: it would be skipped.
 
-    A row without such a record says that the log has none in front of the resume offset. Rows of a match go by the
-    stored offset, which lies behind records that are newer than a tracked anchor.
+    A row that names no record says that the log has none before the resume offset. Rows of a match are left out: they
+    resume at the stored offset, and records that are newer than a tracked anchor may lie before it.
     """
     asked: list[tuple[PartitionPlan, int]] = []
     for row in rows:
@@ -150,7 +148,19 @@ def _check_nothing_between(
         first = chunk.records[0].offset if chunk.records else None
         if first is not None and row.resume_offset is not None and first < row.resume_offset:
             raise Changed(
-                f"{row.topic}-{row.partition}: a record is at {first}, between the one that the plan rests on and the "
+                f"{row.key}: a record is at {first}, between the one that the plan rests on and the "
                 f"planned offset {row.resume_offset}.",
                 hint=AGAIN,
             )
+
+
+def records_before(rows: Sequence[PartitionPlan], reader: LogReader) -> dict[PartitionPlan, Record]:
+    """The record right before each resume offset, of the rows that name one. Raises Changed if it is gone."""
+    named = [(row, row.record_offset) for row in rows if row.record_offset is not None]
+    chunks = reader.read([ReadRequest(row.key, offset, 1) for row, offset in named]) if named else ()
+    found = {}
+    for (row, offset), chunk in zip(named, chunks, strict=True):
+        if not chunk.records or chunk.records[0].offset != offset:
+            raise Changed(f"{row.key}: the record at {offset} is gone.", hint=AGAIN)
+        found[row] = chunk.records[0]
+    return found

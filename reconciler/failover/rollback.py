@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.plan_checks import check_cluster, check_configuration, check_stores
 from reconciler.failover.selection import by_key
 from reconciler.formats.plan import Plan
-from reconciler.ports import Change, Row, TopicPartition
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.stores.registry import traits
 
 
@@ -43,10 +43,10 @@ class JobReturns:
 
 
 def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outside) -> list[JobReturns]:
-    """What is to be put back. Writes nothing.
+    """Return the rows to put back. Writes nothing.
 
-    Raises ``ConfigError`` if the plan was never applied, ``Changed`` if the configuration is another one, and if a row
-    is neither as ``apply`` left it nor as it was before: the job has gone on, and its progress would be thrown away.
+    Raises ``ConfigError`` if the plan was never applied. Raises ``Changed`` for another configuration, and for a row
+    that is neither as ``apply`` left it nor as it was before: the job has gone on, and would lose its progress.
     """
     path = snapshot.path_for(plan_path)
     saved = snapshot.load(path, plan.sha256)
@@ -70,7 +70,7 @@ def _check_rows(plan: Plan, path: Path, saved: Mapping[snapshot.Key, snapshot.Re
     for (name, tp), row in saved.items():
         if planned.get((name, tp)) != (row.group, row.after.offset):
             raise Changed(
-                f'The snapshot {path} has {tp.topic}-{tp.partition} of job "{name}" otherwise than the plan.',
+                f'The snapshot {path} has {tp} of job "{name}" otherwise than the plan.',
                 hint="Restore the file it was.",
             )
 
@@ -82,11 +82,8 @@ def _check_cluster(plan: Plan, config: Config, outside: Outside) -> None:
 
 
 def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outside: Outside) -> tuple[Return, ...]:
-    store = outside.open_store(job.store)
-    try:
+    with closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(job.group, sorted({tp.topic for tp in saved})))
-    finally:
-        store.close()
     returns = []
     for tp, replaced in sorted(saved.items()):
         now = rows.get(tp)
@@ -95,7 +92,7 @@ def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outsid
             continue
         if not snapshot.same(stored, replaced.after):
             raise Changed(
-                f'{tp.topic}-{tp.partition} of job "{job.name}" is no longer as apply left it: the job has gone on.',
+                f'{tp} of job "{job.name}" is no longer as apply left it: the job has gone on.',
                 hint="Stop the job and make a new plan instead of rolling back.",
             )
         returns.append(Return(tp, now, replaced.before, replaced.text))
@@ -103,18 +100,16 @@ def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outsid
 
 
 def write_rollback(jobs: list[JobReturns], outside: Outside) -> None:
-    """Put the rows back by compare-and-set and read again."""
-    any_written = False
-    returning = [change for change in jobs if change.returns]
-    with ExitStack() as closing:
-        stores = []
-        for change in returning:
-            stores.append(outside.open_store(change.job.store))
-            closing.callback(stores[-1].close)
-        for change, store in zip(returning, stores, strict=True):
+    """Put the rows back by compare-and-set and read them back. Raises as ``put`` and ``confirm`` do."""
+    with ExitStack() as closing_stores:
+        stores: list[tuple[JobReturns, OffsetStore]] = []
+        for change in jobs:
+            if change.returns:
+                store = closing_stores.enter_context(closing(outside.open_store(change.job.store)))
+                stores.append((change, store))
+        for change, store in stores:
             store.check_writable(change.job.group)
-        for change, store in zip(returning, stores, strict=True):
+        for number, (change, store) in enumerate(stores):
             changes = [item.change for item in change.returns]
-            put(store, change.job, changes, "rollback", outside.now_ms(), any_written=any_written)
+            put(store, change.job, changes, "rollback", outside.now_ms(), any_written=number > 0)
             confirm(store, change.job, {item.key: item.before for item in change.returns})
-            any_written = True

@@ -154,7 +154,7 @@ def test_another_cluster_is_refused(files: Files) -> None:
 def test_a_topic_made_anew_is_refused(files: Files) -> None:
     there = log(o=10)
     there.topic_ids["a.o"] = "another"
-    refused(files, Changed, "deleted or made anew", there=there)
+    refused(files, Changed, "deleted or recreated", there=there)
 
 
 def test_a_partition_that_came_since_is_refused(files: Files) -> None:

@@ -134,7 +134,7 @@ ROWS: dict[str, tuple[Callable[[PartitionPlan], dict[str, Any]], str]] = {
     "another topic": (lambda row: {"topic": "orders"}, 'is called "a.events" at the destination'),
     "another source topic": (lambda row: {"source_topic": "orders"}, "is not one of job"),
     "no topic id": (lambda row: {"topic_id": None}, "its id was None, now b/a.events"),
-    "another topic's id": (lambda row: {"topic_id": "b/orders"}, "was deleted or made anew since"),
+    "another topic's id": (lambda row: {"topic_id": "b/orders"}, "was deleted or recreated since"),
     "a partition that is not there": (lambda row: {"partition": 7}, "The destination has no a.events-7"),
     "an offset behind the log's end": (lambda row: {"resume_offset": 12}, "does not hold the planned offset 12"),
     "an offset that nothing proves": (

@@ -1,4 +1,4 @@
-"""Topics that were deleted and made anew: before a check, while it runs, while its plan is applied."""
+"""Topics that were deleted and recreated: before a check, while it runs, while its plan is applied."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_topic_made_anew_while_it_is_checked_is_noticed(memory: Memory) -> Non
     memory.log = MadeAnewMeanwhile("b", {"a.events": 1})
     memory.deliver(range(3, 10))
     memory.save({0: stored(6)})
-    with pytest.raises(Changed, match="was deleted or made anew while it was checked"):
+    with pytest.raises(Changed, match="was deleted or recreated while it was checked"):
         memory.check()
 
 
@@ -46,6 +46,6 @@ def test_a_topic_made_anew_while_its_plan_is_applied_is_noticed(memory: Memory) 
     plan, config = memory.check().plan, memory.config()
     memory.log = replaced = MadeAnewMeanwhile("b", {"a.events": 1})
     memory.deliver(range(3, 10))
-    with pytest.raises(Changed, match="was deleted or made anew since the plan"):
+    with pytest.raises(Changed, match="was deleted or recreated since the plan"):
         prepare(plan, config, memory.outside)
     assert replaced.topic_ids == {"a.events": "another"}

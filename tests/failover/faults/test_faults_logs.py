@@ -1,4 +1,4 @@
-"""Logs that change under the search: retention between any two calls, topics deleted and made anew."""
+"""Logs that change under the search: retention between any two calls, topics deleted and recreated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 CUTS = (10, LAST, LAST + 1, LAST + 10, COUNT)
 """Where retention cuts each partition: in front of the anchor, at it, behind it, behind unread records, at the end."""
 KEPT = range(LAST // 2, COUNT)
-"""What a topic that is made anew gets from the mirror: the source has kept no more. All offsets are others."""
+"""What a topic that is recreated gets from the mirror: the source has kept no more. All offsets are others."""
 
 
 @dataclass
@@ -173,7 +173,7 @@ def test_a_log_that_seems_shorter_for_a_moment_is_not_taken_at_its_word(clusters
     assert not any(wrongs.values()), wrongs
 
 
-# ---------------------------------------------------------------- topics made anew
+# ---------------------------------------------------------------- topics recreated
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_a_plan_of_a_topic_made_anew_since_is_refused_for_every_kind_of_offset(t
         plan, _ = made.check()
         make_anew(made.topic)()
         for job in plan.jobs:
-            with pytest.raises(Changed, match="was deleted or made anew since the plan") as caught:
+            with pytest.raises(Changed, match="was deleted or recreated since the plan") as caught:
                 made.prepare(replace(plan, jobs=(job,)))
             assert caught.value.exit_code == 5
 

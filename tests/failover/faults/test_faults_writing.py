@@ -319,7 +319,7 @@ CHANGES: dict[str, tuple[Callable[[Planned], None], str]] = {
     ),
     "a row came for a partition that the destination lacks": (
         lambda at: at.world.save({3: made(3, 3).stored}),
-        "-3, which the plan does not know",
+        "-3, which is not in the plan",
     ),
     "a row came under the destination's name": (
         lambda at: at.world.save(
