@@ -1,4 +1,4 @@
-"""What a person does next about a plan, as commands that can be copied as they are."""
+"""The next steps after a plan, as commands to copy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, w
 from reconciler.stores.registry import checkpoint_path, traits
 
 MOST_SETS = 8
-"""Partitions that one command names; more are named in their rows only."""
+"""Partitions that one command names; the others are named in their rows only."""
 
 UNDECIDED = "OFFSET"
-"""What stands where nothing was proven."""
+"""The placeholder for an offset that could not be proven."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The plan's file and the configuration's, as they were given; placeholders where they were not."""
+    """The paths of the plan and of the configuration as given on the command line; else placeholders."""
 
     plan: str = "PLAN"
     config: str = "FILE"
@@ -31,12 +31,12 @@ class Files:
 class Step:
     """A sentence, and the command that does it."""
 
-    said: str
+    text: str
     command: str | None = None
 
 
 def command(*words: str) -> str:
-    """A command line for a shell. What cannot be seen is written as an escape (bash, zsh, ksh)."""
+    """A command line for a shell, with invisible characters as escapes (bash, zsh, ksh)."""
     return " ".join(_quoted(word) for word in words)
 
 
@@ -48,19 +48,19 @@ def _quoted(word: str) -> str:
 
 
 def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[Step]:
-    """The ways out for one partition that must not start, each to be tried with ``check`` first."""
+    """The options for one partition that must not start, each as a ``check`` to try first."""
     check = ("reconciler", "check", "-c", files.config, "--job", job.name)
     steps = []
     if row.verdict is not Verdict.UNRESOLVED:
-        said = f"Let every {row.verdict.value} partition of this job start where it can:"
+        text = f"Let every {row.verdict.value} partition of this job start where it can:"
         if row.verdict is Verdict.MISSING:
-            said = "Leave every missing partition of this job out:"
-        steps.append(Step(said, command(*check, "--accept", row.verdict.value)))
+            text = "Leave every missing partition of this job out:"
+        steps.append(Step(text, command(*check, "--accept", row.verdict.value)))
     if row.verdict is not Verdict.MISSING:
-        said = "This one only, at an offset of the destination that you choose:"
+        text = "This one only, at an offset of the destination that you choose:"
         if row.resume_offset is not None:
-            said = "This one only, at the offset that was found:"
-        steps.append(Step(said, command(*check, "--set", _set(row))))
+            text = "This one only, at the offset that was found:"
+        steps.append(Step(text, command(*check, "--set", _set(row))))
     return steps
 
 
@@ -69,7 +69,7 @@ def _set(row: PartitionPlan) -> str:
 
 
 def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[Step]:
-    """The whole plan's next steps, in their order."""
+    """The next steps for the whole plan, in order."""
     stopped = [
         (job, row, why)
         for job in plan.jobs
@@ -83,34 +83,34 @@ def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[Step]:
     steps = []
     if any(not traits(job.store).corrected_in_copy for job in jobs):
         apply = ("reconciler", "apply", files.plan, "-c", files.config)
-        steps.append(Step("See what would be written; nothing is yet:", command(*apply, "--dry-run")))
-        steps.append(Step("Write it, compared and read back; it asks first:", command(*apply)))
+        steps.append(Step("See what would be written, without writing:", command(*apply, "--dry-run")))
+        steps.append(Step("Write it, with compare-and-set and read-back; it asks first:", command(*apply)))
     for job in jobs:
         if traits(job.store).corrected_in_copy:
             path = checkpoint_path(job.store).partition("?")[0]
             clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan, "--job", job.name)
-            said = f"Copy the checkpoint of job {job.name}; the copy goes on at the plan's offsets:"
-            steps.append(Step(said, command(*clone, "-c", files.config)))
+            text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
+            steps.append(Step(text, command(*clone, "-c", files.config)))
     return steps
 
 
 def _to_decide(
     plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy, files: Files
 ) -> list[Step]:
-    steps = [Step(said) for said in _by_verdict(stopped, policy)]
+    steps = [Step(text) for text in _by_verdict(stopped, policy)]
     jobs = {job.name for job, _, _ in stopped}
     chosen = ["--job", plan.jobs[0].name] if len(plan.jobs) == 1 else []
     options = [*chosen, *_once([*_earlier(plan), *_decisions(row for _, row, _ in stopped)])]
     sets = sum(row.verdict is Verdict.UNRESOLVED for _, row, _ in stopped)
     more = f" ({sets - MOST_SETS:,} more partitions need --set: see their rows)" if sets > MOST_SETS else ""
-    what = "Try the decisions, without those that you do not take; this only reads"
-    steps.append(Step(f"{what}{more}:", command("reconciler", "check", "-c", files.config, *options)))
+    text = "Try the decisions, after deleting those that you do not make; this only reads"
+    steps.append(Step(f"{text}{more}:", command("reconciler", "check", "-c", files.config, *options)))
     plan_it = command("reconciler", "plan", "-c", files.config, "-o", files.plan, *options)
-    steps.append(Step("Then make the plan anew with the same decisions:", plan_it))
+    steps.append(Step("Then make a new plan with the same decisions:", plan_it))
     free = [job.name for job in plan.jobs if job.name not in jobs]
     if free:
         names = ", ".join(free[:10]) + (f" and {len(free) - 10:,} more" if len(free) > 10 else "")
-        ready = f"These jobs need nobody and can be applied now ({names}); the others are refused:"
+        ready = f"These jobs need no decision and can be applied now ({names}); the others are refused:"
         steps.append(Step(ready, command("reconciler", "apply", files.plan, "-c", files.config)))
     return steps
 
@@ -118,7 +118,7 @@ def _to_decide(
 def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy) -> list[str]:
     counts = Counter(row.verdict for _, row, _ in stopped)
     advice = {row.verdict: why for _, row, why in stopped}
-    said = []
+    sentences = []
     for verdict, count in sorted(counts.items(), key=lambda item: -item[0].badness):
         why = advice[verdict]
         if verdict in (Verdict.BOUNDED, Verdict.REMAPPED):
@@ -127,12 +127,12 @@ def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: S
                 f"raise max_replay or scan_records, or --accept {verdict.value}"
             )
         noun = "partition" if count == 1 else "partitions"
-        said.append(f"{count:,} {noun} {verdict.value}: {why}.")
-    return said
+        sentences.append(f"{count:,} {noun} {verdict.value}: {why}.")
+    return sentences
 
 
 def _decisions(rows: Iterable[PartitionPlan]) -> list[str]:
-    """The options that decide all of these: a verdict at once where it can be accepted, else by partition."""
+    """The options that decide all of these: --accept per verdict, --set per unresolved partition."""
     rows = list(rows)
     verdicts = sorted({row.verdict for row in rows if row.verdict is not Verdict.UNRESOLVED})
     unresolved = dict.fromkeys(_set(row) for row in rows if row.verdict is Verdict.UNRESOLVED)
@@ -141,13 +141,13 @@ def _decisions(rows: Iterable[PartitionPlan]) -> list[str]:
 
 
 def _once(options: Sequence[str]) -> list[str]:
-    """Names and values in turn, each pair once."""
+    """Alternating names and values, with each pair once."""
     pairs = dict.fromkeys(zip(options[::2], options[1::2], strict=True))
     return [word for pair in pairs for word in pair]
 
 
 def _earlier(plan: Plan) -> list[str]:
-    """What a person decided when this plan was made: a new one without it would ask again."""
+    """The decisions recorded in this plan: without them a new one would ask again."""
     rows = [row for job in plan.jobs for row in job.partitions if row.set_by_hand and row.position != Position.END]
     accepted = {row.verdict for row in rows if not row.detail.startswith("set by hand")}
     placed = [row for row in rows if row.verdict not in accepted and row.resume_offset is not None]

@@ -1,11 +1,11 @@
-"""An audit's result as a text table, and as one HTML page: no network, no script, readable in light and dark."""
+"""An audit's result as a text table, and as one HTML page without network or script."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.cli.page.style import document, text
-from reconciler.cli.terminal.table import Cell, render
+from reconciler.cli.page.markup import document, fill, fill_each
+from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import fold, visible
 
 if TYPE_CHECKING:
@@ -14,44 +14,51 @@ if TYPE_CHECKING:
 HEADS = ("partition", "stored", "resume", "lost", "possibly", "doubled", "announced", "beyond", "reordered")
 EXAMPLES_IN_TEXT = 10
 _BAD = frozenset({"lost", "possibly_lost", "doubled_beyond", "reordered"})
-_SHOWN = ("lost", "possibly_lost", "doubled", "doubled_as_announced", "doubled_beyond", "reordered")
+_FIGURES = ("lost", "possibly_lost", "doubled", "doubled_as_announced", "doubled_beyond", "reordered")
 
 
 def audit_text(result: AuditResult, *, columns: int, colour: bool) -> str:
-    """A row a partition, then examples, then what was compared and what could not be known."""
+    """A row per partition, then examples, then what was compared and what is not known."""
     rows = [_cells(row, result) for row in result.partitions]
     table = render(HEADS, rows, right=frozenset(range(1, len(HEADS))), columns=columns, colour=colour)
-    shown = [_told(_example(example), columns) for example in result.examples[:EXAMPLES_IN_TEXT]]
-    if len(result.examples) > len(shown):
-        shown.append(f"  … {len(result.examples) - len(shown):,} more in the JSON")
+    examples = [_example(example) for example in result.examples[:EXAMPLES_IN_TEXT]]
+    if len(result.examples) > len(examples):
+        examples.append(f"… {len(result.examples) - len(examples):,} more in the JSON")
     parts = [table, fold(f"{result.verdict}: {_sum(result)}", columns, indent="  ")]
-    parts += ["\n".join(["for example:", *shown])] if shown else []
-    parts += ["\n".join(["compared:", *(_told(said, columns) for said in result.compared)])]
-    parts += ["\n".join(["not known:", *(_told(said, columns) for said in result.unknown)])] if result.unknown else []
+    for head, sentences in (("for example", examples), ("compared", result.compared), ("not known", result.unknown)):
+        if sentences or head == "compared":
+            lines = [fold(f"  {visible(sentence)}", columns, indent="    ") for sentence in sentences]
+            parts.append("\n".join([f"{head}:", *lines]))
     return "\n\n".join(parts)
 
 
-def _told(said: str, columns: int) -> str:
-    return fold(f"  {visible(said)}", columns, indent="    ")
-
-
 def audit_page(result: AuditResult) -> str:
-    """The whole page. Every name and sentence is escaped."""
-    heads = "".join(f'<th scope="col"{" class=n" if index else ""}>{text(head)}' for index, head in enumerate(HEADS))
-    rows = "".join(_html_row(row, result) for row in result.partitions)
-    examples = "".join(f"<li>{text(_example(example))}" for example in result.examples)
-    tone = "good" if result.verdict == "clean" else "bad"
-    source = result.source_cluster_id or "not compared"
-    body = (
-        f'<header class="verdict {tone}"><h1>{text(result.verdict)}</h1><p>Audit of {text(result.job)}, '
-        f"{text(result.created_at)}; source <code>{text(source)}</code>, destination "
-        f"<code>{text(result.destination_cluster_id)}</code>, {text(result.semantics)}. {text(_sum(result))}</p>"
-        f'</header><main><h2>Partitions</h2><div class="wide"><table class="plain"><thead><tr>{heads}</thead>'
-        f"<tbody>{rows}</tbody></table></div>{_html_list('Compared', result.compared)}"
-        f"{_html_list('Not known', result.unknown)}"
-        f"{f'<h2>Examples</h2><ul>{examples}</ul>' if examples else ''}</main>"
+    """The whole page."""
+    lists = {"Compared": result.compared, "Not known": result.unknown, "Examples": map(_example, result.examples)}
+    items = {head: fill_each("item", ({"text": text} for text in texts)) for head, texts in lists.items()}
+    body = fill(
+        "audit",
+        tone="good" if result.verdict == "clean" else "bad",
+        verdict=result.verdict,
+        job=result.job,
+        created_at=result.created_at,
+        source=result.source_cluster_id or "not compared",
+        destination=result.destination_cluster_id,
+        semantics=result.semantics,
+        sum=_sum(result),
+        heads=fill_each(
+            "audit_head", ({"kind": "n" if index else "", "head": head} for index, head in enumerate(HEADS))
+        ),
+        rows=fill_each("audit_row", (_html_row(_cells(row, result)) for row in result.partitions)),
+        lists=fill_each("audit_list", ({"head": head, "items": texts} for head, texts in items.items() if texts)),
     )
     return document(f"{result.verdict} · reconciler audit", body)
+
+
+def _html_row(cells: list[Cell]) -> dict[str, object]:
+    name, *others = cells
+    figures = [{"kind": "n bad" if cell.tone == "bad" else "n", "value": cell.text} for cell in others]
+    return {"tone": name.tone, "name": name.text, "cells": fill_each("audit_cell", figures)}
 
 
 def _sum(result: AuditResult) -> str:
@@ -61,54 +68,21 @@ def _sum(result: AuditResult) -> str:
     return f"{totals['lost']:,} lost{possibly}, {doubled}, {totals['reordered']:,} reordered."
 
 
-def _figures(row: PartitionResult, result: AuditResult) -> list[tuple[str, str | None]]:
-    """Texts with their tones; a dash where nothing was compared."""
-    judged = {"reordered": _judges_order(result), "lost": _judges_loss(result), "possibly_lost": result.has_output}
-    shown: list[tuple[str, str | None]] = []
-    for name in _SHOWN:
-        count = row.figures[name]
-        if not judged.get(name, True):
-            shown.append(("-", None))
-        else:
-            shown.append((f"{count:,}", "bad" if count and name in _BAD else ("dim" if not count else None)))
-    return shown
-
-
-def _judges_loss(result: AuditResult) -> bool:
-    return result.has_output or result.source_cluster_id is not None
-
-
-def _judges_order(result: AuditResult) -> bool:
-    return any(said.startswith("reordered:") for said in result.compared)
-
-
-def _name(row: PartitionResult) -> str:
-    return row.topic if row.partition is None else f"{row.topic}-{row.partition}"
-
-
-def _offsets(row: PartitionResult) -> list[str]:
-    return ["-" if offset is None else f"{offset:,}" for offset in (row.stored_offset, row.resume_offset)]
-
-
 def _cells(row: PartitionResult, result: AuditResult) -> list[Cell]:
-    tone = "good" if row.is_clean else "bad"
-    figures = [Cell(text, None if tone == "dim" else tone) for text, tone in _figures(row, result)]
-    return [Cell(_name(row), tone), *(Cell(text) for text in _offsets(row)), *figures]
-
-
-def _html_row(row: PartitionResult, result: AuditResult) -> str:
-    figures = "".join(f'<td class="{_class(tone)}">{text(said)}' for said, tone in _figures(row, result))
-    offsets = "".join(f"<td class=n>{text(said)}" for said in _offsets(row))
-    return f"<tr><td class={'good' if row.is_clean else 'bad'}>{text(_name(row))}{offsets}{figures}"
-
-
-def _class(tone: str | None) -> str:
-    return "n bad" if tone == "bad" else "n"
-
-
-def _html_list(head: str, sentences: tuple[str, ...]) -> str:
-    items = "".join(f"<li>{text(said)}" for said in sentences)
-    return f"<h2>{text(head)}</h2><ul>{items}</ul>" if items else ""
+    """The row's name, offsets and figures; a dash for a figure that was not compared."""
+    judges_loss = result.has_output or result.source_cluster_id is not None
+    judged = {
+        "reordered": any(text.startswith("reordered:") for text in result.compared),
+        "lost": judges_loss,
+        "possibly_lost": result.has_output,
+    }
+    figures = []
+    for name in _FIGURES:
+        count = row.figures[name] if judged.get(name, True) else None
+        figures.append(count_cell(count, "bad" if count and name in _BAD else None))
+    name = row.topic if row.partition is None else f"{row.topic}-{row.partition}"
+    offsets = [count_cell(row.stored_offset), count_cell(row.resume_offset)]
+    return [Cell(name, "good" if row.is_clean else "bad"), *offsets, *figures]
 
 
 def _example(example: Example) -> str:
@@ -120,6 +94,6 @@ def _example(example: Example) -> str:
             f"{example.topic}:{example.destination_partition} at {example.destination_offset:,} of the destination"
         )
     where = ", ".join(places) or f"of {example.source_topic}"
-    often = f", {example.count:,} times" if example.count > 1 else ""
-    hashed = f", id {example.id_hash}" if example.id_hash else ""
-    return f"{example.kind.replace('_', ' ')}: {where}{often}{hashed}"
+    count = f", {example.count:,} times" if example.count > 1 else ""
+    id_hash = f", id {example.id_hash}" if example.id_hash else ""
+    return f"{example.kind.replace('_', ' ')}: {where}{count}{id_hash}"

@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 from dataclasses import replace
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from reconciler.cli.main import main
 from reconciler.cli.page.advice import MOST_SETS, command, next_steps, row_steps
+from reconciler.cli.page.markup import Markup as Safe
+from reconciler.cli.page.markup import asset, fill
 from reconciler.cli.page.picture import PIVOT, Scale, described, picture
-from reconciler.cli.page.style import asset
 from reconciler.formats.plan import PartitionPlan, Plan, StartPolicy, parse_plan
 from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row
 
@@ -81,6 +82,14 @@ def test_every_hostile_text_is_text() -> None:
     assert r"safe\u202ecod.topic-1" in words(html)
     assert r"one\u202etwo\x1b[31m\x00\u2028three\ud800" in words(html)
     html.encode()  # a lone surrogate would not be a file
+
+
+def test_a_template_escapes_every_value_that_is_not_markup() -> None:
+    assert fill("step", text=MARKUP, command="") == "<li>" + escape(MARKUP)
+    assert fill("step", text=fill("by_hand"), command="$x") == '<li><span class="hand">by hand</span>$x'
+    assert fill("step", text=Safe("<b>") + "<i>", command="") == "<li>&lt;b&gt;&lt;i&gt;", "a sum is plain text again"
+    with pytest.raises(KeyError):
+        fill("step", text="")
 
 
 def test_a_text_that_never_ends_does_not_fill_the_page() -> None:
@@ -184,14 +193,14 @@ def test_an_offset_that_was_set_by_hand_is_set_again() -> None:
 def test_a_thousand_unresolved_partitions_do_not_make_an_endless_command() -> None:
     rows = [row(n, V.UNRESOLVED, resume=None, record=None) for n in range(1_000)]
     steps = next_steps(plan(job(*rows)), StartPolicy(), FILES)
-    assert any("992 more partitions need --set" in step.said for step in steps)
+    assert any("992 more partitions need --set" in step.text for step in steps)
     assert all((step.command or "").count("--set") <= MOST_SETS for step in steps)
 
 
 def test_jobs_that_need_nobody_can_go_on() -> None:
     made = plan(job(row(0), name="ready"), job(row(1, V.LOST), name="stuck"))
     steps = next_steps(made, StartPolicy(), FILES)
-    assert "(ready)" in steps[-1].said
+    assert "(ready)" in steps[-1].text
     assert steps[-1].command == "reconciler apply failover.plan.json -c reconciler.toml"
 
 
