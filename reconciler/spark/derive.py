@@ -23,7 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
@@ -31,9 +34,6 @@ from reconciler.formats.anchor_lines import AnchorLine
 from reconciler.identity import UNITS_PER_MS
 from reconciler.spark.columns import WHOLE_NUMBERS, refuse_unknown, require_type
 from reconciler.spark.identity_columns import OWN_ID, LastRecord, epoch_ms, last_record
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,6 @@ def _check(columns: Columns) -> None:
 
 
 def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) -> list[dict[str, Any]]:
-    from pyspark.sql import functions as f
-
     time, unit = _time(output, columns)
     selected = output.select(*_columns(output, columns), *time).where("partition IS NOT NULL AND offset IS NOT NULL")
     if topics is not None:
@@ -132,8 +130,6 @@ def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) ->
 
 
 def _columns(output: DataFrame, columns: Columns) -> list[Column]:
-    from pyspark.sql import functions as f
-
     topic = f.lit(columns.topic_name) if columns.topic_name is not None else None
     chosen = [topic.alias("topic") if topic is not None else _typed(output, "topic", columns.topic, ("string",))]
     for what, name, kind in (("partition", columns.partition, "int"), ("offset", columns.offset, "bigint")):
@@ -151,8 +147,6 @@ def _columns(output: DataFrame, columns: Columns) -> list[Column]:
 
 def _time(output: DataFrame, columns: Columns) -> tuple[list[Column], str]:
     """The timestamp column, if there is one, and the unit of its numbers."""
-    from pyspark.sql import functions as f
-
     if columns.timestamp is None:
         return [], "ms"
     column = f.col(columns.timestamp)
@@ -162,8 +156,6 @@ def _time(output: DataFrame, columns: Columns) -> tuple[list[Column], str]:
 
 
 def _typed(output: DataFrame, field: str, name: str | None, kinds: tuple[str, ...], cast: str | None = None) -> Column:
-    from pyspark.sql import functions as f
-
     _require_type(output, field, str(name), kinds)
     column = f.col(str(name))
     return (column.cast(cast) if cast else column).alias(field)

@@ -29,7 +29,7 @@ output. All figures are sums over these numbers, so equal records are counted as
 - A4  Order is judged for records that occur equally often on both sides; the result says how many were not judged.
 - A5  ``unknown`` lists everything that was not compared; without a source and an output no result is clean.
 
-``spans`` and ``result`` are plain Python; the rest needs pyspark when it is called.
+``spans`` and ``result`` are plain Python; other modules import pyspark.
 """
 
 from reconciler.spark.audit.output import Columns, Output

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
 
 from reconciler.core.errors import ConfigError
 from reconciler.spark.audit.naming import ID
@@ -10,9 +14,6 @@ from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example
 from reconciler.spark.audit.sightings import AFTER, BEFORE, PROCESSED, UNPROCESSED, Places, small_table
 from reconciler.spark.audit.tally import FIRST, PART_SHIFT
 from reconciler.spark.session import spark_message
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 KINDS = ("lost", "possibly_lost", "doubled", "reordered")
 MOST_EXAMPLES = 1_000
@@ -28,8 +29,6 @@ def findings(names: DataFrame, late: DataFrame | None, places: Places) -> DataFr
 
     For a lost record these are the copies that the job should have read, if there are such.
     """
-    from pyspark.sql import functions as f
-
     kinds = f.array(*(f.struct(f.lit(kind).alias("kind"), f.col(kind).alias("count")) for kind in KINDS[:3]))
     sp, su, db, da = (f.col(FIRST[side]) for side in (PROCESSED, UNPROCESSED, BEFORE, AFTER))
     rows = names.where("lost + possibly_lost + doubled > 0").select("*", f.explode(kinds).alias("of"))
@@ -58,9 +57,6 @@ def findings(names: DataFrame, late: DataFrame | None, places: Places) -> DataFr
 
 def examples(all_found: DataFrame, of_each: int) -> tuple[Example, ...]:
     """The first ``of_each`` findings of every place and kind by offset, at most ``MOST_EXAMPLES``."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     order = ("source_partition", "source_offset", "destination_partition", "destination_offset", "id_hash")
     by_offset = Window.partitionBy("place", "kind").orderBy(*(f.asc_nulls_last(name) for name in order))
     first = f.row_number().over(by_offset)
@@ -74,8 +70,6 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
 
     Raises ConfigError if either exists already.
     """
-    from pyspark.errors import AnalysisException
-
     numbers = ("stored_offset", "resume_offset", "until", "replay_at_most", "replay_exact")
     schema = "source_topic string, topic string, partition int, " + ", ".join(
         f"{name} bigint" for name in (*numbers, *COUNTS, *FIGURES)
@@ -107,14 +101,10 @@ def _names_of(spark: SparkSession, places: Places) -> DataFrame:
 
 def _id_hash() -> Column:
     """As in plans: the first 16 hex digits of the id's SHA-256, which is the name of a record with an id."""
-    from pyspark.sql import functions as f
-
     return f.when(f.col("by") == ID, f.lower(f.hex(f.substring("name", 1, 8))))
 
 
 def _shown() -> list[Column]:
-    from pyspark.sql import functions as f
-
     def part(name: str) -> Column:
         return f.shiftright(f.col(name), PART_SHIFT).cast("int")
 

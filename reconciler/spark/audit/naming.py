@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from reconciler.core.anchors import Identity, IdOrder
 from reconciler.core.anchors import fingerprint as core_fingerprint
 from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.identity_columns import LastRecord
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 ID, CONTENT, OFFSET, NAMELESS = "i", "f", "o", "n"
 """The kind of a name (column ``by``). NAMELESS: a row of the output without a value in the column."""
@@ -61,8 +61,6 @@ class Naming:
 
     def named(self, log: DataFrame, *keep: str) -> DataFrame:
         """A log's columns ``keep``, with ``by`` and ``name``."""
-        from pyspark.sql import functions as f
-
         if self.by is By.FINGERPRINT:
             return log.select(*keep, f.lit(CONTENT).alias("by"), _blake2(log).alias("name"))
         content = hashed(f.concat(_part("key"), _part("value")))
@@ -76,8 +74,6 @@ class Naming:
         )
 
     def _id(self, log: DataFrame) -> Column:
-        from pyspark.sql import functions as f
-
         if self.spec == "key":
             return f.col("key")
         if self.spec is not None and self.spec.startswith("header:"):
@@ -89,22 +85,16 @@ class Naming:
 
 def hashed(column: Column) -> Column:
     """SHA-256 (32 bytes) of a column of bytes."""
-    from pyspark.sql import functions as f
-
     return f.unhex(f.sha2(column, 256))
 
 
 def content_of(key: str, value: str) -> Column:
     """The name of key and value columns, as ``Naming`` makes it for a log."""
-    from pyspark.sql import functions as f
-
     return hashed(f.concat(_part(key), _part(value)))
 
 
 def _part(name: str) -> Column:
     """Null, or length and bytes, so that different pairs of key and value never give the same bytes."""
-    from pyspark.sql import functions as f
-
     column = f.col(name)
     length = f.unhex(f.lpad(f.hex(f.octet_length(column).cast("bigint")), 16, "0"))
     present = f.concat(f.lit(b"\x01"), length, column)
@@ -112,8 +102,6 @@ def _part(name: str) -> Column:
 
 
 def _blake2(log: DataFrame) -> Column:
-    from pyspark.sql import functions as f
-
     def name(key: Any, value: Any) -> bytes:
         return bytes.fromhex(core_fingerprint(_bytes(key), _bytes(value)))
 
@@ -121,16 +109,12 @@ def _blake2(log: DataFrame) -> Column:
 
 
 def _record_columns(log: DataFrame) -> list[Column]:
-    from pyspark.sql import functions as f
-
     names = ["topic", "partition", "offset", "key", "value", "headers"]
     return [f.unix_millis("timestamp"), f.col("timestampType"), *(f.col(name) for name in names)]
 
 
 def _read_in_python(identity: Identity) -> Any:
     """The job's own id function over a log's columns. ``reconciler.identity`` makes sure that it never raises."""
-    from pyspark.sql import functions as f
-
     id_of = identity.id_of
 
     def read(stamp: int, kind: int, topic: str, partition: int, offset: int, key: Any, value: Any, headers: Any) -> Any:

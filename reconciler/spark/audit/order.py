@@ -8,13 +8,12 @@ order if a record before it on the tested side comes after it in the log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
 
 from reconciler.spark.audit.naming import NAMELESS
 from reconciler.spark.audit.sightings import AFTER, DESTINATION_SIDES, SOURCE_SIDES
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def destination_order(seen: DataFrame, spread: Sequence[int]) -> DataFrame:
@@ -23,8 +22,6 @@ def destination_order(seen: DataFrame, spread: Sequence[int]) -> DataFrame:
     Columns: ``place``, ``name``, ``by``; ``source`` and ``destination``, the offsets. ``spread`` are places whose
     partitions do not correspond, so that there is no order to compare.
     """
-    from pyspark.sql import functions as f
-
     chosen = seen.where(~f.col("place").isin(*spread)) if spread else seen
     scoped = chosen.withColumn("scope", f.col("place")).withColumn("seq", f.col("pos"))
     tested = scoped.where(f.col("side").isin(*DESTINATION_SIDES))
@@ -40,8 +37,6 @@ def output_order(
 
     Columns as above; the offset in the other log is null.
     """
-    from pyspark.sql import functions as f
-
     sides = SOURCE_SIDES if source_lives else DESTINATION_SIDES
     within = f.lit(0) if scope is None else f.col(scope)
     log = seen.where(f.col("side").isin(*sides)).withColumn("scope", within).withColumn("seq", f.col("pos"))
@@ -63,9 +58,6 @@ def _paired(log: DataFrame, tested: DataFrame) -> DataFrame:
 
 
 def _ranked(rows: DataFrame) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     names = Window.partitionBy("scope", "by", "name")
     rank = f.row_number().over(names.orderBy("seq"))
     return rows.withColumn("rank", rank).withColumn("often", f.count(f.lit(1)).over(names))
@@ -73,9 +65,6 @@ def _ranked(rows: DataFrame) -> DataFrame:
 
 def _behind(paired: DataFrame, *, ties: bool) -> DataFrame:
     """The rows before which, by ``seq``, a larger ``pos`` of the same place occurs. One sorted pass per place."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     before = Window.partitionBy("place").orderBy("seq").rowsBetween(Window.unboundedPreceding, -1)
     if not ties:
         return paired.withColumn("furthest", f.max("pos").over(before)).where("pos < furthest")

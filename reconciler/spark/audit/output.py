@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from reconciler.core.errors import ConfigError
 from reconciler.spark.audit.naming import CONTENT, ID, NAMELESS, OFFSET, By, content_of, hashed
 from reconciler.spark.audit.sightings import DESTINATION_SIDES, SOURCE_SIDES, Places, small_table
 from reconciler.spark.audit.spans import ALL_PARTITIONS
 from reconciler.spark.columns import WHOLE_NUMBERS, refuse_unknown, require_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 NOWHERE = -1
 """The number of a topic or partition that is not in the plan."""
@@ -105,8 +104,6 @@ class Output:
         ``seen`` are the logs' sightings, in which a row's offset is looked up. Raises ConfigError for columns that do
         not exist or cannot be used.
         """
-        from pyspark.sql import functions as f
-
         columns = self.columns
         order = None if columns.order is None else self._column("order", columns.order, ())
         kept = self.frame.select(
@@ -125,15 +122,11 @@ class Output:
     # ------------------------------------------------------------ columns
 
     def _topic(self) -> Column:
-        from pyspark.sql import functions as f
-
         if self.columns.topic is None:
             return f.lit(self.columns.topic_name).cast("string")
         return self._column("topic", self.columns.topic, ("string",))
 
     def _partition(self) -> Column:
-        from pyspark.sql import functions as f
-
         if self.columns.partition is None:
             return f.lit(None).cast("int")
         return self._column("partition", self.columns.partition, (*WHOLE_NUMBERS, "decimal")).cast("int")
@@ -153,8 +146,6 @@ class Output:
         }
 
     def _fingerprint(self, name: str) -> Column:
-        from pyspark.sql import functions as f
-
         column = self._column("fingerprint", name, ("binary", "string"))
         return column if self._type(name) == "binary" else f.unhex(column)
 
@@ -162,15 +153,11 @@ class Output:
         return str(self.frame.select(name).dtypes[0][1])
 
     def _name(self) -> Column:
-        from pyspark.sql import functions as f
-
         if self.columns.by is By.ID:
             return hashed(f.col("id"))
         return f.col("fingerprint") if self.columns.by is By.FINGERPRINT else content_of("key", "value")
 
     def _column(self, field: str, name: str, kinds: tuple[str, ...]) -> Column:
-        from pyspark.sql import functions as f
-
         require_type(self.frame, field, name, kinds, hint=f"Name the right one: --column {field}=COLUMN")
         return f.col(name)
 
@@ -178,8 +165,6 @@ class Output:
 
     def _numbered(self, kept: DataFrame, places: Places) -> DataFrame:
         """The rows with the numbers of topic and place, and ``cluster``; rows of other topics are left out."""
-        from pyspark.sql import functions as f
-
         planned, spark = places.planned, kept.sparkSession
         if (self.columns.topic or self.columns.topic_name) is None:
             return kept.select("*", *(f.lit(NOWHERE).alias(name) for name in ("topic", "place")))
@@ -207,8 +192,6 @@ class Output:
 
 def _named_by_offset(rows: DataFrame) -> DataFrame:
     """Rows named by the offset itself: in the destination's log, or in the source's, which cannot be read."""
-    from pyspark.sql import functions as f
-
     by = f.when(f.col("offset").isNull(), NAMELESS).when(f.col("cluster") == "s", FROM_SOURCE).otherwise(OFFSET)
     name = offset_name("row_partition", "offset")
     return rows.select("topic", "place", by.alias("by"), f.coalesce(name, f.lit(b"")).alias("name"), "seq")
@@ -216,15 +199,11 @@ def _named_by_offset(rows: DataFrame) -> DataFrame:
 
 def offset_name(partition: str, offset: str) -> Column:
     """The name of a record of which only the offset is known."""
-    from pyspark.sql import functions as f
-
     return f.encode(f.concat_ws(":", f.col(partition).cast("string"), f.col(offset).cast("string")), "UTF-8")
 
 
 def _found_by_offset(rows: DataFrame, seen: DataFrame, places: Places) -> DataFrame:
     """Rows with the names of the records that the logs hold at their offsets."""
-    from pyspark.sql import functions as f
-
     cluster = f.when(f.col("side").isin(*SOURCE_SIDES), "s").when(f.col("side").isin(*DESTINATION_SIDES), "d")
     log = seen.select("topic", cluster.alias("cluster"), "part", "pos", f.col("by").alias("is"), "name")
     at = rows.withColumnsRenamed({"row_partition": "part", "offset": "pos"})

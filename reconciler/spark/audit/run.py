@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import StorageLevel
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from reconciler import __version__
 from reconciler.clock import clock_ms, stamp
@@ -35,9 +41,6 @@ from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, Place, Span
 from reconciler.spark.audit.tally import Rules, judged, sums, tally
 from reconciler.spark.session import DATA_LOSS, spark_message
 from reconciler.spark.target import ClusterAccess
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def audit(
@@ -149,8 +152,6 @@ class _Audit:
     @contextmanager
     def seen(self) -> Iterator[DataFrame]:
         """Every record of both logs, read once and kept on the executors' disks meanwhile (A1)."""
-        from pyspark import StorageLevel
-
         logs = [(self.there, DESTINATION_SIDES)]
         if self.here is not None:
             logs.append((self.here, (PROCESSED, UNPROCESSED, UNPROCESSED)))
@@ -250,9 +251,6 @@ class _Audit:
 @contextmanager
 def _spark_errors() -> Iterator[None]:
     """Turn Spark's exceptions into this product's errors."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import AnalysisException, PySparkException
-
     try:
         yield
     except ReconcilerError:
@@ -278,8 +276,6 @@ def _read(log: LogExtent | None, span: Span | None) -> Read | None:
 
 def _named_by_offset(seen: DataFrame) -> DataFrame:
     """The destination's records from the resume offset on, named by their offsets."""
-    from pyspark.sql import functions as f
-
     named = seen.where(f.col("side").isin(AFTER, BEYOND))
     return named.withColumns({"by": f.lit(OFFSET), "name": offset_name("part", "pos")})
 

@@ -9,15 +9,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from reconciler.spark.audit.looking import LogExtent, Stretch
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.spans import AuditedJob, Place
 from reconciler.spark.ranges.reading import read
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SIDES = (
     "source_processed",
@@ -71,8 +71,6 @@ def sightings(
     since_ms: int | None,
 ) -> DataFrame:
     """The log's records: before each stretch's cut they are ``sides[0]``, from ``until`` on ``sides[2]``."""
-    from pyspark.sql import functions as f
-
     ranges = [stretch.range for stretch in log.stretches if stretch.start < stretch.end]
     if not ranges:
         return small_table(spark, [], SCHEMA)
@@ -106,8 +104,6 @@ def small_table(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str)
 
     Spark folds the JSON to constant rows while it plans. ``createDataFrame`` of a list would need Python on executors.
     """
-    from pyspark.sql import functions as f
-
     names = [field.split()[0] for field in schema.split(", ")]
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows], separators=(",", ":"))
     fields = ",".join(f"{name}:{kind}" for name, kind in (field.split() for field in schema.split(", ")))

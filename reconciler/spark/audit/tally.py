@@ -7,14 +7,14 @@ destination's cut, from it on, and after the audit's end; out counts its rows in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from reconciler.spark.audit.naming import CONTENT, ID, NAMELESS
 from reconciler.spark.audit.output import FROM_SOURCE
 from reconciler.spark.audit.sightings import AFTER, BEFORE, OUTPUT, PROCESSED, SIDES, UNPROCESSED
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 FIRST = {PROCESSED: "at_sp", UNPROCESSED: "at_su", BEFORE: "at_db", AFTER: "at_da"}
 PART_SHIFT = 44
@@ -58,8 +58,6 @@ def tally(seen: DataFrame, scope: str | None, rows: DataFrame | None = None) -> 
 
     ``place`` is the first place where a log has it; a row of the output that is in no log has its own.
     """
-    from pyspark.sql import functions as f
-
     at = f.shiftleft(f.col("part").cast("bigint"), PART_SHIFT) + f.col("pos")
     all_seen = seen.select("topic", "place", "side", "by", "name", at.alias("at"))
     if rows is not None:
@@ -82,8 +80,6 @@ def tally(seen: DataFrame, scope: str | None, rows: DataFrame | None = None) -> 
 def judged(tallied: DataFrame, rules: Rules) -> DataFrame:
     """The tally with the ``FIGURES`` of each name."""
     figures = _with_output(rules) if rules.has_output else _without_output(rules)
-    from pyspark.sql import functions as f
-
     zero = f.lit(0).cast("bigint")
     return tallied.select(
         "*", *(f.coalesce(figures.get(name, zero), zero).cast("bigint").alias(name) for name in FIGURES)
@@ -92,8 +88,6 @@ def judged(tallied: DataFrame, rules: Rules) -> DataFrame:
 
 def sums(judged_names: DataFrame) -> list[dict[str, Any]]:
     """The figures of each place, and how many records are on each side. One row per place."""
-    from pyspark.sql import functions as f
-
     columns = [
         *(f.sum(f"n{side}").alias(name) for side, name in enumerate(SIDES)),
         *(f.sum(n).alias(n) for n in FIGURES),
@@ -108,8 +102,6 @@ class _Counts:
     """The counts of one name, and the sums that all rules use."""
 
     def __init__(self) -> None:
-        from pyspark.sql import functions as f
-
         self.sp, self.su, self.db, self.da, self.dl, self.out = (f.col(f"n{side}") for side in range(len(SIDES)))
         self.m = self.sp + self.su
         self.copies = self.db + self.da
@@ -124,8 +116,6 @@ class _Counts:
 
 
 def _without_output(rules: Rules) -> dict[str, Column]:
-    from pyspark.sql import functions as f
-
     n = _Counts()
     if rules.source_lives:
         doubled = f.when(n.known, n.again).otherwise(0)
@@ -151,8 +141,6 @@ def _without_output(rules: Rules) -> dict[str, Column]:
 
 
 def _with_output(rules: Rules) -> dict[str, Column]:
-    from pyspark.sql import functions as f
-
     n = _Counts()
     figures = _against_source(n, rules) if rules.source_lives else _against_destination(n, rules)
     in_log = n.m + n.copies + n.dl > 0
@@ -180,8 +168,6 @@ def _with_output(rules: Rules) -> dict[str, Column]:
 
 def _against_source(n: _Counts, rules: Rules) -> dict[str, Column]:
     """A record should be processed as often as the source has it, less the copies that are still ahead of the job."""
-    from pyspark.sql import functions as f
-
     ahead = f.least(n.dl, _above(n.su - n.da))
     lost = _above(n.m - ahead - n.out)
     absent = f.least(lost, n.absent)
@@ -203,8 +189,6 @@ def _against_source(n: _Counts, rules: Rules) -> dict[str, Column]:
 
 def _against_destination(n: _Counts, rules: Rules) -> dict[str, Column]:
     """A record should be processed as often as the destination has it, or once if names are unique."""
-    from pyspark.sql import functions as f
-
     once = f.least(n.copies, f.lit(1))
     shared = f.col("topic").isin(*rules.shared) if rules.shared else f.lit(False)
     # In a topic with the same name at both clusters, a record before the resume offset may be a local writer's.
@@ -226,6 +210,4 @@ def _against_destination(n: _Counts, rules: Rules) -> dict[str, Column]:
 
 def _above(column: Column) -> Column:
     """The number, or 0 if it is negative."""
-    from pyspark.sql import functions as f
-
     return f.greatest(column, f.lit(0))

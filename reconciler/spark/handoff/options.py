@@ -37,7 +37,7 @@ CHECKPOINT_VARIABLE = "RECONCILER_CHECKPOINT"
 Offsets = dict[str, dict[str, int]]
 """Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
 
-_DECIDED_HERE = frozenset(
+DECIDED_BY_OFFSETS = frozenset(
     {"subscribe", "subscribepattern", "assign", "failondataloss"}
     | {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"}
     | {"endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"}
@@ -337,7 +337,7 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
         "failOnDataLoss": "true",
     }
     for name, value in (extra or {}).items():
-        if name.lower() in _DECIDED_HERE:
+        if name.lower() in DECIDED_BY_OFFSETS:
             raise ConfigError(
                 f"extra has the option {name}, which would override the plan.",
                 hint="Leave it out: the plan decides topics and start, and ending_offsets the end of a batch read.",

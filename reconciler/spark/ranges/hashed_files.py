@@ -39,7 +39,7 @@ from reconciler.spark.ranges.hadoop import Directory
 from reconciler.spark.ranges.offsets import require_atomic
 from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, Catalogue, Entry
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of, some
-from reconciler.spark.ranges.sinks import RangeBatch
+from reconciler.spark.ranges.sinks import RangeBatch, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 WRITING = "_writing"
 
 
-class HashNamedFiles:
+class HashNamedFiles(Sink):
     """A sink of Parquet files below ``path``, which belongs to one job.
 
     ``catalogue`` is the catalogue's address for fsspec if it is not in ``path``, for example ``webhdfs://…`` where
@@ -78,10 +78,6 @@ class HashNamedFiles:
         self._options = dict(options or {})
         self._again: Entry | None = None
         self._directory: Directory | None = None
-
-    @property
-    def store(self) -> None:
-        return None
 
     def check(self, store: OffsetStore) -> None:
         """Raise Refused for a store that may write only some of a batch's rows. Creates the catalogue's folder."""

@@ -12,22 +12,21 @@ after the results, in any store; a repeated batch finds its keys in the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.ports import Change, OffsetStore, Row, TopicPartition
+from reconciler.ports import OffsetStore
 from reconciler.spark.ranges import postgresql_rows
-from reconciler.spark.ranges.planning import LogEdges
-from reconciler.spark.ranges.sinks import RangeBatch
+from reconciler.spark.ranges.sinks import RangeBatch, Sink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _ORDER = "reconciler_order"
 
 
-class PostgresUpsert:
+class PostgresUpsert(Sink):
     """A sink that inserts rows; where the key exists, it updates the row or keeps it.
 
     ``table`` (``NAME`` or ``SCHEMA.NAME``) must have a unique constraint or index on exactly ``key``. Each task writes
@@ -57,10 +56,6 @@ class PostgresUpsert:
         self._key = tuple(key)
         self._there = there
 
-    @property
-    def store(self) -> None:
-        return None
-
     def check(self, store: OffsetStore) -> None:
         """Raise Refused unless the table has a unique index on the key. The offsets may be in any store."""
         import psycopg
@@ -79,15 +74,6 @@ class PostgresUpsert:
                 hint=f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(self._key)})",
             )
 
-    def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Does nothing: a killed run leaves nothing to undo."""
-
-    def unfinished(self, group: str, log: LogEdges) -> None:
-        return None
-
-    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
-        """Does nothing."""
-
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the rows under their keys."""
         fields = postgresql_rows.fields_of(results)
@@ -96,9 +82,6 @@ class PostgresUpsert:
             raise ConfigError(f"The results have no column {', '.join(absent)}, which the key needs.")
         task = _upserter(self._libpq, self._table, fields, self._statement(fields.names))
         postgresql_rows.on_executors(results, task, self._place)
-
-    def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
-        save()
 
     def _statement(self, names: Sequence[str]) -> str:
         from reconciler.stores.postgresql.connection import quoted

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
@@ -83,15 +83,11 @@ class Policy:
     overtaken: Literal["stop", "earliest"] = "stop"
 
     def __post_init__(self) -> None:
-        allowed = {
-            "first": ("earliest", "latest", "stop"),
-            "new": ("earliest", "latest", "stop"),
-            "fewer": ("stop", "leave"),
-            "overtaken": ("stop", "earliest"),
-        }
-        for name, values in allowed.items():
-            if getattr(self, name) not in values:
-                raise ConfigError(f"Policy({name}={getattr(self, name)!r}) is not known.", hint=f"Use {values}.")
+        for name, hint in get_type_hints(Policy).items():
+            if getattr(self, name) not in get_args(hint):
+                raise ConfigError(
+                    f"Policy({name}={getattr(self, name)!r}) is not known.", hint=f"Use {get_args(hint)}."
+                )
 
 
 NO_CAPS = Caps()

@@ -116,9 +116,16 @@ def connect(libpq: str) -> Any:
     """A connection for one task."""
     import psycopg
 
-    given = psycopg.conninfo.conninfo_to_dict(libpq)
-    more: dict[str, Any] = {} if "connect_timeout" in given else {"connect_timeout": CONNECT_TIMEOUT_S}
-    return psycopg.connect(libpq, client_encoding="utf8", prepare_threshold=None, **more)
+    return psycopg.connect(with_connect_timeout(libpq), client_encoding="utf8", prepare_threshold=None)
+
+
+def with_connect_timeout(libpq: str) -> str:
+    """A statement may take minutes; connecting may not."""
+    from psycopg import conninfo
+
+    if "connect_timeout" in conninfo.conninfo_to_dict(libpq):
+        return libpq
+    return str(conninfo.make_conninfo(libpq, connect_timeout=CONNECT_TIMEOUT_S))
 
 
 Task = Callable[[Iterator[Any]], list[tuple[int, int]]]

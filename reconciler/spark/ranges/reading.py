@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.spark.handoff.options import DECIDED_BY_OFFSETS
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.ranges.planning import OffsetRange, lost_while_reading, named
 from reconciler.spark.session import DATA_LOSS
@@ -22,11 +23,7 @@ from reconciler.spark.session import DATA_LOSS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DECIDED_HERE = frozenset(
-    {"assign", "subscribe", "subscribepattern", "failondataloss", "kafka.bootstrap.servers"}
-    | {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"}
-    | {"endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"}
-)
+_DECIDED_HERE = DECIDED_BY_OFFSETS | {"kafka.bootstrap.servers"}
 """Options, in lower case, that would contradict the ranges."""
 
 

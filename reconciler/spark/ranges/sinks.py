@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange
@@ -28,12 +28,16 @@ class RangeBatch:
     lost: tuple[OffsetRange, ...] = ()
 
 
-class Sink(Protocol):
-    """Writes the results. For each batch: ``settle``, ``unfinished``, then ``begin``, ``stage``, ``commit``."""
+class Sink:
+    """Writes the results. For each batch: ``settle``, ``unfinished``, then ``begin``, ``stage``, ``commit``.
+
+    By default a sink accepts any store, has nothing to settle, and saves the offsets after the results.
+    """
 
     @property
     def store(self) -> OffsetStore | None:
         """The store in which this sink commits offsets together with results; None: the job's own."""
+        return None
 
     def check(self, store: OffsetStore) -> None:
         """Raise ConfigError or Refused if exactly once cannot be kept with offsets in this store."""
@@ -43,12 +47,15 @@ class Sink(Protocol):
 
     def unfinished(self, group: str, log: LogEdges) -> tuple[OffsetRange, ...] | None:
         """Ranges of a batch that was begun and must be run again unchanged, if there is one."""
+        return None
 
     def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
         """Called before anything is written. ``changes`` are the rows that will be saved with the batch."""
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the results where readers do not see them yet, or so that writing them again changes nothing."""
+        raise NotImplementedError
 
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         """Make the results visible, and save the offsets: by ``save``, or together in the sink's own store."""
+        save()

@@ -36,8 +36,7 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refuse
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.spark.ranges import postgresql_rows
 from reconciler.spark.ranges.offsets import refuse_conflicts
-from reconciler.spark.ranges.planning import LogEdges
-from reconciler.spark.ranges.sinks import RangeBatch
+from reconciler.spark.ranges.sinks import RangeBatch, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +58,7 @@ class _Staged:
     attempts: dict[int, int] = field(default_factory=dict)
 
 
-class PostgresTransaction:
+class PostgresTransaction(Sink):
     """A sink that commits results and offsets together.
 
     ``address`` is a store's address (``postgresql://…``), also for results; ``table`` is the results' table (``NAME``
@@ -85,7 +84,7 @@ class PostgresTransaction:
         self._schema, _, self._name = table.rpartition(".")
         self._table = quoted(self._schema or None, self._name)
         self._merge = merge
-        self._libpq = _with_connect_timeout(parsed.libpq)
+        self._libpq = postgresql_rows.with_connect_timeout(parsed.libpq)
         self._database = Database(self._libpq, parsed.place, timeout_s=timeout_s)
         self._store = _store_on(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s), parsed, self._shown)
         self._staged: _Staged | None = None
@@ -96,21 +95,12 @@ class PostgresTransaction:
 
     # ------------------------------------------------------------ the sink
 
-    def check(self, store: OffsetStore) -> None:
-        """Does nothing: the store is this sink's own."""
-
     def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
         """Drop the tables of killed runs (T4). Results and offsets were committed together, or not at all."""
         if self._staged is not None:  # the last batch failed before its end
             self._drop(self._staged.table)
             self._staged = None
         self._sweep(group)
-
-    def unfinished(self, group: str, log: LogEdges) -> None:
-        return None
-
-    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
-        """Does nothing: the staging table is created when its columns are known."""
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         fields = postgresql_rows.fields_of(results)
@@ -265,15 +255,6 @@ def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetSt
     if parsed.columns is None:
         return own
     return paired(MappedStore(anything, parsed.schema, parsed.columns, shown), own, None)
-
-
-def _with_connect_timeout(libpq: str) -> str:
-    """A statement may take minutes; connecting may not."""
-    from psycopg import conninfo
-
-    if "connect_timeout" in conninfo.conninfo_to_dict(libpq):
-        return libpq
-    return str(conninfo.make_conninfo(libpq, connect_timeout=postgresql_rows.CONNECT_TIMEOUT_S))
 
 
 def _plain(statement: str) -> str:
