@@ -1,4 +1,4 @@
-"""Who may apply a plan, and who did: Ed25519 signatures and the audit log.
+"""Signatures of plans and the audit log: which keys may approve a plan, and who applied one.
 
-In: plan files and keys. Out: a verdict on signatures; lines of a log in which each holds the hash of the one before.
+In: plan files, keys, attempts to write. Out: the signers of a plan, or an error; lines in the audit log.
 """

@@ -1,18 +1,17 @@
-"""The audit log: a file that is only appended to, each of whose lines holds the hash of the one before it.
+"""The audit log: an append-only file in which each line holds the hash of the line before it.
 
-Format ``reconciler.audit-log/1``: one JSON object a line, in the canonical spelling of plans, with a newline at its
-end. ``hash`` is the SHA-256 of the object without it; ``prev`` the hash of the record before, 64 zeros for the first.
+Format ``reconciler.audit-log/1``: one object of canonical JSON a line, with a newline at its end. ``hash`` is the
+SHA-256 of the object without it; ``prev`` is the hash of the record before, 64 zeros for the first.
 
 Invariants that ``verified`` checks and ``AuditLog`` keeps:
 
-1. A line is to the byte the canonical JSON of a record, or it is torn: the beginning of a line whose writing was cut
-   off, which is never JSON.
-2. What is torn is followed by a record of kind ``torn`` that says how long it is and what its hash is, unless it is
-   the end of the file.
+1. A line is the canonical JSON of a record, byte for byte, or it is torn: the beginning of a line whose writing was
+   cut off, which is never JSON.
+2. A torn line is followed by a record of kind ``torn`` that gives its length and its hash, unless it ends the file.
 3. Records are numbered from 1, and each names the hash of the one before.
 
-A chain shows that something in it was altered, left out or moved. It cannot show that its end was cut off, or that all
-of it was written anew: for that a hash must be known elsewhere.
+The chain reveals a record that was altered, removed or moved. It cannot reveal that its end was cut off or that the
+whole file was rewritten: for that a hash must be kept elsewhere.
 """
 
 from __future__ import annotations
@@ -46,23 +45,21 @@ _TYPES = {
     "line": int,
 }
 LOCK_S = 30.0
-"""Seconds that others may take to write their line. One that was stopped in the middle must not stop all for ever."""
+"""Seconds to wait for other writers: a process that was stopped while it held the lock must not block all others."""
 _BLOCK = 64 * 1024
 _BEGINNING = b'{"action":'
-_LOOK = (
-    "See what happened to it with: reconciler audit-log verify. Move it away and keep it; a new one begins by itself."
-)
+_LOOK = "Examine it with: reconciler audit-log verify. Move it away and keep it; a new log is started automatically."
 
 Record = Mapping[str, Any]
 
 
 class NotARecord(ValueError):
-    """A line of JSON that is no record of this format; the message is the end of a sentence about it."""
+    """A line of JSON that is no record of this format; the message completes a sentence about the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the log ends: the last record's number and hash, and the bytes behind it that are no record."""
+    """The end of the log: the last record's number and hash, and the torn bytes after it."""
 
     line: int = 0
     hash: str = FIRST
@@ -70,20 +67,20 @@ class Head:
 
 
 class AuditLog:
-    """The log at ``path``. Each ``append`` reads the end of the file again: others write it too."""
+    """The log at ``path``. Each ``append`` reads the end of the file again, as other processes write it too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def check(self) -> None:
-        """Raise ConfigError if nothing can be appended now, Changed if the end of the log is not as it was written."""
+        """Raise ConfigError if nothing can be appended now, Changed if the end of the log was altered."""
         with self._opened() as file:
             _head(file, self.path)
 
     def append(self, fields: Record, time_text: str) -> Head:
-        """Write one record to the disk, after one that says so if the last one's writing was cut off.
+        """Write one record to the disk, and before it a ``torn`` record if the last line is torn.
 
-        Raises as ``check`` does; then the record is not in the log, or a torn beginning of it is.
+        Raises as ``check`` does; then the log holds nothing of the record, or a torn beginning of it.
         """
         with self._opened() as file:
             head = _head(file, self.path)
@@ -121,7 +118,7 @@ def _lock(file: int, path: Path) -> None:
             if time.monotonic() > until:
                 raise ConfigError(
                     f"Another process has held the audit log {path} for {LOCK_S:.0f} s. Nothing was written.",
-                    hint="See what it is waiting for.",
+                    hint="Find out what it is waiting for.",
                 ) from error
             time.sleep(0.01)
         except OSError as error:
@@ -131,14 +128,14 @@ def _lock(file: int, path: Path) -> None:
 def _unusable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(
         f"The audit log {path} cannot be written: {error.strerror or error}. Nothing else was written.",
-        hint="See to [trust] audit_log: what is not logged is not done.",
+        hint="Check [trust] audit_log: a change that cannot be logged is not made.",
     )
 
 
 def _write(file: int, text: bytes, path: Path) -> None:
     try:
         if os.write(file, text) < len(text):
-            raise OSError("there was room for a part only")
+            raise OSError("there was room for only a part of it")
         os.fsync(file)
     except OSError as error:
         raise _unusable(path, error) from error
@@ -153,7 +150,7 @@ def _line(fields: Record, time_text: str, head: Head) -> tuple[Head, bytes]:
 
 
 def _encodable(values: dict[str, Any]) -> dict[str, Any]:
-    """A file's name may hold bytes that are no text: they are spelled out."""
+    """Escape what is not valid Unicode: a file's name may be any bytes."""
     return {key: _encodable_value(value) for key, value in values.items()}
 
 
@@ -168,9 +165,9 @@ def hash_of(record: Record) -> str:
 
 
 def record_of(line: bytes) -> Record | None:
-    """The record that a line is to the byte; None if it is not even JSON.
+    """The record in a line; None if the line is not JSON (torn).
 
-    Raises NotARecord for JSON that is no record, or was altered.
+    Raises NotARecord for JSON that is not a record, or was altered.
     """
     try:
         text = line.decode()
@@ -178,7 +175,7 @@ def record_of(line: bytes) -> Record | None:
     except (UnicodeDecodeError, FieldError):
         return None
     if not isinstance(found, dict) or found.keys() != set(FIELDS) or found["format"] != FORMAT:
-        raise NotARecord(f"is no record of format {FORMAT}")
+        raise NotARecord(f"is not a record of format {FORMAT}")
     try:
         whole = canonical(found) == line and found["hash"] == hash_of(found)
     except (ValueError, RecursionError):
@@ -186,17 +183,17 @@ def record_of(line: bytes) -> Record | None:
     if not whole:
         raise NotARecord("was altered: its hash does not fit its content")
     if not all(isinstance(found[name], kinds) for name, kinds in _TYPES.items()):
-        raise NotARecord("is no record, though its hash fits: it was not written by this product")
+        raise NotARecord("is not a record, though its hash fits: this product did not write it")
     return found
 
 
 def _head(file: int, path: Path) -> Head:
-    """Look back from the end for the last record. Raises Changed for a whole line that is none."""
+    """Search backward for the last record. Raises Changed for a complete line that is not a record."""
     size, block = os.fstat(file).st_size, _BLOCK
     while True:
         begin = max(0, size - block)
         data = os.pread(file, size - begin, begin)
-        # A line that begins in front of the block is not looked at, unless the block is all there is.
+        # A line that begins before the block is left out, unless the block is the whole file.
         *lines, rest = (data if begin == 0 else data[data.find(b"\n") + 1 :]).split(b"\n")
         for number in reversed(range(len(lines))):
             try:
@@ -207,14 +204,14 @@ def _head(file: int, path: Path) -> Head:
                 return _head_of(record, b"\n".join([*lines[number + 1 :], rest]), path)
         if begin == 0:
             if data and not data.startswith(_BEGINNING) and data.strip(b"\0"):
-                raise ConfigError(f"{path} is no audit log.", hint="Give [trust] audit_log a file of its own.")
+                raise ConfigError(f"{path} is not an audit log.", hint="Give [trust] audit_log a file of its own.")
             return Head(torn=data)
         block *= 4
 
 
 def _head_of(record: Record, torn: bytes, path: Path) -> Head:
     if torn.endswith(b"\n"):  # a line whose writing was cut off has no end
-        raise Changed(f"The last line of the audit log {path} is no record.", hint=_LOOK)
+        raise Changed(f"The last line of the audit log {path} is not a record.", hint=_LOOK)
     return Head(record["line"], record["hash"], torn)
 
 
@@ -223,7 +220,7 @@ def _head_of(record: Record, torn: bytes, path: Path) -> Head:
 
 @dataclass(frozen=True, slots=True)
 class TornLine:
-    """A line whose writing was cut off. ``declared``: the record behind it says so."""
+    """A line whose writing was cut off. ``declared``: the record after it says so."""
 
     after_line: int
     bytes: int
@@ -231,9 +228,9 @@ class TornLine:
 
 
 def verified(path: Path) -> Iterator[Record | TornLine]:
-    """The log's records, one after another, as long as the chain holds.
+    """Yield the log's records as long as the chain holds.
 
-    Raises Changed at the first line that is not what was written there; ConfigError if the file cannot be read.
+    Raises Changed at the first line that was altered; ConfigError if the file cannot be read.
     """
     head, torn = Head(), b""
     try:
@@ -251,30 +248,30 @@ def verified(path: Path) -> Iterator[Record | TornLine]:
                     yield _declared(record, torn[:-1], head, path)
                     torn = b""
                 elif record["kind"] == "torn":
-                    raise _broken(head, path, "tells of a line that was cut off, and there is none")
+                    raise _broken(head, path, "reports a line that was cut off, but there is none")
                 head = _next(record, head, path)
                 yield record
     except OSError as error:
         raise ConfigError(f"The audit log {path} cannot be read: {error.strerror or error}.") from error
     if torn.endswith(b"\n"):
-        raise _broken(head, path, "is no record")
+        raise _broken(head, path, "is not a record")
     if torn:
         yield TornLine(head.line, len(torn), declared=False)
 
 
 def _declared(record: Record, torn: bytes, head: Head, path: Path) -> TornLine:
-    said = {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
-    if record["kind"] != "torn" or record["torn"] != said:
-        raise _broken(head, path, "is no record")
+    expected = {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}
+    if record["kind"] != "torn" or record["torn"] != expected:
+        raise _broken(head, path, "is not a record")
     return TornLine(head.line, len(torn), declared=True)
 
 
 def _next(record: Record, head: Head, path: Path) -> Head:
     if record["prev"] != head.hash or record["line"] != head.line + 1:
-        raise _broken(head, path, "does not follow from the one before it: a line was removed, moved or put in")
+        raise _broken(head, path, "does not follow from the one before it: a line was removed, moved or inserted")
     return Head(record["line"], record["hash"])
 
 
 def _broken(head: Head, path: Path, what: str) -> Changed:
-    where = f"The record behind number {head.line}" if head.line else "The first record"
-    return Changed(f"{where} of the audit log {path} {what}.", hint="Everything in front of it is as it was written.")
+    where = f"The line after record {head.line}" if head.line else "The first line"
+    return Changed(f"{where} of the audit log {path} {what}.", hint="Everything before it is as it was written.")

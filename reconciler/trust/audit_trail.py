@@ -1,7 +1,7 @@
-"""What is written to the audit log, and when: an intention before the first write, a result after the last.
+"""An attempt to write, as the audit log records it: an intention before the first write, a result after the last.
 
-A process that ends between the two leaves an open intention, which says what it was about to write. An attempt that
-is refused before there is anything to write leaves one line.
+A process that ends between the two leaves an open intention, which lists the rows that it was about to write. An
+attempt that is refused before its intention leaves one line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("reconciler.audit")
 
 DONE, NOTHING, PARTIAL, REFUSED, UNKNOWN = "done", "nothing", "partial", "refused", "unknown"
-"""Outcomes. ``partial``: a job was refused, and the others were written. ``unknown``: it may have happened in part."""
+"""Outcomes. ``partial``: one job was refused, the others were written. ``unknown``: some rows may have been written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,39 +42,10 @@ class Written:
     after: int | None
 
 
-def of_changes(changes: Sequence[JobChanges]) -> list[Written]:
-    """The rows that ``apply`` would write."""
-    return [
-        Written(change.job, item.key, item.now.stored.offset if item.now else None, item.new.offset)
-        for change in changes
-        if not change.is_refused
-        for item in change.intended
-    ]
-
-
-def of_plan(plan: Plan, job: Job) -> list[Written]:
-    """The offsets of a job that a checkpoint's copy begins at."""
-    return [Written(job, row.key, None, row.resume_offset) for row in plan.job(job.name).partitions]
-
-
-def of_returns(jobs: Sequence[JobReturns]) -> list[Written]:
-    """The rows that ``rollback`` would write."""
-    return [
-        Written(
-            change.job,
-            item.key,
-            item.now.stored.offset if item.now else None,
-            item.before.offset if item.before else None,
-        )
-        for change in jobs
-        for item in change.returns
-    ]
-
-
 class Attempt:
     """One command's attempt to write, used in a ``with`` block. Without a log it does nothing.
 
-    ``intends`` before the first write, ``wrote`` after the last; how the block ends says the rest.
+    Call ``intends`` before the first write and ``wrote`` after the last; the result follows from how the block ends.
     """
 
     def __init__(
@@ -97,31 +68,53 @@ class Attempt:
         return self
 
     def concerns(self, plan: Plan, path: Path | None, signers: Mapping[str, str | None]) -> None:
-        """The plan that this is about, where it lies, and whose keys have signed it (with the trusted ones' names)."""
+        """Note the plan, its path, and its signers: the trusted ones' names, by key id."""
         sha256 = plan.sha256 if self._log is not None else None
         place = None if path is None else str(path)
         self._fields["plan"] = {"path": place, "sha256": sha256, "signed_by": dict(signers)}
         self._fields["cluster_id"] = plan.cluster_id
 
     def intends(self, rows: Sequence[Written]) -> None:
-        """Put on the disk what will be written. Raises ConfigError or Changed if it cannot be; then write nothing."""
+        """Log the rows that will be written. Raises ConfigError or Changed if that fails; then write nothing."""
         if self._log is not None:
             self._intention = self._append({"kind": "intention", "jobs": _jobs(rows)})
 
     def intends_changes(self, changes: Sequence[JobChanges]) -> None:
-        """What ``apply`` would write."""
-        self.intends(of_changes(changes))
+        """Log the rows that ``apply`` will write."""
+        self.intends(
+            [
+                Written(change.job, item.key, item.now.stored.offset if item.now else None, item.new.offset)
+                for change in changes
+                if not change.is_refused
+                for item in change.intended
+            ]
+        )
 
     def intends_copy(self, plan: Plan, job: Job) -> None:
-        """A checkpoint's copy that begins at the plan's offsets."""
-        self.intends(of_plan(plan, job))
+        """Log a checkpoint's copy that starts at the plan's offsets."""
+        self.intends([Written(job, row.key, None, row.resume_offset) for row in plan.job(job.name).partitions])
+
+    def intends_returns(self, jobs: Sequence[JobReturns]) -> None:
+        """Log the rows that ``rollback`` will write."""
+        self.intends(
+            [
+                Written(
+                    change.job,
+                    item.key,
+                    item.now.stored.offset if item.now else None,
+                    item.before.offset if item.before else None,
+                )
+                for change in jobs
+                for item in change.returns
+            ]
+        )
 
     def wrote(self) -> None:
-        """All that was intended is written and read back."""
+        """Note that all intended rows are written and read back."""
         self._wrote = True
 
     def had_nothing_to_do(self) -> None:
-        """Every offset was in place."""
+        """Log that every offset was in place already."""
         if self._log is not None:
             self._append({"kind": "result", "outcome": NOTHING, "exit_code": int(ExitCode.OK)})
 
@@ -130,17 +123,17 @@ class Attempt:
     ) -> None:
         if self._log is None or (self._intention is None and not isinstance(error, ReconcilerError)):
             return
-        told = {"kind": "refusal" if self._intention is None else "result", "of": self._intention}
-        told |= {"outcome": self._outcome(error), **_end_of(error)}
+        record = {"kind": "refusal" if self._intention is None else "result", "of": self._intention}
+        record |= {"outcome": self._outcome(error), **_end_of(error)}
         try:
-            self._append(told)
+            self._append(record)
         except ReconcilerError as unlogged:
             if error is not None:
-                log.error("how this ended is not in the audit log: %s", unlogged)
+                log.error("the audit log lacks the outcome of this command: %s", unlogged)
                 return
             raise OutcomeUnknown(
-                f"The offsets were written, and that cannot be logged: {unlogged.message}",
-                hint="See to the audit log, then run this again: it finds the offsets in place, and says so there.",
+                f"The offsets were written, but that cannot be logged: {unlogged.message}",
+                hint="Repair the audit log, then run this again: it finds the offsets in place and logs that.",
             ) from unlogged
 
     def _outcome(self, error: BaseException | None) -> str:

@@ -1,4 +1,4 @@
-"""Who runs this command, with what words: what the audit log keeps of it, without secrets."""
+"""The user and the command line of an attempt, as the audit log keeps them: without secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.trust.audit_log import AuditLog
 from reconciler.trust.audit_trail import Attempt
 
 FREE_SETTINGS = frozenset({"--option", "--conf", "--kafka-option", "--source-option"})
-"""Options whose value is NAME=VALUE of another program, which may be a password: the name is kept."""
+"""Options whose value is another program's NAME=VALUE, perhaps a password: only the name is kept."""
 
 
 def attempt(trust: TrustSettings, action: str, words: Sequence[str]) -> Attempt:
@@ -31,7 +31,7 @@ def _who() -> dict[str, Any]:
     uid = os.getuid()
     try:
         user = pwd.getpwuid(uid).pw_name
-    except KeyError:  # containers run as users that nobody has named
+    except KeyError:  # containers run as users without a name
         user = None
     sudo_user = os.environ.get("SUDO_USER")
     named = {"user": user, "uid": uid, "sudo_user": sudo_user, "host": os.uname().nodename}
@@ -39,7 +39,7 @@ def _who() -> dict[str, Any]:
 
 
 def without_secret_words(words: Sequence[str]) -> Iterator[str]:
-    """The command line as it may be kept: not what stands behind a hook's ``--`` but the program's name."""
+    """The command line without secrets; of a hook's command after ``--`` only the program's name."""
     expects_value = False
     for number, word in enumerate(words):
         if word == "--":

@@ -1,4 +1,4 @@
-"""Ed25519 keys (RFC 8032) as ``openssl`` writes them. Needs the package cryptography; loaded when a key is used.
+"""Ed25519 keys (RFC 8032) as ``openssl`` writes them. Needs the package cryptography; imported when a key is used.
 
 Private keys are PEM in PKCS#8, with a passphrase or without; public keys are PEM (SubjectPublicKeyInfo). A key's id is
 the SHA-256 of its public key in DER: ``openssl pkey -pubin -in KEY -outform DER | sha256sum``.
@@ -23,10 +23,8 @@ from reconciler.core.errors import ConfigError
 MAKE_ONE = "Make one with: openssl genpkey -algorithm ed25519 -out KEY.pem"
 MAKE_PUBLIC = "Its public half: openssl pkey -in KEY.pem -pubout -out KEY.pub.pem"
 
-
 _SPKI = bytes.fromhex("302a300506032b6570032100")
-"""What stands in front of the 32 bytes in every public key's DER (RFC 8410, 4)."""
-
+"""The prefix of the 32 bytes in every public key's DER (RFC 8410, 4)."""
 
 _SMALL_ORDER = frozenset(
     bytes.fromhex(point)
@@ -40,7 +38,7 @@ _SMALL_ORDER = frozenset(
         "ee" + "ff" * 30 + "7f",
     )
 )
-"""Keys that are no secret's other half: one signature fits many texts. (As libsodium's list, without the sign.)"""
+"""Points of small order, for which one signature fits many texts (libsodium's list, without the sign bit)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +56,14 @@ class PublicKey:
             return False
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, content)
-        except (InvalidSignature, ValueError):  # ValueError: these bytes are no point of the curve
+        except (InvalidSignature, ValueError):  # ValueError: the bytes are not a point of the curve
             return False
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateKey:
-    """A key that signs. It is shown nowhere."""
+    """A key that signs; its ``repr`` shows only the public key's id."""
 
     key: Ed25519PrivateKey
 
@@ -74,7 +72,7 @@ class PrivateKey:
         return PublicKey(self.key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
 
     def sign(self, content: bytes) -> bytes:
-        """64 bytes."""
+        """The signature, 64 bytes."""
         return self.key.sign(content)
 
     def __repr__(self) -> str:
@@ -82,33 +80,33 @@ class PrivateKey:
 
 
 def public_key(pem: bytes, name: str) -> PublicKey:
-    """Raises ConfigError, which says what ``name`` is instead."""
+    """Read a public key. Raises ConfigError that says what ``name`` is instead."""
     if b"PRIVATE KEY" in pem:
-        raise ConfigError(f"{name} is a private key, and a public one is wanted.", hint=MAKE_PUBLIC)
+        raise ConfigError(f"{name} is a private key, but a public one is needed.", hint=MAKE_PUBLIC)
     try:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{name} is not a public key in PEM.", hint=MAKE_PUBLIC) from error
     if not isinstance(key, Ed25519PublicKey):
-        raise ConfigError(f"{name} is a key of another kind than Ed25519.", hint=MAKE_ONE)
+        raise ConfigError(f"{name} is not an Ed25519 key.", hint=MAKE_ONE)
     return PublicKey(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
 def private_key(pem: bytes, name: str, passphrase: str | None) -> PrivateKey:
-    """Raises ConfigError for a key that cannot be used, ``NeedsPassphrase`` for one that has a passphrase."""
+    """Read a private key. Raises ConfigError for an unusable key, ``NeedsPassphrase`` for an encrypted one."""
     if b"PUBLIC KEY" in pem:
-        raise ConfigError(f"{name} is a public key, and only a private one can sign.", hint=MAKE_ONE)
+        raise ConfigError(f"{name} is a public key, but only a private one can sign.", hint=MAKE_ONE)
     try:
         key = load_pem_private_key(pem, passphrase.encode() if passphrase else None)
     except TypeError as error:  # a passphrase where there is none, or none where there is one
         if not passphrase:
-            raise NeedsPassphrase(f"{name} has a passphrase, and none was given.") from error
+            raise NeedsPassphrase(f"{name} has a passphrase, but none was given.") from error
         return private_key(pem, name, None)
     except (ValueError, UnsupportedAlgorithm) as error:
         what = "does not open with that passphrase" if passphrase else "is not a private key in PEM"
-        raise ConfigError(f"{name} {what}.", hint="Give the right one." if passphrase else MAKE_ONE) from error
+        raise ConfigError(f"{name} {what}.", hint="Give the right passphrase." if passphrase else MAKE_ONE) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{name} is a key of another kind than Ed25519.", hint=MAKE_ONE)
+        raise ConfigError(f"{name} is not an Ed25519 key.", hint=MAKE_ONE)
     return PrivateKey(key)
 
 

@@ -1,15 +1,15 @@
-"""Signatures of plans: detached, in ``PLAN.sig`` beside the plan, over the plan file's bytes as they are.
+"""Signatures of plans: detached, in ``PLAN.sig`` beside the plan, over the bytes of the plan's file.
 
-So that other tools can check them: ``openssl pkeyutl -verify -rawin`` takes the plan's file and one signature of these.
-A plan whose file was written anew, even with the same content, is not the one that was signed.
+Other tools can check them: ``openssl pkeyutl -verify -rawin`` takes the plan's file and one of the signatures. A plan
+file that was rewritten with other bytes is not the plan that was signed, even if it says the same.
 
-What counts:
+Rules:
 
-1. A signature that is there counts: one that does not fit stops ``apply`` whether it is asked for or not.
-2. Where ``trusted_keys`` are named, one of them must have made a signature that is there.
-3. With ``require_signature``, ``signatures`` different trusted keys must have.
+1. Every signature present is checked: one that does not fit stops ``apply``, required or not.
+2. With ``trusted_keys``, at least one signature present must be by one of them.
+3. With ``require_signature``, ``signatures`` different trusted keys must have signed.
 
-This module loads without the package cryptography; only what touches a key asks for it.
+This module loads without the package cryptography; only functions that use a key import it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 FORMAT = "reconciler.signatures/1"
 LARGEST_KEY = 64 * 1024
 LARGEST = 64 * 1024
-"""Bytes of a file with signatures. Each takes some 300."""
+"""Bytes of a file with signatures; each signature takes about 300."""
 _FILE = frozenset(("format", "plan_sha256", "signatures"))
 _SIGNATURE = frozenset(("key_id", "public_key", "signature"))
-_REMOVE = "Remove the file if the plan is to go without it, or have the plan signed again."
+_REMOVE = "Remove the file to apply the plan unsigned, or have the plan signed again."
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One key's: 32 bytes of the public key, 64 of the signature."""
+    """A signature (64 bytes) and the public key that made it (32 bytes)."""
 
     key_id: str
     public_key: bytes
@@ -51,7 +51,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Who has signed: the name of the file of a trusted key, None for a key that is not trusted."""
+    """A key that has signed; ``name`` is the file name of a trusted key, None for an untrusted one."""
 
     key_id: str
     name: str | None
@@ -61,7 +61,7 @@ class Signer:
 
 
 def path_for(plan_path: Path) -> Path:
-    """Where a plan's signatures lie."""
+    """The file of a plan's signatures."""
     return plan_path.with_name(plan_path.name + ".sig")
 
 
@@ -78,7 +78,7 @@ def _ed25519() -> Any:
 
 
 def private_key(path: Path, passphrase: str | None) -> PrivateKey:
-    """Raises ConfigError for a key that cannot be used, also where its passphrase is missing or wrong."""
+    """Read a private key. Raises ConfigError for an unusable key, also if its passphrase is missing or wrong."""
     pem, module = _content(path, "key"), _ed25519()
     key: PrivateKey = module.private_key(pem, f"The key {path}", passphrase)
     return key
@@ -95,13 +95,13 @@ def has_passphrase(path: Path) -> bool:
 
 
 def trusted(trust: TrustSettings) -> dict[str, tuple[str, PublicKey]]:
-    """The name and the key of each trusted key, by its id. Raises ConfigError for one that cannot be used."""
+    """The trusted keys with their names, by key id. Raises ConfigError for an unusable one."""
     found: dict[str, tuple[str, PublicKey]] = {}
-    for number, spelled in enumerate(trust.trusted_keys, start=1):
-        if spelled.startswith("-----BEGIN"):  # the key itself, out of the environment or a file
-            name, pem = f"number {number} of trusted_keys", spelled.encode()
+    for number, setting in enumerate(trust.trusted_keys, start=1):
+        if setting.startswith("-----BEGIN"):  # the key itself, from the environment or a secret file
+            name, pem = f"number {number} of trusted_keys", setting.encode()
         else:
-            name, pem = Path(spelled).name, _content(Path(spelled), "key")
+            name, pem = Path(setting).name, _content(Path(setting), "key")
         key: PublicKey = _ed25519().public_key(pem, f"[trust] trusted_keys: {name}")
         found.setdefault(key.id, (name, key))
     return found
@@ -119,16 +119,16 @@ def _content(path: Path, what: str) -> bytes:
 
 
 def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> Signer:
-    """Add a key's signature of ``content``, the plan file's bytes, to those that are there.
+    """Sign ``content``, the plan file's bytes, and add the signature to those present.
 
-    Raises Changed if the ones that are there are of another plan or do not fit.
+    Raises Changed if a signature present belongs to another plan or does not fit.
     """
     public = key.public
     return add(plan_path, content, plan_sha256, Signature(public.id, public.raw, key.sign(content)))
 
 
 def add(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature) -> Signer:
-    """Keep a signature that was made here or elsewhere. Raises Changed if it, or one that is there, does not fit."""
+    """Add a signature to those present. Raises Changed if it, or one of them, does not fit."""
     path = path_for(plan_path)
     with locked(plan_path):
         there = load_signatures(path, plan_sha256)
@@ -140,7 +140,7 @@ def add(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature)
 
 
 def made_elsewhere(path: Path, public_key_path: Path) -> Signature:
-    """The 64 bytes that ``openssl pkeyutl -sign -rawin`` or a hardware token wrote, and the key they are of."""
+    """A signature from a file: the 64 bytes that ``openssl pkeyutl -sign -rawin`` or a hardware token wrote."""
     key = _ed25519().public_key(_content(public_key_path, "key"), f"The key {public_key_path}")
     raw = _content(path, "signature")
     if len(raw) != 64:
@@ -166,30 +166,29 @@ def _text(plan_sha256: str, signatures: Sequence[Signature]) -> str:
 
 
 def check(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSettings) -> tuple[Signer, ...]:
-    """Who has signed the plan whose file's bytes are ``content``.
+    """Check the signatures of the plan whose file's bytes are ``content``, and return the signers.
 
-    Raises Changed if a signature does not fit or one that is asked for is not there, ConfigError for trusted keys that
-    cannot be used.
+    Raises Changed if a signature does not fit or a required one is absent, ConfigError for unusable trusted keys.
     """
     signers = signers_of(plan_path, content, plan_sha256, trust)
     known = [signer for signer in signers if signer.name is not None]
     if signers and trust.trusted_keys and not known:
         raise Changed(
-            f"The plan is signed by {signers[0]}, and by none of [trust] trusted_keys.",
-            hint="Have it signed by somebody who is trusted, or add the key to trusted_keys.",
+            f"The plan is signed by {signers[0]}, but by none of [trust] trusted_keys.",
+            hint="Have it signed with a trusted key, or add this key to trusted_keys.",
         )
     if trust.require_signature and len(known) < trust.signatures:
-        have = "is not signed" if not known else f"has {len(known)} of {trust.signatures} signatures"
+        state = "is not signed by enough trusted keys" if known else "is not signed"
         raise Changed(
-            f"The plan {have}, and [trust] require_signature asks for "
-            + ("a trusted key's." if trust.signatures == 1 else f"those of {trust.signatures} trusted keys."),
-            hint=f"Have it looked at and signed: reconciler sign {plan_path} --key FILE.",
+            f"The plan {state}: {len(known)} of {trust.signatures} required signatures present "
+            "([trust] require_signature).",
+            hint=f"Have it reviewed and signed: reconciler sign {plan_path} --key FILE.",
         )
     return signers
 
 
 def signers_of(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSettings) -> tuple[Signer, ...]:
-    """All who have signed, trusted or not. Raises Changed if a signature does not fit."""
+    """All signers, trusted or not. Raises Changed if a signature does not fit."""
     path = path_for(plan_path)
     signatures = load_signatures(path, plan_sha256)
     if not signatures:
@@ -200,7 +199,7 @@ def signers_of(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSe
 
 
 def load_signatures(path: Path, plan_sha256: str) -> list[Signature]:
-    """What the file holds; nothing is verified yet, and an empty list means that there is no file."""
+    """The signatures in a file, not verified yet; an empty list if there is no file."""
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST + 1)
@@ -215,12 +214,12 @@ def load_signatures(path: Path, plan_sha256: str) -> list[Signature]:
         signatures = [_signature(each, f"signatures[{n}]") for n, each in enumerate(found.items("signatures"))]
         if not signatures or len({each.key_id for each in signatures}) < len(signatures):
             raise FieldError(None, "holds no signature, or two by one key")
-        of = found.text("plan_sha256")
+        signed_sha256 = found.text("plan_sha256")
     except (FieldError, UnicodeDecodeError) as error:
         problem = error.sentence if isinstance(error, FieldError) else error
-        raise Changed(f"The signatures {path} are not as they were written: {problem}.", hint=_REMOVE) from error
-    if of != plan_sha256:
-        raise Changed(f"The signatures {path} are of another plan.", hint=_REMOVE)
+        raise Changed(f"The signatures {path} are damaged: {problem}.", hint=_REMOVE) from error
+    if signed_sha256 != plan_sha256:
+        raise Changed(f"The signatures {path} belong to another plan.", hint=_REMOVE)
     return signatures
 
 
@@ -236,10 +235,10 @@ def _verify(path: Path, content: bytes, signatures: Sequence[Signature]) -> None
         if each.key_id != key.id or not key.verifies(each.signature, content):
             raise Changed(
                 f"The plan is not the one that was signed: the signature of {each.key_id[:16]} in {path} does not fit.",
-                hint="Find out who altered which file. " + _REMOVE,
+                hint="Find out which file was altered, and by whom. " + _REMOVE,
             )
 
 
 def summary(signers: Sequence[Signer]) -> Mapping[str, str | None]:
-    """Key ids with the names that they are trusted under, for the audit log."""
+    """The signers' names by key id, for the audit log."""
     return {signer.key_id: signer.name for signer in signers}

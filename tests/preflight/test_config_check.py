@@ -490,7 +490,7 @@ def test_folders_and_keys_are_looked_at(local: Callable[[str], Tries], tmp_path:
     )
     assert bad.code is ExitCode.USAGE
     assert len(bad.said(Level.FAIL)) == 4
-    assert any("is a private key, and a public one is wanted" in said for said in bad.said(Level.FAIL))
+    assert any("is a private key, but a public one is needed" in said for said in bad.said(Level.FAIL))
 
 
 class _Gateway(BaseHTTPRequestHandler):

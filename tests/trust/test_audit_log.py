@@ -164,7 +164,7 @@ def test_a_record_that_was_written_anew_with_its_own_hash_breaks_the_next(writte
     forged = json.loads(at[2]) | {"action": "rollback"}
     text = audit_log.canonical({**forged, "hash": audit_log.hash_of(forged)})
     written.write_bytes(b"".join([*at[:2], text + b"\n", *at[3:]]))
-    assert "behind number 3" in broken(written)
+    assert "after record 3" in broken(written)
 
 
 def test_a_chain_does_not_show_that_its_end_is_gone(written: Path) -> None:
@@ -258,7 +258,7 @@ def test_what_was_cut_off_cannot_be_altered_afterwards(written: Path) -> None:
     AuditLog(written).append(fields(), NOW)
     content = written.read_bytes()
     written.write_bytes(content.replace(b'{"action":"apply","by":{"host":"h\n', b'{"action":"apply","by":{"host":"x\n'))
-    assert "is no record" in broken(written)
+    assert "is not a record" in broken(written)
 
 
 @pytest.fixture

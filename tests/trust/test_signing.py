@@ -119,7 +119,7 @@ def test_four_eyes_are_two_keys(plan: Path, ada: Key, ben: Key) -> None:
     trust = trusting(ada, ben, signatures=2)
     ada.sign(plan)
     ada.sign(plan)
-    assert "has 1 of 2 signatures" in refused(plan, trust)
+    assert "1 of 2 required signatures present" in refused(plan, trust)
     ben.sign(plan)
     assert check(plan, trust) == ["ada.pub.pem", "ben.pub.pem"]
 
@@ -128,7 +128,7 @@ def test_one_key_under_two_names_is_one_key(plan: Path, ada: Key, tmp_path: Path
     again = Key(ada.private, tmp_path / "again.pub.pem")
     shutil.copy(ada.public, again.public)
     ada.sign(plan)
-    assert "has 1 of 2 signatures" in refused(plan, trusting(ada, again, signatures=2))
+    assert "1 of 2 required signatures present" in refused(plan, trusting(ada, again, signatures=2))
 
 
 def test_a_trusted_key_may_stand_in_the_configuration_itself(plan: Path, ada: Key) -> None:
@@ -220,13 +220,13 @@ def test_damaged_signatures_are_refused(plan: Path, ada: Key, damage: Callable[[
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 100_000, b" " * 200_000, b"7"], ids=len)
 def test_a_file_that_holds_no_signatures_is_refused(plan: Path, ada: Key, text: bytes) -> None:
     signing.path_for(plan).write_bytes(text)
-    assert "not as they were written" in refused(plan, TrustSettings())
-    assert "not as they were written" in refused(plan, trusting(ada))
+    assert "are damaged" in refused(plan, TrustSettings())
+    assert "are damaged" in refused(plan, trusting(ada))
 
 
 def test_signatures_of_another_plan_are_refused(plan: Path, ada: Key) -> None:
     ada.sign(plan)
-    assert "are of another plan" in refused(plan, trusting(ada), sha256="6" * 64)
+    assert "belong to another plan" in refused(plan, trusting(ada), sha256="6" * 64)
 
 
 SMALL = ("00" * 32, "01" + "00" * 31, "00" * 31 + "80", "01" + "00" * 30 + "80", "ec" + "ff" * 31)
@@ -265,13 +265,13 @@ def test_a_key_that_cannot_be_used_is_said_to_be_so(plan: Path, ada: Key, tmp_pa
     def with_trusted(path: Path) -> str:
         return usage(lambda: check(plan, TrustSettings(False, 1, (str(path),))))
 
-    assert "is a private key, and a public one is wanted" in with_trusted(ada.private)
-    assert "of another kind than Ed25519" in with_trusted(rsa.public)
+    assert "is a private key, but a public one is needed" in with_trusted(ada.private)
+    assert "is not an Ed25519 key" in with_trusted(rsa.public)
     assert "is not a public key in PEM" in with_trusted(nonsense)
     assert "cannot be read: No such file" in with_trusted(missing)
     assert "cannot be read: Is a directory" in with_trusted(tmp_path)
-    assert "is a public key, and only a private one can sign" in usage(lambda: signing.private_key(ada.public, None))
-    assert "of another kind than Ed25519" in usage(lambda: signing.private_key(rsa.private, None))
+    assert "is a public key, but only a private one can sign" in usage(lambda: signing.private_key(ada.public, None))
+    assert "is not an Ed25519 key" in usage(lambda: signing.private_key(rsa.private, None))
     assert "openssl genpkey -algorithm ed25519" in usage(lambda: signing.private_key(plan, None))
 
 
@@ -286,7 +286,7 @@ def test_a_key_with_a_passphrase(plan: Path, ada: Key, tmp_path: Path) -> None:
     assert signing.private_key(ada.private, "not needed").public == signing.private_key(ada.private, None).public
     assert "does not open with that passphrase" in usage(lambda: signing.private_key(locked, "open barley"))
     for nothing in (None, ""):
-        assert "has a passphrase, and none was given" in usage(lambda: signing.private_key(locked, nothing))  # noqa: B023
+        assert "has a passphrase, but none was given" in usage(lambda: signing.private_key(locked, nothing))  # noqa: B023
 
 
 def test_a_private_key_is_not_shown(ada: Key) -> None:

@@ -90,7 +90,7 @@ def test_a_plan_is_made_signed_by_another_applied_and_rolled_back(ready: World, 
 
     unsigned = ready.run(*apply)
     assert (unsigned.code, ready.rows()) == (5, before)
-    assert "The plan is not signed, and [trust] require_signature asks for a trusted key's." in unsigned.err
+    assert "The plan is not signed: 0 of 1 required signatures present ([trust] require_signature)." in unsigned.err
     assert f"reconciler sign {ready.plan_file} --key FILE" in unsigned.err
     assert ready.run("verify", ready.plan_file, "-c", config).code == 5
 
@@ -140,7 +140,7 @@ def test_a_plan_that_was_altered_after_it_was_signed_is_applied_nowhere(ready: W
     before = ready.rows()
     for command in ("apply", "rollback"):
         refused = ready.run(command, ready.plan_file, "-c", config, "--yes")
-        assert (refused.code, "are of another plan" in refused.err) == (5, True), refused.said
+        assert (refused.code, "belong to another plan" in refused.err) == (5, True), refused.said
     signatures = ready.folder / f"{ready.plan_file.name}.sig"
     signatures.write_text(json.dumps({**json.loads(signatures.read_text()), "plan_sha256": digest(plan)}))
     refused = ready.run("apply", ready.plan_file, "-c", config, "--yes")
@@ -219,7 +219,7 @@ def test_a_key_or_a_log_that_is_of_no_use_is_found_out_before_the_job_needs_it(r
         ),
         "a public one": (
             trust.table("ada", logged=False, signing_key=str(trust.public("ada"))),
-            "is a public key, and only a private one can sign",
+            "is a public key, but only a private one can sign",
         ),
         "log": (
             '[trust]\naudit_log = "/nowhere/at/all.jsonl"',
@@ -309,7 +309,7 @@ def test_a_write_whose_end_cannot_be_logged_is_a_7_and_the_next_run_says_what_is
     monkeypatch.setattr(AuditLog, "append", until_the_end)
     ended = ready.run("apply", ready.plan_file, "-c", config, "--yes")
     monkeypatch.undo()
-    assert (ended.code, "were written, and that cannot be logged" in ended.err) == (7, True), ended.said
+    assert (ended.code, "were written, but that cannot be logged" in ended.err) == (7, True), ended.said
     assert ready.offsets() == right(ready)
     told = ready.run("audit-log", "verify", trust.log)
     assert (told.code, "Record 1 is open: " in told.out) == (0, True)
@@ -402,7 +402,7 @@ def test_a_log_that_was_tampered_with_stops_apply_and_is_told_where(ready: World
     trust.log.write_text("".join([*lines[:2], *lines[3:]]))
     for way in ("verify", "show"):
         broken = ready.run("audit-log", way, trust.log)
-        assert (broken.code, "The record behind number 2" in broken.err) == (5, True), broken.said
+        assert (broken.code, "The line after record 2" in broken.err) == (5, True), broken.said
 
     trust.log.write_text(whole.replace('"outcome":"done"', '"outcome":"none"'))
     before = ready.rows()

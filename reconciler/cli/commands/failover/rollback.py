@@ -15,7 +15,7 @@ from reconciler.core.errors import ExitCode
 from reconciler.failover.rollback import prepare_rollback, write_rollback
 from reconciler.formats.plan import Plan
 from reconciler.trust import command_trail
-from reconciler.trust.audit_trail import Attempt, of_returns
+from reconciler.trust.audit_trail import Attempt
 
 EXAMPLE = "reconciler rollback failover.plan.json -c reconciler.toml"
 HELP = Help(
@@ -76,7 +76,7 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
         heads = ("PARTITION", "NOW", "BACK TO", "JOB")
         print(render(heads, rows, right=frozenset({1, 2}), columns=width(), colour=wants_colour()))
         confirm(f"Put back {len(rows):,} offsets?", yes=options.yes)
-        attempt.intends(of_returns(jobs))
+        attempt.intends_returns(jobs)
         write_rollback(jobs, outside)
         attempt.wrote()
     print(f"{len(rows):,} offsets put back and read again.")
