@@ -16,10 +16,9 @@ import sys
 from collections.abc import Collection, Sequence
 
 from reconciler import __version__
-from reconciler.cli.terminal import help
+from reconciler.cli.terminal import help, signals
 from reconciler.cli.terminal.help import CommandGroup
 from reconciler.cli.terminal.logs import set_up_logging
-from reconciler.cli.terminal.signals import INTERRUPTED, is_interrupt
 from reconciler.cli.terminal.usage import Parser, UsageError, usage_message
 from reconciler.core.errors import ExitCode, ReconcilerError
 
@@ -80,13 +79,25 @@ def module_of(command: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (the contract's)."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    within_another = signals.is_handling()
+    with signals.handled(exits=arguments is None):
+        try:
+            code = _main(list(sys.argv[1:] if arguments is None else arguments))
+            if not within_another:
+                signals.over()
+            return code
+        except KeyboardInterrupt:
+            if within_another:
+                raise
+            signals.over()
+            print("Interrupted.", file=sys.stderr)
+            return signals.INTERRUPTED
+
+
+def _main(arguments: list[str]) -> int:
     # A run makes a few hundred thousand short-lived records and no cycles: frequent collections would find nothing.
     gc.set_threshold(1_000_000, 50, 50)
-    try:
-        options = _parse(arguments)
-    except KeyboardInterrupt:
-        return _interrupted()
+    options = _parse(arguments)
     if isinstance(options, ExitCode):
         return int(options)
     options.words = arguments
@@ -99,16 +110,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except ReconcilerError as error:
+        if signals.is_interrupt(error) and error.exit_code is not ExitCode.UNKNOWN_OUTCOME:
+            raise signals.Interrupt from error
         logging.getLogger("reconciler").error("%s", error, exc_info=options.debug)
         return int(error.exit_code)
-    except KeyboardInterrupt:
-        return _interrupted()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
         return int(ExitCode.OK)
     except Exception as error:
-        if is_interrupt(error):
-            return _interrupted()
+        if signals.is_interrupt(error):
+            raise signals.Interrupt from error
         if options.debug:
             raise
         logging.getLogger("reconciler").error(
@@ -117,11 +128,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             error,
         )
         return int(ExitCode.BUG)
-
-
-def _interrupted() -> int:
-    print("Interrupted.", file=sys.stderr)
-    return INTERRUPTED
 
 
 def full_parser() -> Parser:

@@ -12,7 +12,9 @@ of a query. ``with_kafka`` adds the one that fits, keeps the builder's own jars,
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -54,7 +56,8 @@ def own_session(
     if kafka:
         builder = with_kafka(builder, tell) if tell is not None else with_kafka(builder)
     try:
-        session = builder.getOrCreate()
+        with _keep_sigint_handler():
+            session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise Unreachable(
             f"Spark could not be started: {spark_message(error)}.",
@@ -71,6 +74,17 @@ def spark_message(error: BaseException) -> str:
     """The first line of an exception from Spark, without a full stop."""
     text = str(getattr(error, "java_exception", None) or error).strip()
     return (text.splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+@contextmanager
+def _keep_sigint_handler() -> Iterator[None]:
+    """Restore the SIGINT handler, which PySpark replaces with its own when a context starts."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _use_this_python(settings: Mapping[str, str]) -> None:

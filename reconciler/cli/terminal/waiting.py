@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.logs import harmless
-from reconciler.cli.terminal.signals import Terminated, is_interrupt, sigterm_interrupts
 from reconciler.cli.terminal.table import width
 from reconciler.cli.terminal.text import cut
 from reconciler.hook.waiting import Waiting
@@ -97,14 +97,19 @@ def duration(seconds: float) -> str:
 @contextmanager
 def stoppable(display: WaitDisplay) -> Iterator[None]:
     """Report an interrupted wait before it unwinds. Ends the process with 143 on SIGTERM, 130 on SIGINT."""
+    number: int | None = None
     try:
-        with sigterm_interrupts():
-            yield
-    except (KeyboardInterrupt, SystemError) as stop:
-        if not is_interrupt(stop):
+        with signals.sigterm_interrupts():
+            try:
+                yield
+                signals.check()  # an interrupt that got lost must not lead to a write
+            finally:
+                number = signals.came()
+    except BaseException as stop:
+        if number is None and not signals.is_interrupt(stop):
             raise
         display.clear()
         log.warning("Stopped: nothing was written, and the command was not started.")
-        if isinstance(stop, Terminated) or isinstance(stop.__cause__, Terminated):
+        if number == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM) from None
-        raise
+        raise signals.Interrupt from None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reconciler.cli import arguments, context
+from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
@@ -93,9 +94,10 @@ def _apply(
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
             confirm(f"Write {count:,} offsets?", yes=options.yes)
-            attempt.intends_changes(changes)
-            write(changes, plan, options.plan, outside)
-            attempt.wrote()
+            with signals.writing():
+                attempt.intends_changes(changes)
+                write(changes, plan, options.plan, outside)
+                attempt.wrote()
     return changes, count
 
 

@@ -12,6 +12,7 @@ from reconciler.checkpoints.clone import MANIFEST, Clone, clone
 from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
+from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.clock import stamp
@@ -72,10 +73,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.action == "show":
         _show(describe(options.path), options.format)
         return ExitCode.OK
-    if options.config:
-        made = _clone_trusted(context.read_config(options), options)
-    else:
-        made = clone(options.path, options.new_path, context.read_plan(options.plan), job=options.job)
+    with signals.unhurried():  # removing an unfinished copy from a remote file system may take long
+        if options.config:
+            made = _clone_trusted(context.read_config(options), options)
+        else:
+            made = clone(options.path, options.new_path, context.read_plan(options.plan), job=options.job)
     print(wrap(_made_text(made)))
     _warn(made)
     return ExitCode.OK

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, context
+from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import wants_colour, width
@@ -125,7 +126,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         with context.outside(start.config) as outside:
             checked = _check_or_wait(start, outside, by_hand, options)
             figures.saw(checked, config.policy.start)
-            variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
+            with signals.writing():
+                variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
     return _become(options, program, variables)
 
 
@@ -173,6 +175,7 @@ def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
 
 def _become(options: argparse.Namespace, program: str | None, names: Mapping[str, str]) -> ExitCode:
     """Replace this process with the command, or name what it would have been given."""
+    signals.check()
     hook_environment.hand_over(options.env_file, names)
     if program is None:
         print(hook_environment.lines(names), end="")

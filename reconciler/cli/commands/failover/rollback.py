@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
+from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width
@@ -76,7 +77,8 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
         heads = ("PARTITION", "NOW", "BACK TO", "JOB")
         print(render(heads, rows, right=frozenset({1, 2}), columns=width(), colour=wants_colour()))
         confirm(f"Put back {len(rows):,} offsets?", yes=options.yes)
-        attempt.intends_returns(jobs)
-        write_rollback(jobs, outside)
-        attempt.wrote()
+        with signals.writing():
+            attempt.intends_returns(jobs)
+            write_rollback(jobs, outside)
+            attempt.wrote()
     print(f"{len(rows):,} offsets put back and read again.")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.signals import sigterm_interrupts, unhurried
 from reconciler.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -50,11 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
+    with sigterm_interrupts(), unhurried():  # stopping the clusters has its own timeouts
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
     from reconciler.demo.scenario import play
     from reconciler.demo.stage import Stage
 
-    # SIGTERM unwinds like Ctrl-C does, so that everything that was started is stopped.
-    signal.signal(signal.SIGTERM, _interrupt)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -66,10 +68,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     finally:
         if not options.keep and options.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _say(text: str) -> None:

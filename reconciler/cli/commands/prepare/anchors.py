@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.prepare import anchors_derive as derived
+from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
@@ -124,6 +125,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
             for job, _, found in work
             for change, before in found
         ]
+        closing.enter_context(signals.writing())
         if rows:
             attempt.intends(rows)
         for job, store, found in work:  # every job has been looked at before the first is written

@@ -7,16 +7,15 @@ import importlib.metadata
 import importlib.util
 import json
 import logging
-import signal
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import replay_text, stop_text
+from reconciler.cli.terminal.signals import sigterm_interrupts
 from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
@@ -86,7 +85,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--temp {options.temp} is not a folder.", hint="Make it, or name another one.")
     config = context.read_config(options)
     job = _the_job(config, options.job)
-    with _unwound_by_sigterm(), temporary_place(options.temp) as place, ExitStack() as until_the_end:
+    with sigterm_interrupts(), temporary_place(options.temp) as place, ExitStack() as until_the_end:
         outside = until_the_end.enter_context(context.outside(config))
         batch, reader = _first_batch(config, options, place, until_the_end)
         done = drill(config, job, outside, place, batch=batch, records=options.records)
@@ -107,20 +106,6 @@ def _the_job(config: Config, name: str | None) -> Job:
             hint="Name one with --job: " + ", ".join(job.name for job in jobs) + ".",
         )
     return jobs[0]
-
-
-@contextmanager
-def _unwound_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the drill as Ctrl-C does, so that its copy is removed."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _first_batch(

@@ -1,0 +1,83 @@
+"""SIGTERM and SIGINT end a command that is waiting for a silent broker, also on a busy machine."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from tests.world import environment
+
+pytestmark = pytest.mark.system
+FEW_SECONDS = 10.0
+"""Without a signal the command would wait six times as long."""
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A broker that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        yield server
+
+
+@pytest.fixture(params=[False, True], ids=["", "beside two busy loops"])
+def _busy(request: pytest.FixtureRequest) -> Iterator[None]:
+    with ExitStack() as until_the_end:
+        for _ in range(2 if request.param else 0):
+            loop = until_the_end.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+            until_the_end.callback(loop.kill)
+        yield
+
+
+def config(folder: Path, silent: socket.socket) -> Path:
+    path = folder / "reconciler.toml"
+    path.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "127.0.0.1:{silent.getsockname()[1]}"\n'
+        '[search]\ndeadline = "60s"\n'
+        '[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "memory:"\n'
+    )
+    return path
+
+
+@pytest.mark.usefixtures("_busy")
+@pytest.mark.parametrize(
+    ("words", "number", "code", "said"),
+    [
+        (("drill", "--no-spark"), signal.SIGTERM, 130, ""),
+        (("drill", "--no-spark"), signal.SIGINT, 130, ""),
+        (("check",), signal.SIGINT, 130, ""),
+        (("hook", "--", "true"), signal.SIGTERM, 143, "Stopped: nothing was written"),
+    ],
+    ids=lambda each: "-".join(each) if isinstance(each, tuple) else str(each),
+)
+def test_a_signal_ends_a_command_that_waits_for_a_silent_broker(
+    tmp_path: Path, silent: socket.socket, words: tuple[str, ...], number: signal.Signals, code: int, said: str
+) -> None:
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    named, *more = words
+    command = [sys.executable, "-m", "reconciler", named, "-c", str(config(tmp_path, silent)), *more]
+    where = environment() | {"TMPDIR": str(temp), "RECONCILER_PLANS": str(tmp_path / "plans")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=where) as running:
+        try:
+            held, _ = silent.accept()  # the command is asking the broker now
+            with held:
+                running.send_signal(number)
+                began = monotonic()
+                out, err = running.communicate(timeout=60)
+                took_s = monotonic() - began
+        finally:
+            running.kill()
+    assert (running.returncode, out) == (code, ""), err
+    assert said in err
+    assert "Traceback" not in err
+    assert took_s < FEW_SECONDS
+    assert list(temp.iterdir()) == []
