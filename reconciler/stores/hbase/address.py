@@ -15,44 +15,10 @@ from reconciler.ports import OffsetStore
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import cdap, cloudera
 from reconciler.stores.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
+from reconciler.stores.parameters import Parameters
 
 PORT = 9090
-_COMMON_PARAMETERS = ("transport", "protocol", "timeout", "saves")
-_EXAMPLE = "hbase://thrift-host:9090/TABLE?layout=anchored"
-
-
-class _Parameters:
-    """The parameters of an address. Each is taken once; those left over are unknown."""
-
-    def __init__(self, query: str) -> None:
-        pairs = parse_qsl(query, keep_blank_values=True)
-        self._values = dict(pairs)
-        repeated = sorted({name for name, _ in pairs if [each for each, _ in pairs].count(name) > 1})
-        if repeated:
-            raise ConfigError(f"{repeated[0]}= stands twice in the address of an HBase store.", hint="Remove one.")
-
-    def take(self, name: str, default: str = "") -> str:
-        return self._values.pop(name, default)
-
-    def choice(self, name: str, *choices: str) -> str:
-        """The parameter's value, the first choice without one. Raises ConfigError for any other value."""
-        value = self.take(name, choices[0])
-        if value not in choices:
-            known = " or ".join(filter(None, choices))
-            raise ConfigError(f"{name}={value} is not known in the address of an HBase store.", hint=f"Use {known}.")
-        return value
-
-    def function(self, name: str) -> Callable[..., object] | None:
-        spec = self.take(name)
-        return load_function(name, spec) if spec else None
-
-    def check_all_taken(self, layout: str) -> None:
-        if self._values:
-            known = ", ".join(("layout", *_LAYOUTS[layout].parameters, *_COMMON_PARAMETERS))
-            raise ConfigError(
-                f"{min(self._values)}= is not known in the address of an HBase store of layout {layout}.",
-                hint=f"Known: {known}.",
-            )
+EXAMPLE = "hbase://thrift-host:9090/TABLE?layout=anchored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +28,33 @@ class _Parts:
     endpoint: ThriftEndpoint
     table_name: str
     shown: str
-    parameters: _Parameters
+    parameters: Parameters
     kafka_client: Mapping[str, str] | None
 
     def table(self, families: Mapping[bytes, Mapping[str, int]]) -> HBaseTable:
         return HBaseTable(self.endpoint, self.table_name, families)
 
+    def function(self, name: str) -> Callable[..., object] | None:
+        spec = self.parameters.text(name)
+        return load_function(name, spec) if spec else None
+
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``hbase://HOST:PORT/TABLE?layout=…``; the table may have a namespace, as in ``cdap_system:log.meta``.
 
-    Raises ConfigError for an address that this scheme does not understand. Nothing is contacted yet.
+    Raises ConfigError for any other address. Nothing is contacted yet.
     """
     url = _split(address)
-    parameters = _Parameters(url.query)
-    layout = parameters.take("layout")
-    if layout not in _LAYOUTS:
-        what = f"layout={layout} is not known" if layout else "The layout is missing"
-        raise ConfigError(f"{what} in the address of an HBase store.", hint=f"Layouts: {', '.join(_LAYOUTS)}.")
-    endpoint = _endpoint(url, parameters)
+    parameters = Parameters(parse_qsl(url.query, keep_blank_values=True), _wrong)
+    layout = parameters.choice("layout", *_STORES, required=True)
+    transport = parameters.choice("transport", "buffered", "framed")
+    protocol = parameters.choice("protocol", "binary", "compact")
     parameters.choice("saves", "", "until", "from")  # either way the stored number is the next offset to read
+    timeout_s = parameters.timeout_s(TIMEOUT_S)
+    endpoint = ThriftEndpoint(url.hostname, url.port or PORT, transport, protocol, timeout_s)
     parts = _Parts(endpoint, unquote(url.path[1:]), without_secrets(address), parameters, kafka_client)
-    store = _LAYOUTS[layout].open(parts)
-    parameters.check_all_taken(layout)
+    store = _STORES[layout](parts)
+    parameters.check_all_known()
     return store
 
 
@@ -99,18 +69,12 @@ def _split(address: str) -> Any:
         pass
     raise ConfigError(
         f"{without_secrets(address)!r} is not the address of an HBase store.",
-        hint=f"Write {_EXAMPLE}; HBase's Thrift 1 server takes no user and no password.",
+        hint=f"Write {EXAMPLE}; HBase's Thrift 1 server takes no user and no password.",
     )
 
 
-def _endpoint(url: Any, parameters: _Parameters) -> ThriftEndpoint:
-    text = parameters.take("timeout", f"{TIMEOUT_S:g}")
-    timeout_s = common.timeout_s(text)
-    if timeout_s is None:
-        raise ConfigError(f"timeout={text} is not a time in seconds, above 0 and up to 600.", hint="For example 5.")
-    transport = parameters.choice("transport", "buffered", "framed")
-    protocol = parameters.choice("protocol", "binary", "compact")
-    return ThriftEndpoint(url.hostname, url.port or PORT, transport, protocol, timeout_s)
+def _wrong(why: str) -> ConfigError:
+    return ConfigError(f"The address of an HBase store is wrong: {why}.", hint=f"Write it like {EXAMPLE}.")
 
 
 # ---------------------------------------------------------------- layouts
@@ -125,7 +89,7 @@ def _anchored(parts: _Parts) -> OffsetStore:
 def _cloudera(parts: _Parts) -> OffsetStore:
     from reconciler.stores.hbase.cloudera import ClouderaStore
 
-    family = parts.parameters.take("anchor_family").encode()
+    family = (parts.parameters.text("anchor_family") or "").encode()
     if family == cloudera.FAMILY or b":" in family:
         raise ConfigError(f"anchor_family={family.decode()} is not a family for anchors.", hint="Name another family.")
     families = {name: {"timeToLive": cloudera.TTL_SECONDS} for name in (cloudera.FAMILY, family) if name}
@@ -135,7 +99,7 @@ def _cloudera(parts: _Parts) -> OffsetStore:
 def _log_saver(parts: _Parts) -> OffsetStore:
     from reconciler.stores.hbase.cdap_layouts import LogSaver
 
-    prefix = parts.parameters.take("prefix")
+    prefix = parts.parameters.text("prefix") or ""
     if not prefix.isascii() or not prefix.isdigit() or int(prefix) >= 2**31:
         raise ConfigError(
             f"prefix={prefix} is not the prefix of a log saver's rows."
@@ -157,14 +121,16 @@ def _flowlet(parts: _Parts) -> OffsetStore:
     from reconciler.stores.hbase.cdap_layouts import Flowlet
     from reconciler.stores.hbase.message_ids import message_ids
 
-    id_of = identity_from_spec(id=parts.parameters.take("id_of", "none")).id_of
+    spec = parts.parameters.text("id_of")
+    id_of = None if spec is None else identity_from_spec(id=spec).id_of
     if id_of is None:
         raise ConfigError(
             "A flowlet's store needs id_of=, which says how a record's message id is read.",
             hint="For example id_of=python:package.module:function, or id_of=json:$.id",
         )
-    key_of, find_message = parts.parameters.function("key_of"), parts.parameters.function("find")
-    column = parts.parameters.take("column", cdap.VALUE.decode()).encode()
+    key_of, find_message = parts.function("key_of"), parts.function("find")
+    name = parts.parameters.text("column")
+    column = cdap.VALUE if name is None else name.encode()
     if not column.startswith(cdap.FAMILY + b":"):
         raise ConfigError(f"column={column.decode()} is not a column of CDAP's family d.", hint="The usual one is d:c.")
     ids = partial(message_ids, id_of=id_of, client=parts.kafka_client)
@@ -174,23 +140,15 @@ def _flowlet(parts: _Parts) -> OffsetStore:
 def _cdap(parts: _Parts, layout: Any, *, keeps_anchors: bool = True) -> OffsetStore:
     from reconciler.stores.hbase.cdap import CdapStore
 
-    of_group = parts.parameters.take("of_group") or None
+    of_group = parts.parameters.text("of_group") or None
     table = parts.table({cdap.FAMILY: {}})
     return CdapStore(table, layout, parts.shown, keeps_anchors=keeps_anchors, of_group=of_group)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """A layout's store, and the parameters that only this layout has."""
-
-    open: Callable[[_Parts], OffsetStore]
-    parameters: tuple[str, ...] = ()
-
-
-_LAYOUTS: Mapping[str, _Layout] = {
-    "anchored": _Layout(_anchored),
-    "cloudera": _Layout(_cloudera, ("anchor_family",)),
-    "cdap-logsaver": _Layout(_log_saver, ("prefix", "of_group")),
-    "cdap-metrics": _Layout(_metrics, ("anchors", "of_group")),
-    "cdap-flowlet": _Layout(_flowlet, ("id_of", "key_of", "find", "column", "of_group")),
+_STORES: Mapping[str, Callable[[_Parts], OffsetStore]] = {
+    "anchored": _anchored,
+    "cloudera": _cloudera,
+    "cdap-logsaver": _log_saver,
+    "cdap-metrics": _metrics,
+    "cdap-flowlet": _flowlet,
 }

@@ -9,13 +9,13 @@ from reconciler.stores.registry import open_store
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("zookeeper://h/kafka", "does not say which layout"),
+        ("zookeeper://h/kafka", "it has no layout=, which is one of consumers, single"),
         ("zookeeper://h/kafka?layout=singel", "layout='singel' is not one of consumers, single"),
         ("zookeeper://h?layout=consumers&saves=last", "saves='last' is not one of until, from"),
         ("zookeeper://h?layout=consumers&anchors=none", "anchors='none' is not one of beside, apart"),
         ("zookeeper://h?layout=consumers&timeout=soon", "timeout='soon' is not a time in seconds"),
         ("zookeeper://h?layout=consumers&save=from", "'save' is not one of its parameters"),
-        ("zookeeper://h?layout=consumers&layout=single", "layout is given twice"),
+        ("zookeeper://h?layout=consumers&layout=single", "layout= is given twice"),
         ("zookeeper://h?layout", "its parameters are not NAME=VALUE&NAME=VALUE"),
         ("zookeeper:///kafka?layout=consumers", "it names no host"),
         ("zookeeper://h1,,h2?layout=consumers", "it names no host"),

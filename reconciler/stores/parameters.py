@@ -1,0 +1,53 @@
+"""The parameters of a store's address, ``…?NAME=VALUE&NAME=VALUE``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from reconciler.core.errors import ConfigError
+from reconciler.stores import common
+
+
+class Parameters:
+    """Parameters that a store takes one by one; those left over at the end are unknown.
+
+    ``wrong`` makes the store's ConfigError of the end of a sentence about its address; all methods raise it.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], wrong: Callable[[str], ConfigError]) -> None:
+        self._values = dict(pairs)
+        self._wrong = wrong
+        self._known: list[str] = []
+        repeated = [name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number])]
+        if repeated:
+            raise wrong(f"{min(repeated)}= is given twice")
+
+    def text(self, name: str) -> str | None:
+        """The parameter's text, None where the address does not have it."""
+        self._known.append(name)
+        return self._values.pop(name, None)
+
+    def choice(self, name: str, *choices: str, required: bool = False) -> str:
+        """One of the choices; the first is the default, unless the parameter is required."""
+        value = self.text(name)
+        if value is None and not required:
+            return choices[0]
+        known = ", ".join(filter(None, choices))
+        if value is None:
+            raise self._wrong(f"it has no {name}=, which is one of {known}")
+        if value not in choices:
+            raise self._wrong(f"{name}={value!a} is not one of {known}")
+        return value
+
+    def timeout_s(self, default_s: float) -> float:
+        """``timeout=`` in seconds, above 0 and up to 600."""
+        text = self.text("timeout")
+        seconds = default_s if text is None else common.timeout_s(text)
+        if seconds is None:
+            raise self._wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
+        return seconds
+
+    def check_all_known(self) -> None:
+        """Refuse the parameters that nothing has taken."""
+        if self._values:
+            raise self._wrong(f"{min(self._values)!a} is not one of its parameters ({', '.join(self._known)})")
