@@ -1,7 +1,7 @@
-"""What the hook does for a query whose offsets are in a checkpoint: the correction is a copy, made once.
+"""The hook before a query whose offsets are in a checkpoint: the correction is a copy, made once.
 
-From then on the copy is the job's checkpoint: it is checked before every start, and COMMAND is told its path. The
-original stays as it was.
+From then on the copy is the job's checkpoint: it is checked before every start, and the command finds its path in
+``VARIABLE``. The original does not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("reconciler.hook")
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A job's checkpoint, and where its copy goes; ``copied``: the copy is there, and is what is checked."""
+    """A job's checkpoint, and where its copy goes; ``copied``: the copy exists, and is checked in its place."""
 
     path: str
     copy: str | None
@@ -33,12 +33,12 @@ class Original:
         return self.copy if self.copied and self.copy is not None else self.path
 
     def now(self, config: Config, job: Job) -> tuple[Config, Job]:
-        """The configuration and the job as they are once there is a copy."""
+        """The configuration and the job with the checkpoint to check: the copy, once it exists."""
         current = replace(job, store=checkpoint_at(self.path_now))
         return replace(config, jobs=tuple(current if each.name == job.name else each for each in config.jobs)), current
 
     def corrected(self, config: Config, job: Job, checked: Checked, outside: Outside) -> Original:
-        """Make the copy, if anything is to be corrected. Raises what ``clone`` does."""
+        """Make the copy, if anything needs correcting. Raises as ``clone`` does; NeedsPerson if there can be none."""
         if not checked.to_write:
             return self
         if self.copied:

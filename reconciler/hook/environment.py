@@ -1,4 +1,4 @@
-"""What a hook hands over, as lines ``NAME=value`` that a shell, systemd and a container engine read alike.
+"""The variables for the command, as ``NAME=value`` lines that a shell, systemd and a container engine read alike.
 
 A value stands as it is where it needs no quotes. Else it is in double quotes, with a backslash before each of ``"``,
 ``\\``, ``$`` and a backquote: so both a POSIX shell and systemd's ``EnvironmentFile=`` (systemd.exec(5)) read it back.
@@ -27,7 +27,7 @@ def _quoted(value: str) -> str:
 
 
 def forget(file: Path | None) -> None:
-    """Remove what an earlier start left: a file that is there says that this start may go on.
+    """Remove the file of an earlier start: while it exists, it says that this start may go on.
 
     Raises ConfigError if it cannot be removed, or could not be written.
     """

@@ -1,7 +1,7 @@
-"""What a hook's run came to, for Prometheus: a file for node_exporter's textfile collector, or a push gateway.
+"""The metrics of one hook run, for Prometheus: a file for node_exporter's textfile collector, or a push gateway.
 
-The client library is loaded only where one of them is configured, and whatever goes wrong with it is a warning: figures
-never stop a job.
+The client library loads only where one of them is configured. A failure to deliver metrics is a warning: it never stops
+a job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("reconciler.hook")
 
 @dataclass(slots=True)
 class HookRun:
-    """One run of a hook: what it found, and how it ended. What it did not come to is 0."""
+    """One run of a hook: its findings, and how it ended. Counts stay 0 if the run ends before its check."""
 
     job: str
     began: float = field(default_factory=monotonic)
@@ -40,13 +40,13 @@ class HookRun:
     replay: int = 0
 
     def saw(self, checked: Checked, policy: StartPolicy) -> None:
-        """The check that decides."""
+        """Take the counts from the check that decides."""
         self.to_correct = len(checked.to_write)
         self.blocked = sum(why_stopped(row, policy) is not None for row in checked.deciding)
         self.replay = sum(row.replay_at_most or 0 for job in checked.plan.starts.jobs for row in job.partitions)
 
     def values(self, code: int) -> dict[str, tuple[str, float]]:
-        """Names without their prefix, with what each means and its value."""
+        """By name without the prefix: the help text and the value of each metric."""
         return {
             "exit_code": ("How the last hook's run ended, as an exit code: 0 if the job might start.", code),
             "timestamp_seconds": ("When the last hook's run ended.", time()),
@@ -61,8 +61,8 @@ class HookRun:
 
 
 @contextmanager
-def told(settings: MetricsSettings, job: str) -> Iterator[HookRun]:
-    """A run whose figures are written where the configuration says, when it ends, however it does."""
+def record_run(settings: MetricsSettings, job: str) -> Iterator[HookRun]:
+    """A run whose metrics are delivered where the configuration says when it ends, normally or by an error."""
     run, code = HookRun(job), int(ExitCode.OK)
     try:
         yield run
@@ -70,13 +70,13 @@ def told(settings: MetricsSettings, job: str) -> Iterator[HookRun]:
         code = int(error.exit_code if isinstance(error, ReconcilerError) else ExitCode.BUG)
         raise
     except BaseException:
-        settings = MetricsSettings()  # somebody stopped it: that is not how it ended
+        settings = MetricsSettings()  # it was interrupted: there is no result to report
         raise
     finally:
-        _tell(settings, run, code)
+        _deliver(settings, run, code)
 
 
-def _tell(settings: MetricsSettings, run: HookRun, code: int) -> None:
+def _deliver(settings: MetricsSettings, run: HookRun, code: int) -> None:
     if settings.textfile is None and settings.pushgateway is None:
         return
     registry = _registry(run, code)
@@ -84,7 +84,7 @@ def _tell(settings: MetricsSettings, run: HookRun, code: int) -> None:
         if place is not None:
             try:
                 write(place, run.job, registry)
-            except Exception as error:  # noqa: BLE001 - figures never stop a job, whatever befalls them
+            except Exception as error:  # noqa: BLE001 - metrics never stop a job
                 log.warning("the metrics of this run did not reach %s: %s", _without_login(place), error)
 
 
@@ -101,7 +101,7 @@ def _registry(run: HookRun, code: int) -> Any:
 
 
 def file_name(job: str) -> str:
-    """The job's own file: a name with other characters than letters, digits and ``-_.`` is told apart by a digest."""
+    """The job's own file. A digest keeps names apart that have other characters than letters, digits and ``-_.``."""
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in job)
     return f"reconciler_hook_{safe}{'' if safe == job else f'-{sha256(job.encode()).hexdigest()[:8]}'}.prom"
 
@@ -119,7 +119,7 @@ def _write_file(folder: str, job: str, registry: Any) -> None:
 
 
 def _push(url: str, job: str, registry: Any) -> None:
-    """Push, and give up after ``PUSH_S`` seconds: names that nobody resolves and slow answers take longer by nature."""
+    """Push, and give up after ``PUSH_S`` seconds: looking up a name and slow answers can take longer than that."""
     failed: list[Exception] = []
 
     def push() -> None:
@@ -128,7 +128,7 @@ def _push(url: str, job: str, registry: Any) -> None:
         try:
             address, handler = _with_login(url)
             push_to_gateway(address, job=job, registry=registry, timeout=PUSH_S, handler=handler)
-        except Exception as error:  # noqa: BLE001 - told to the thread that waits
+        except Exception as error:  # noqa: BLE001 - raised in the waiting thread
             failed.append(error)
 
     thread = threading.Thread(target=push, name="push", daemon=True)
@@ -156,6 +156,6 @@ def _with_login(url: str) -> tuple[str, Any]:
 
 
 def _without_login(place: str) -> str:
-    """A URL as it may be shown, a path as it is."""
+    """A URL without its user and password; a path unchanged."""
     scheme, mark, rest = place.partition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}"

@@ -1,10 +1,10 @@
-"""What ``[trust]`` means for the hook, which makes a plan and applies it with nobody in between.
+"""``[trust]`` for the hook, which makes a plan and applies it without a person in between.
 
-Where plans must be signed it signs its own, with ``[trust] signing_key``: the signature then says that this machine
-was trusted to decide, and not that a person has looked. Without such a key, or where two must sign, it starts jobs
-whose offsets are right, and leaves the plan of all others to a person.
+Where plans must be signed, the hook signs its own with ``[trust] signing_key``: the signature says that this machine is
+trusted to decide, not that a person has looked. Without such a key, or where two must sign, it starts only jobs whose
+offsets are right, and leaves the other plans to a person.
 
-What is imported here is imported where it is needed: most starts have nothing to correct, and must be fast.
+The imports stand where they are needed: most starts have nothing to correct and must be fast.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def applying(
     from reconciler.trust import command_trail, signing
 
     with command_trail.attempt(trust, "hook", words) as attempt:
-        content = plan.to_text().encode()  # and not what lies in the file by now
+        content = plan.to_text().encode()  # the file may have changed since
         signers: tuple[signing.Signer, ...] = ()
         attempt.concerns(plan, path, {})
         if key is not None:

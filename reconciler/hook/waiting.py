@@ -1,11 +1,12 @@
-"""Wait for a mirror that is behind: ask little while nothing comes, and check again when something has come.
+"""Wait for a mirror that is behind, at little cost to its cluster.
 
-While a destination is behind, one thing can change that: new records in the partitions that are behind. So a turn asks
-for the ends of those, and the job is checked again only if one has moved, or after ``RECHECK_S`` in any case (a person
-may have corrected a row). The pause after a check is a multiple of what it took, so a job of many partitions does not
-hammer its brokers while the mirror catches up.
+Only new records in the partitions that are behind can change the result. So a turn asks for the ends of those, and
+checks the job again only if one has moved, or after ``RECHECK_S`` in any case (a person may have corrected a row). The
+pause after a check is a multiple of the check's own time, so a job of many partitions does not hammer its brokers while
+the mirror catches up.
 
-A cluster or a store that goes away meanwhile is waited for too, while there is time; its last error is raised then.
+A cluster or a store that goes away meanwhile is waited for too. If it is still away at the end, its last error is
+raised.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from reconciler.ports import TopicPartition
 POLL_S = 2.0
 RECHECK_S = 30.0
 REST = 4
-"""A check is followed by a pause of so many times what it took: at most a fifth of the wait is spent checking."""
+"""The pause after a check, in times of the check's own duration: checks take at most a fifth of the wait."""
 LEAST_DEADLINE_S = 5.0
-"""A cluster is given so long to answer, however little time is left."""
+"""A cluster gets at least this long to answer, however little time is left."""
 
 Ends = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Where a wait stands, in seconds. ``trouble``: what could not be reached at the last turn.
+    """The state of a wait, in seconds. ``trouble``: the error of the last turn, if it could not reach something.
 
-    ``by_ms``: how much older than the last processed record the newest one at the destination is, in ms; that of the
-    partition ``farthest``. None where nothing tells: the partition is empty, or has no times.
+    ``by_ms``: how much older than the last processed record the newest one at the destination is, in the partition
+    ``farthest`` behind. None if that is not known: the partitions are empty, or have no times.
     """
 
     behind: int
@@ -66,8 +67,8 @@ def check_or_wait(
 ) -> Checked:
     """Check a job, and again while its destination is behind, for ``wait_s`` seconds at most.
 
-    ``tell`` hears of every turn, and last of how it ended. Raises what ``check`` does; ``Unreachable`` only if that is
-    so at the first check, or still when the time is over.
+    ``tell`` is called before every turn, and at the end. Raises as ``check`` does; ``Unreachable`` only at the first
+    check, or if it lasts until the wait times out.
     """
     began = outside.monotonic()
     checked = check(config, (job,), outside, by_hand)
@@ -115,7 +116,7 @@ class _Wait:
         ends = self._ends(checked)
         if ends is not None and ends == self.seen and self.outside.monotonic() - self.checked_at < RECHECK_S:
             return checked
-        self.seen = ends  # as they were before the check: what comes during it is another reason to check
+        self.seen = ends  # from before the check: records that come during it are a reason to check again
         began = self.outside.monotonic()
         deadline = min(self.config.search.deadline_s, max(LEAST_DEADLINE_S, self._left()))
         config = replace(self.config, search=replace(self.config.search, deadline_s=deadline))
@@ -129,7 +130,7 @@ class _Wait:
         self.shortfall = self._shortfall(behind(checked))
 
     def _ends(self, checked: Checked) -> Ends | None:
-        """The ends of what is behind; None if the cluster does not tell, so that the check says why."""
+        """The ends of the partitions that are behind; None if the cluster refuses, so that the check says why."""
         try:
             return dict(self.outside.reader.log_ends(list({row.key for row in behind(checked)})))
         except Unreachable as error:

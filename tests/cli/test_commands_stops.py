@@ -219,7 +219,7 @@ def test_a_topic_made_anew_since_the_plan(planned: World) -> None:
     admin = planned.cluster.admin()
     admin.delete_topics([planned.there])[planned.there].result(30)
     planned.deliver(20)
-    refused_as_changed(planned, f'The topic "{planned.there}" was deleted or made anew since the plan')
+    refused_as_changed(planned, f'The topic "{planned.there}" was deleted or recreated since the plan')
 
 
 def test_retention_past_the_planned_record(planned: World) -> None:

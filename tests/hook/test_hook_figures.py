@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.config.settings import MetricsSettings
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, OutcomeUnknown, Unreachable
 from reconciler.hook import figures as hook_figures
-from reconciler.hook.figures import file_name, told
+from reconciler.hook.figures import file_name, record_run
 from tests.in_memory import Memory, stored
 
 NAMES = (
@@ -59,7 +59,7 @@ def test_a_run_that_corrects_leaves_how_many_and_that_it_may_start(memory: Memor
     memory.deliver(range(10))
     memory.save({0: stored(6)})
     checked = memory.check()
-    with told(MetricsSettings(textfile=str(folder)), "clicks") as run:
+    with record_run(MetricsSettings(textfile=str(folder)), "clicks") as run:
         run.saw(checked, memory.config().policy.start)
     found = read(folder)
     assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (0, 1, 0)
@@ -78,7 +78,7 @@ def test_a_run_that_blocks_leaves_how_many_and_that_nothing_was_corrected(memory
     checked = memory.check()
 
     def run() -> None:
-        with told(MetricsSettings(textfile=str(folder)), "clicks") as figures:
+        with record_run(MetricsSettings(textfile=str(folder)), "clicks") as figures:
             figures.saw(checked, memory.config().policy.start)
             raise NeedsPerson("no")
 
@@ -99,13 +99,13 @@ def test_a_run_that_blocks_leaves_how_many_and_that_nothing_was_corrected(memory
     ],
 )
 def test_a_run_that_fails_leaves_its_exit_code(tmp_path: Path, error: Exception, code: int) -> None:
-    with pytest.raises(type(error)), told(MetricsSettings(textfile=str(tmp_path)), "clicks"):
+    with pytest.raises(type(error)), record_run(MetricsSettings(textfile=str(tmp_path)), "clicks"):
         raise error
     assert read(tmp_path)["exit_code"] == code
 
 
 def test_a_run_that_somebody_stopped_leaves_what_was_there(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), told(MetricsSettings(textfile=str(tmp_path)), "clicks"):
+    with pytest.raises(KeyboardInterrupt), record_run(MetricsSettings(textfile=str(tmp_path)), "clicks"):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
@@ -114,7 +114,7 @@ def test_the_next_run_replaces_the_file_and_no_other_jobs(tmp_path: Path) -> Non
     settings = MetricsSettings(textfile=str(tmp_path))
     for job, error in (("clicks", Unreachable("x")), ("orders", None), ("clicks", None)):
         try:
-            with told(settings, job):
+            with record_run(settings, job):
                 if error is not None:
                     raise error
         except Unreachable:
@@ -125,7 +125,7 @@ def test_the_next_run_replaces_the_file_and_no_other_jobs(tmp_path: Path) -> Non
 
 def test_a_file_is_never_seen_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = MetricsSettings(textfile=str(tmp_path))
-    with told(settings, "clicks"):
+    with record_run(settings, "clicks"):
         pass
     before = (tmp_path / file_name("clicks")).read_text()
 
@@ -133,7 +133,7 @@ def test_a_file_is_never_seen_half(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "rename", killed)
-    with told(settings, "clicks"):
+    with record_run(settings, "clicks"):
         pass
     assert [file.read_text() for file in tmp_path.iterdir()] == [before]
 
@@ -153,7 +153,7 @@ def test_other_names_are_told_apart_and_lead_nowhere_else() -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with told(MetricsSettings(textfile=str(tmp_path / "none")), "clicks"):
+    with record_run(MetricsSettings(textfile=str(tmp_path / "none")), "clicks"):
         pass
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -162,9 +162,9 @@ def test_a_folder_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.
 
 def test_without_metrics_the_library_is_not_even_loaded() -> None:
     code = (
-        "import sys; from reconciler.hook.figures import told;"
+        "import sys; from reconciler.hook.figures import record_run;"
         "from reconciler.config.settings import MetricsSettings\n"
-        "with told(MetricsSettings(), 'clicks'): pass\n"
+        "with record_run(MetricsSettings(), 'clicks'): pass\n"
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -207,7 +207,7 @@ def gateway() -> Iterator[Gateway]:
 
 
 def test_a_run_is_pushed_under_its_jobs_name(gateway: Gateway) -> None:
-    with pytest.raises(Unreachable), told(MetricsSettings(pushgateway=f"http://{gateway.place}"), "clicks"):
+    with pytest.raises(Unreachable), record_run(MetricsSettings(pushgateway=f"http://{gateway.place}"), "clicks"):
         raise Unreachable("x")
     ((method, path, login, text),) = gateway.sent
     assert (method, path, login) == ("PUT", "/metrics/job/clicks", None)
@@ -217,12 +217,12 @@ def test_a_run_is_pushed_under_its_jobs_name(gateway: Gateway) -> None:
 def test_a_login_in_the_gateways_url_is_used_and_never_shown(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with told(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}/below"), "clicks"):
+    with record_run(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}/below"), "clicks"):
         pass
     ((_, path, login, _),) = gateway.sent
     assert (path, login) == ("/below/metrics/job/clicks", "Basic cHVzaGVyOnNAY3JldA==")
     gateway.server.server_close()
-    with told(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}"), "clicks"):
+    with record_run(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}"), "clicks"):
         pass
     (record,) = caplog.records
     assert f"did not reach http://{gateway.place}:" in record.getMessage()
@@ -235,7 +235,7 @@ def test_a_gateway_that_takes_its_time_does_not_take_the_jobs(
     monkeypatch.setattr(hook_figures, "PUSH_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         gateway = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with told(MetricsSettings(pushgateway=gateway), "clicks") as run:
+        with record_run(MetricsSettings(pushgateway=gateway), "clicks") as run:
             run.blocked = 1
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -248,7 +248,7 @@ def test_a_push_that_never_ends_does_not_hold_the_job(
     monkeypatch.setattr(hook_figures, "PUSH_S", 0.2)
     ended = threading.Event()
     monkeypatch.setattr("prometheus_client.push_to_gateway", lambda *_, **__: ended.wait(120))
-    with told(MetricsSettings(pushgateway="http://gateway"), "clicks") as run:
+    with record_run(MetricsSettings(pushgateway="http://gateway"), "clicks") as run:
         run.blocked = 1
     assert not ended.is_set()
     assert [record.getMessage() for record in caplog.records] == [
@@ -261,7 +261,7 @@ def test_a_push_that_never_ends_does_not_hold_the_job(
 def test_a_gateway_that_is_nowhere_is_a_warning_and_the_file_is_written_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str
 ) -> None:
-    with told(MetricsSettings(textfile=str(tmp_path), pushgateway=url), "clicks"):
+    with record_run(MetricsSettings(textfile=str(tmp_path), pushgateway=url), "clicks"):
         pass
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert read(tmp_path)["exit_code"] == 0

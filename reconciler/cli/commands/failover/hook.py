@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
     config = context.read_config(options)
     job = _one_job(config, options.job)
-    with hook_figures.told(config.metrics, job.name) as figures:
+    with hook_figures.record_run(config.metrics, job.name) as figures:
         program = _program(options.command)
         by_hand = arguments.decisions(options)
         start = Start.of(
