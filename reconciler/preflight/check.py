@@ -1,7 +1,6 @@
-"""A configuration tried: every connection it names is made, and everything is told, not only the first that fails.
+"""``config check``: makes every connection that a configuration names, and reports all results, not the first failure.
 
-Reads only. What could only be found out by writing (whether a store takes a correction) is asked of the store's
-permissions, or of the file's.
+Reads only. Whether a store would take a correction is asked of its permissions, or the file's; no write is tried.
 """
 
 from __future__ import annotations
@@ -12,27 +11,29 @@ from dataclasses import dataclass
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition
+from reconciler.preflight.results import Result, World, counted, fail, failed, ok, warn
 from reconciler.preflight.stores import anchor_store, job_store
-from reconciler.preflight.tried import Tried, World, counted, fail, failed, ok, warn
 
 DESTINATION, SOURCE = "destination", "source"
 
 
-def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[str, Capabilities], list[Tried]]:
-    """What each job's store can do by itself, by the job's name; and those that cannot even be opened. No contact."""
-    found, tried = {}, []
+def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[str, Capabilities], list[Result]]:
+    """What each job's store can do, by the job's name; and failures of addresses that cannot be opened. No contact."""
+    found, failures = {}, []
     for job in jobs:
         try:
             store = world.open_store(job.store, kafka_client=config.destination.client)
             found[job.name] = store.capabilities
             store.close()
         except ReconcilerError as error:
-            tried.append(failed(f"job {job.name}", error))
-    return found, tried
+            failures.append(failed(f"job {job.name}", error))
+    return found, failures
 
 
-def connections(config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World) -> Iterator[Tried]:
-    """Try the clusters and the stores, one after the other."""
+def connections(
+    config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World
+) -> Iterator[Result]:
+    """Try the clusters and the stores one by one."""
     destination = yield from _destination(config, jobs, world)
     if config.source is not None:
         yield from _source(config, config.source, jobs, world, destination)
@@ -45,8 +46,8 @@ def connections(config: Config, jobs: Sequence[Job], able: Mapping[str, Capabili
 # ---------------------------------------------------------------- clusters
 
 
-def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator[Tried, None, ClusterInfo | None]:
-    """Yields what was tried; returns the cluster and those of the jobs' topics that it has, None without an answer."""
+def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator[Result, None, ClusterInfo | None]:
+    """Yields results; returns the cluster with those of the jobs' topics that it has, None if it does not answer."""
     topics = sorted({config.topics.destination_of(topic) for job in jobs for topic in job.topics})
     try:
         reader = world.reader(config.destination.client, DESTINATION)
@@ -76,8 +77,8 @@ class _Found:
 
 def _cluster(
     reader: LogReader, whose: str, topics: Sequence[str], *, only_warn: bool = False
-) -> Generator[Tried, None, _Found | None]:
-    """The cluster's own description first, then topic by topic: one that may not be described hides no other."""
+) -> Generator[Result, None, _Found | None]:
+    """Describe the cluster, then topic by topic: a topic that may not be described must not hide the others."""
     try:
         cluster_id = reader.describe(()).cluster_id
     except ReconcilerError as error:
@@ -95,8 +96,8 @@ def _cluster(
     return _Found(cluster_id, known, frozenset(hidden))
 
 
-def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> Iterator[Tried]:
-    """How large it is, and whether this user may read it: its edges are looked up, and a record is read."""
+def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> Iterator[Result]:
+    """Look up its edges and read one record: how large it is, and whether this user may read it."""
     subject = f"topic {info.name}"
     partitions = [TopicPartition(info.name, number) for number in info.partitions]
     try:
@@ -119,8 +120,8 @@ def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> It
         )
 
 
-def _no_topic(config: Config, name: str, world: World) -> Tried:
-    said = f'The destination has no topic "{name}", or this user may not describe it.'
+def _no_topic(config: Config, name: str, world: World) -> Result:
+    message = f'The destination has no topic "{name}", or this user may not describe it.'
     source = next((topic for job in config.jobs for topic in job.topics if _named(config, topic, name)), name)
     try:
         there = world.topics(config.destination.client)
@@ -130,12 +131,12 @@ def _no_topic(config: Config, name: str, world: World) -> Tried:
     if near:
         return fail(
             f"topic {name}",
-            said,
+            message,
             f"It has {', '.join(near[:3])}: correct [source] alias, or [topics].",
         )
     return fail(
         f"topic {name}",
-        said,
+        message,
         "See that the job's topics, [source] alias and [topics] are as in the mirror, and that the mirror has run.",
     )
 
@@ -146,8 +147,8 @@ def _named(config: Config, topic: str, name: str) -> bool:
 
 def _source(
     config: Config, source: Cluster, jobs: Sequence[Job], world: World, destination: ClusterInfo | None
-) -> Iterator[Tried]:
-    """Only track and audit connect there, so that nothing here is a failure but a source that is the destination."""
+) -> Iterator[Result]:
+    """Only track and audit connect there: every problem is a warning, except a source that is the destination."""
     try:
         reader = world.reader(source.client, SOURCE)
     except ReconcilerError as error:
@@ -168,15 +169,13 @@ def _source(
             if name in found.topics:
                 yield from _topic(reader, found.topics[name], only_warn=True)
             elif name not in found.hidden:
-                yield warn(
-                    f"topic {name}", "The source has no such topic.", "See that the job's topics are spelled right."
-                )
+                yield warn(f"topic {name}", "The source has no such topic.", "Check the spelling of the job's topics.")
     finally:
         reader.close()
 
 
 def reading(config: Config) -> Callable[[Mapping[str, str], str], LogReader]:
-    """Readers of clusters' logs, with a patience for one request each."""
+    """Opens readers of clusters' logs; requests time out after 10 s, or ``[search] deadline`` if that is less."""
     from reconciler.kafka.reader import KafkaLogReader  # noqa: PLC0415 - the client library loads when it is needed
 
     timeout_s = min(10.0, config.search.deadline_s)

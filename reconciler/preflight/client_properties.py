@@ -1,8 +1,8 @@
-"""Client settings as Kafka's own tools take them, in the words of librdkafka, whose properties a configuration holds.
+"""Translates client settings of Kafka's Java tools to librdkafka's, which a configuration holds.
 
-A properties file may be one of Kafka's Java tools (``--command-config``) or one of librdkafka's. What only Java clients
-know is translated where it has a counterpart (the names: librdkafka's CONFIGURATION.md), and left out where it is about
-other things than the connection.
+A properties file may be one of Kafka's Java tools (``--command-config``) or one of librdkafka's. Java's properties are
+translated if they have a counterpart (names: librdkafka's CONFIGURATION.md), and left out if they are not about the
+connection.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RENAMED = {
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A properties file in librdkafka's words. Raises ConfigError for what cannot be read or has no counterpart."""
+    """A properties file as librdkafka's properties. Raises ConfigError if it cannot be read or translated."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -55,7 +55,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def given_properties(texts: Iterable[str]) -> dict[str, str]:
-    """``KEY=VALUE`` options. Raises ConfigError for one that is not, and does not repeat it."""
+    """``KEY=VALUE`` options. Raises ConfigError for any other text, without repeating it."""
     given = {}
     for text in texts:
         name, mark, value = text.partition("=")
@@ -66,7 +66,7 @@ def given_properties(texts: Iterable[str]) -> dict[str, str]:
 
 
 def translated(given: Mapping[str, str], where: str) -> dict[str, str]:
-    """Java's properties as librdkafka's; others as they are."""
+    """Java's properties as librdkafka's; others unchanged."""
     client: dict[str, str] = {}
     for name, value in given.items():
         if name == "sasl.jaas.config":
@@ -101,7 +101,7 @@ def _conversion(name: str) -> str:
 
 
 def _login(jaas: str, where: str) -> dict[str, str]:
-    """User and password of a JAAS line, as Kafka's login modules for PLAIN and SCRAM have them."""
+    """User and password of a JAAS line of Kafka's login modules for PLAIN and SCRAM."""
     options = {name: _unquoted(value) for name, value in _JAAS_OPTION.findall(jaas)}
     if "username" not in options or "password" not in options:
         raise ConfigError(
@@ -115,16 +115,16 @@ def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
 
 
-# ---------------------------------------------------------------- what must not be written down
+# ---------------------------------------------------------------- secrets
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a configuration may not hold this value as it is."""
+    """Whether a configuration may not hold this value in plain text."""
     return holds_plain_secret(f"destination.client.{name}", value)
 
 
-def spelled(client: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings as a file may hold them, and the environment variables that their secrets are to be put into."""
+def client_without_secrets(client: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings as a file may hold them, and their secrets by environment variable."""
     safe: dict[str, str] = {}
     needed: dict[str, str] = {}
     for name, value in client.items():
@@ -135,10 +135,10 @@ def spelled(client: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return safe, needed
 
 
-def spelled_address(address: str, variable: str) -> tuple[str, dict[str, str]]:
-    """A store's address without its password, and the environment variable that takes it.
+def address_without_secret(address: str, variable: str) -> tuple[str, dict[str, str]]:
+    """A store's address without its password, and the password by environment variable.
 
-    Raises ConfigError for an address with a secret in another place than the usual ones.
+    Raises ConfigError for an address with a secret in an unusual place.
     """
     if not holds_plain_secret(_STORE_KEY, address):
         return address, {}

@@ -1,8 +1,7 @@
-"""What tells the records of a topic apart, as far as a look at some of them shows. Pure.
+"""Proposes how the records of a topic are identified, from a sample of them. Pure.
 
-A proposal, never a proof: that an id was different on all records looked at does not say that it always is. So the
-words for the file say what was looked at, and ``id_order = "increasing"``, which the search would rely on, is never
-proposed.
+A proposal, never a proof: an id that differs on all sampled records need not always do so. The comments for the file
+therefore say what was sampled, and ``id_order = "increasing"``, which the search would rely on, is never proposed.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 
 MOST_FIELDS = 40
-MOST_TOLD = 4
+MOST_NAMED = 4
 DEEPEST = 3
-"""Steps of a JSON path that are tried."""
+"""Steps of a JSON path to follow."""
 NONE = "none"
 
 Sample = Mapping[TopicPartition, Sequence[Record]]
@@ -35,14 +34,14 @@ _LONGEST_AGO_MS = 10 * 366 * _SHARE_A_DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that could be an id: how many records have it, and whether no two different ones share one."""
+    """A possible id: how many records have it, and whether different records share a value."""
 
     spec: str
     looked_at: int
     present: int
     different: int
     shared: bool
-    """Two records that differ in key, value or time have the same. Equal ones may be one that was sent twice."""
+    """Whether records that differ in key, value or time have the same id. Equal ones may be one that was sent twice."""
     increasing: bool
 
     @property
@@ -67,19 +66,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What to write under ``[jobs.identity]``, and why, in sentences."""
+    """What to write under ``[jobs.identity]``, and the reasons as sentences."""
 
     id: str = NONE
     timestamp: str = "record"
     unit: str = "ms"
     why: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
-    """Everything that tells the records apart, the best first; NONE always does."""
+    """Every usable id, the best first; NONE is always the last."""
     may_increase: bool = False
 
 
 def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Proposal:
-    """The best id for records like these; ``stored_ids`` are what the job recorded of some of its records."""
+    """The best id for records like these; ``stored_ids`` are ids in the job's own anchors."""
     records = [record for each in sample.values() for record in each]
     timestamp, unit, why_time = _time(records)
     if len(records) < 2:
@@ -89,9 +88,9 @@ def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Propo
     good = [each for each in candidates if each.tells_apart]
     known = [each for each in good if _ids(each.spec, records) & stored_ids]
     best = next(iter([*known, *(each for each in good if each.is_more_than_a_fingerprint)]), None)
-    told = [best] if best is not None else []
-    told += [each for each in candidates if each is not best and each.present][: MOST_TOLD - len(told)]
-    why = [each.words for each in told]
+    named = [best] if best is not None else []
+    named += [each for each in candidates if each is not best and each.present][: MOST_NAMED - len(named)]
+    why = [each.words for each in named]
     if best is None:
         why.append("no id was found that is sure to stay one: a fingerprint of key and value is used, and the time")
     if best is not None and best in known:
@@ -107,7 +106,7 @@ def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Propo
 
 
 def _rank(candidate: Candidate) -> tuple[bool, bool, int, str]:
-    """The best first: what tells apart, what is called an id, headers before values before keys."""
+    """A sort key, the best first: unique ids, names like an id's, headers before values before keys."""
     kind, _, name = candidate.spec.partition(":")
     order = {"header": 0, "json": 1, "key": 2}[kind]
     return (not candidate.tells_apart, not _LIKE_AN_ID.search(_last(name)), order, candidate.spec)
@@ -147,7 +146,7 @@ def _ids(spec: str, records: Iterable[Record]) -> set[bytes | None]:
 
 
 def _specs(records: Sequence[Record]) -> list[str]:
-    """Everything on these records that could be an id, each once."""
+    """Every possible id of these records, each once."""
     found = dict.fromkeys(f"header:{name}" for record in records for name, value in record.headers if value)
     found.update(
         dict.fromkeys(
@@ -193,7 +192,7 @@ def _walk(value: Mapping[str, object], path: str, deeper: int) -> Iterator[tuple
 
 
 def _time(records: Sequence[Record]) -> tuple[str, str, tuple[str, ...]]:
-    """The Kafka timestamp; or, where the destination sets that on arrival, a time that the records carry."""
+    """The Kafka timestamp; where the destination sets that on arrival, a time in the records."""
     if not any(record.append_time for record in records):
         return "record", "ms", ()
     stamped = (
@@ -217,5 +216,5 @@ def _times(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def _is_before(found: int | None, arrived: int | None) -> bool:
-    """Whether a record that arrived then may have been made at that time, epoch ms."""
+    """Whether a record that arrived at ``arrived`` may have been created at ``found``, both epoch ms."""
     return found is not None and arrived is not None and arrived - _LONGEST_AGO_MS < found < arrived + _SHARE_A_DAY_MS

@@ -1,4 +1,4 @@
-"""What a configuration names on this machine, tried: certificates, a port, folders, keys, and a gateway's address."""
+"""``config check`` on this machine: certificates, a port, folders, keys; and the push gateway's address."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from urllib.request import Request, urlopen
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.preflight.tried import Tried, fail, failed, ok, warn
+from reconciler.preflight.results import Result, fail, failed, ok, warn
 from reconciler.trust import signing
 from reconciler.watch.listener import Access, Address
 
 GATEWAY_S = 5.0
-"""Seconds that a push gateway is waited for."""
+"""Seconds to wait for a push gateway."""
 _LOGIN = "reconciler"
 
 
-def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[Tried]:
-    """What needs no network."""
+def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[Result]:
+    """Checks that need no network."""
     yield from _functions(jobs)
     yield from _certificate(config)
     yield from _textfile(config)
@@ -32,20 +32,20 @@ def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[Tried]:
     yield from _audit_log(config)
 
 
-def network(config: Config) -> Iterator[Tried]:
+def network(config: Config) -> Iterator[Result]:
     """The port that watch would listen on, and the push gateway."""
     yield from _port(config)
     yield from _gateway(config)
 
 
-def _functions(jobs: tuple[Job, ...]) -> Iterator[Tried]:
+def _functions(jobs: tuple[Job, ...]) -> Iterator[Result]:
     for job in jobs:
         _, id, _, _ = getattr(job.identity, "settings", ("", "", "", ""))
         if id.startswith("python:"):
             yield ok(f"job {job.name}", f"the function {id.removeprefix('python:')} could be imported")
 
 
-def _certificate(config: Config) -> Iterator[Tried]:
+def _certificate(config: Config) -> Iterator[Result]:
     try:
         access = Access.of(config.watch)
     except ConfigError as error:
@@ -55,7 +55,7 @@ def _certificate(config: Config) -> Iterator[Tried]:
         yield ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
 
 
-def _port(config: Config) -> Iterator[Tried]:
+def _port(config: Config) -> Iterator[Result]:
     try:
         at = Address.parse(config.watch.listen)
     except ConfigError as error:
@@ -70,13 +70,13 @@ def _port(config: Config) -> Iterator[Tried]:
         yield warn(
             "watch",
             f"It could not listen on {config.watch.listen} now: {error.strerror}.",
-            "That is as it should be where watch is running here already; else choose another [watch] listen.",
+            "If watch is running here already, that is expected; otherwise choose another [watch] listen.",
         )
         return
     yield ok("watch", f"{config.watch.listen} is free to listen on")
 
 
-def _textfile(config: Config) -> Iterator[Tried]:
+def _textfile(config: Config) -> Iterator[Result]:
     folder = config.metrics.textfile
     if folder is None:
         return
@@ -88,7 +88,7 @@ def _textfile(config: Config) -> Iterator[Tried]:
         yield fail("metrics", f"{path} {why}.", "Make it, or let this user write there; or correct [metrics] textfile.")
 
 
-def _gateway(config: Config) -> Iterator[Tried]:
+def _gateway(config: Config) -> Iterator[Result]:
     url = config.metrics.pushgateway
     if url is None:
         return
@@ -102,7 +102,7 @@ def _gateway(config: Config) -> Iterator[Tried]:
         with urlopen(Request(f"{parts.scheme}://{place}/-/ready"), timeout=GATEWAY_S):
             pass
     except HTTPError as error:
-        error.close()  # it answers; whether it takes a push is found by pushing only
+        error.close()  # it answers; only a push would show whether it accepts one
     except OSError as error:
         why = getattr(error, "reason", error)
         yield fail(
@@ -118,7 +118,7 @@ def _gateway(config: Config) -> Iterator[Tried]:
     yield ok(subject, f"the push gateway {shown} answers")
 
 
-def _keys(config: Config) -> Iterator[Tried]:
+def _keys(config: Config) -> Iterator[Result]:
     trust = config.trust
     for number, key in enumerate(trust.trusted_keys, start=1):
         try:
@@ -136,7 +136,7 @@ def _keys(config: Config) -> Iterator[Tried]:
             yield ok("trust", f"the hook can sign with {trust.signing_key}")
 
 
-def _audit_log(config: Config) -> Iterator[Tried]:
+def _audit_log(config: Config) -> Iterator[Result]:
     if config.trust.audit_log is None:
         return
     path = Path(config.trust.audit_log)

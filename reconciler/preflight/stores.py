@@ -9,13 +9,13 @@ from reconciler.core.errors import ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row
-from reconciler.preflight.tried import Tried, World, counted, fail, failed, ok, warn
+from reconciler.preflight.results import Result, World, counted, fail, failed, ok, warn
 
 
 def anchor_store(
     config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World
-) -> Generator[Tried, None, bool]:
-    """Returns whether the store that keeps anchors aside can be used; True where none is configured."""
+) -> Generator[Result, None, bool]:
+    """Yields results; returns whether the separate store of anchors can be used, True if none is configured."""
     if config.anchor_store is None:
         return True
     subject = "[anchors] store"
@@ -38,7 +38,7 @@ def anchor_store(
             return True
         counts = {job.name: len(store.read(job.group, job.topics)) for job in users}
     except ReconcilerError as error:
-        again = "track makes it at its first round, and until then commands for these jobs end with 6."
+        again = "track creates it in its first round; until then commands for these jobs end with exit code 6."
         yield fail(subject, error.message, f"{error.hint or ''} {again}".strip(), error.exit_code)
         return False
     finally:
@@ -50,7 +50,7 @@ def anchor_store(
 
 def job_store(
     config: Config, job: Job, able: Capabilities, world: World, destination: ClusterInfo | None, *, with_anchors: bool
-) -> Iterator[Tried]:
+) -> Iterator[Result]:
     subject = f"job {job.name}"
     try:
         store = world.open_store(
@@ -79,13 +79,13 @@ def _rows(
     store: OffsetStore,
     rows: Sequence[Row],
     destination: ClusterInfo | None,
-) -> Iterator[Tried]:
+) -> Iterator[Result]:
     subject, where = f"job {job.name}", f'{store.address}, group "{job.group}"'
     if not rows:
         yield warn(
             subject,
             f"{where}: there is no stored offset for {', '.join(job_topics(config, job))}.",
-            "If the job has run, see that store, group and topics are spelled as the job has them.",
+            "If the job has run, check that store, group and topics are as the job has them.",
         )
         return
     by_topic: dict[str, int] = {}
@@ -100,20 +100,20 @@ def _rows(
     yield from _against(config, job, rows, destination)
 
 
-def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> Tried:
+def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> Result:
     names = ", ".join(f"{row.key.topic}-{row.key.partition}" for row in bare[:3])
     more = f" and {len(bare) - 3:,} more" if len(bare) > 3 else ""
-    said = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
+    message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
     if config.policy.no_anchor is NoAnchor.ROW_TIME:
-        return warn(f"job {job.name}", said, "By [policy] no_anchor they go by the time of their rows.")
+        return warn(f"job {job.name}", message, "By [policy] no_anchor they are located by the time of their rows.")
     if not able.needs_tracking:
-        return warn(f"job {job.name}", said, "Let the job record them (recording() or observing()), or import them.")
+        return warn(f"job {job.name}", message, "Let the job record them (recording() or observing()), or import them.")
     lacks = "" if config.anchor_store else "Set [anchors] store and [source] bootstrap_servers, then let "
-    return warn(f"job {job.name}", said, f"{lacks or 'Let '}reconciler track run while the source is alive.")
+    return warn(f"job {job.name}", message, f"{lacks or 'Let '}reconciler track run while the source is alive.")
 
 
-def _against(config: Config, job: Job, rows: Sequence[Row], destination: ClusterInfo | None) -> Iterator[Tried]:
-    """What the rows say about the destination: that it is where they come from, or lacks some of their partitions."""
+def _against(config: Config, job: Job, rows: Sequence[Row], destination: ClusterInfo | None) -> Iterator[Result]:
+    """Compare the rows with the destination: it may be their source, or lack some of their partitions."""
     if destination is None:
         return
     names = {topic: config.topics.destination_of(topic) for topic in job.topics}
@@ -139,12 +139,12 @@ def _against(config: Config, job: Job, rows: Sequence[Row], destination: Cluster
                 f"job {job.name}",
                 f"{topic}: {counted(len(stored), 'partition')} stored, and {len(info.partitions):,} there, "
                 f"without partition {min(beyond)}.",
-                "The counts differ: offsets would be found by time (remapped), if at all.",
+                "The counts differ: offsets would be located by time (remapped), if at all.",
             )
 
 
-def _writable(job: Job, store: OffsetStore) -> Tried:
-    """Said, and not tried: the store is asked whether a write would be refused now."""
+def _writable(job: Job, store: OffsetStore) -> Result:
+    """Asks the store whether it would refuse a write now; no write is tried."""
     subject = f"job {job.name}"
     try:
         store.check_writable(job.group)

@@ -1,7 +1,4 @@
-"""What a live cluster and a store tell of the jobs: groups with offsets of mirrored topics, and their records.
-
-Reads only.
-"""
+"""Finds jobs for ``init``: groups with offsets of mirrored topics, and records of those topics. Reads only."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ MOST_PARTITIONS = 20
 MOST_GROUPS = 100
 """Groups whose offsets are asked for, where none is named."""
 _TRIES = 5
-"""Reads of a partition, where markers and gaps make them short."""
+"""Reads of a partition: markers and gaps make them short."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """A group with offsets of mirrored topics, under the source's names; what it stored, as far as it says."""
+    """A group with offsets of mirrored topics, by the source's names, and the ids of its anchors."""
 
     group: str
     topics: tuple[str, ...]
@@ -44,7 +41,7 @@ class FoundJob:
 
 @dataclass(frozen=True, slots=True)
 class FoundStore:
-    """A store's address as it is shown, what it can do, and the jobs that it keeps offsets of."""
+    """A store's address without secrets, what it can do, and the jobs whose offsets it holds."""
 
     address: str
     able: Capabilities
@@ -56,7 +53,7 @@ def jobs_in(
 ) -> FoundStore:
     """The jobs of a store: of the groups ``wanted``, else of all that it lists, else of ``others``.
 
-    Raises what the store does. Groups without offsets of a mirrored topic are no jobs.
+    Raises the store's errors. Groups without offsets of a mirrored topic are no jobs.
     """
     store = open_store()
     try:
@@ -73,7 +70,7 @@ def jobs_in(
 
 
 def sample(reader: LogReader, topics: Iterable[str], records: int) -> Mapping[TopicPartition, Sequence[Record]]:
-    """The newest records of each topic, about so many a topic, over some of its partitions. Absent topics have none."""
+    """About ``records`` of the newest records of each topic, from up to ``MOST_PARTITIONS`` of its partitions."""
     found: dict[TopicPartition, Sequence[Record]] = {}
     described = reader.describe(topics).topics
     for name in sorted(described):

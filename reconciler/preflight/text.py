@@ -16,7 +16,7 @@ COLUMNS = 100
 
 @dataclass(frozen=True, slots=True)
 class ProposedJob:
-    """A ``[[jobs]]`` table to be written; ``found`` says in words what the store holds of it."""
+    """A ``[[jobs]]`` table; ``found`` is a sentence about its rows in the store."""
 
     name: str
     group: str
@@ -28,7 +28,7 @@ class ProposedJob:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """Everything that is to be written. ``client`` and stores hold no secret; ``needed`` names variables for them."""
+    """Everything to write. ``client`` and stores hold no secret; ``needed`` names the variables that do."""
 
     version: str
     servers: str
@@ -38,9 +38,9 @@ class Proposed:
     mirror: Mirror
     jobs: Sequence[ProposedJob]
     bare_jobs: Sequence[str] = ()
-    """Jobs whose store has offsets without anchors, and no room for them or nobody who puts them there."""
+    """Jobs with offsets without an anchor in their store."""
     other_topics: Sequence[str] = ()
-    """Mirrored topics of which no job was found."""
+    """Mirrored topics without a job."""
     needed: Sequence[str] = field(default=())
 
 
@@ -123,7 +123,7 @@ def _anchors(found: Proposed) -> Iterator[str]:
 
 def _policy() -> Iterator[str]:
     yield ""
-    yield from _comment("What may start without a person. These are the defaults.")
+    yield from _comment("What may start without a decision. These are the defaults.")
     yield "[policy]"
     yield '# new = "earliest"         # where a partition without a stored offset starts: earliest, latest, a time'
     yield '# behind = "start"         # the mirror has not delivered the last processed record: start, wait, stop'
@@ -147,7 +147,7 @@ def _job(job: ProposedJob) -> Iterator[str]:
     if job.identity.timestamp != "record":
         yield f"timestamp = {toml_value(job.identity.timestamp)}"
         yield f"unit = {toml_value(job.identity.unit)}"
-    mark = "    # a fingerprint of key and value tells records apart" if job.identity.id == NONE else ""
+    mark = "    # records are identified by a fingerprint of key and value" if job.identity.id == NONE else ""
     yield f"id = {toml_value(job.identity.id)}{mark}"
     others = [choice for choice in job.identity.choices if choice not in (job.identity.id, NONE)][:3]
     if others:
@@ -161,7 +161,7 @@ def _job(job: ProposedJob) -> Iterator[str]:
 
 
 def _comment(text: str) -> list[str]:
-    """What was found is other people's words: a line break in it must not begin a line of its own."""
+    """A comment. Names come from outside: a line break in one must not start a line of its own."""
     clean = "".join(character if character.isprintable() else "?" for character in text)
     return textwrap.wrap(
         clean, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False

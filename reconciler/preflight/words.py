@@ -1,4 +1,4 @@
-"""A configuration in words: what it means, for somebody who did not write it. Contacts nothing."""
+"""A configuration in words, for a reader who did not write it. Contacts nothing."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def _identity(job: Job) -> str:
     timestamp, id, order, unit = getattr(job.identity, "settings", ("record", "none", "opaque", "ms"))
     time = "the Kafka timestamp" if timestamp == "record" else f"{_place(timestamp)} (in {unit}, where it is a number)"
     if id == "none":
-        return f"A record is told apart by a fingerprint of its key and value, and by its time: {time}."
+        return f"A record is identified by a fingerprint of its key and value, and by its time: {time}."
     grows = "; ids increase within each partition" if order == "increasing" else ""
-    return f"A record is told apart by its id: {_place(id)}{grows}. Its time is {time}."
+    return f"A record is identified by its id: {_place(id)}{grows}. Its time is {time}."
 
 
 def _place(spec: str) -> str:
@@ -149,8 +149,8 @@ def _search(config: Config) -> Iterator[str]:
     )
     yield f"Times within a source partition are taken to be {order}."
     yield (
-        f"Up to {search.scan_records:,} records of a partition are read in search of its anchor. A cluster that does "
-        f"not answer is asked for {search.deadline_s:g} s."
+        f"Up to {search.scan_records:,} records of a partition are read in search of its anchor. An unreachable "
+        f"cluster is retried for {search.deadline_s:g} s."
     )
 
 
@@ -174,7 +174,7 @@ def _policy(config: Config) -> Iterator[str]:
     )
     yield {
         NoAnchor.STOP: "A stored offset without an anchor stops the job: nothing is guessed.",
-        NoAnchor.ROW_TIME: "A stored offset without an anchor is looked for by the time when its row was written.",
+        NoAnchor.ROW_TIME: "A stored offset without an anchor is located by the time at which its row was written.",
     }[policy.no_anchor]
     yield f"A plan may be applied for {span(policy.plan_expires_ms)}.{_signed(config.trust)}"
 
@@ -182,7 +182,7 @@ def _policy(config: Config) -> Iterator[str]:
 def _signed(trust: TrustSettings) -> str:
     if not trust.require_signature:
         return ""
-    signs = "signs its own" if trust.signing_key and trust.signatures == 1 else "leaves its own to a person"
+    signs = "signs its own" if trust.signing_key and trust.signatures == 1 else "does not sign its own"
     return f" It must be signed by {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys; hook {signs}."
 
 
@@ -203,7 +203,7 @@ def _hook(config: Config, jobs: Sequence[Job]) -> str:
     which = f"--job {jobs[0].name}" if len(jobs) == 1 else "--job NAME"
     return (
         f"hook {which} would check the job before every start, write what needs correcting to its store, and start "
-        f"the command unless a person is needed.{figures}"
+        f"the command unless a decision is needed.{figures}"
     )
 
 

@@ -20,7 +20,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
 from reconciler.preflight import local as config_check_local
-from reconciler.preflight.tried import Level, Tried, World, exit_code
+from reconciler.preflight.results import Level, Result, World, exit_code
 from reconciler.preflight.words import explained, span
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
@@ -94,10 +94,10 @@ WORDS = [
         with_section('[anchors]\nstore = "sqlite:////x.db"').replace("STORE", "checkpoint:/c"),
         "It has no room for anchors: track keeps them in sqlite:////x.db.",
     ),
-    (LEAST, "A record is told apart by a fingerprint of its key and value, and by its time: the Kafka timestamp."),
+    (LEAST, "A record is identified by a fingerprint of its key and value, and by its time: the Kafka timestamp."),
     (
         LEAST + '[jobs.identity]\nid = "header:message-id"\n',
-        'A record is told apart by its id: the header "message-id". Its time is the Kafka timestamp.',
+        'A record is identified by its id: the header "message-id". Its time is the Kafka timestamp.',
     ),
     (
         LEAST + '[jobs.identity]\nid = "json:$.id"\nid_order = "increasing"\ntimestamp = "json:$.ts"\nunit = "s"\n',
@@ -110,7 +110,7 @@ WORDS = [
     (with_section('[policy]\nbehind = "stop"'), "last processed record, the job must not start."),
     (with_section("[policy]\nmax_replay = 7"), "the job may start if 7 records or fewer are read again."),
     (LEAST, "A stored offset without an anchor stops the job: nothing is guessed."),
-    (with_section('[policy]\nno_anchor = "row-time"'), "looked for by the time when its row was written."),
+    (with_section('[policy]\nno_anchor = "row-time"'), "located by the time at which its row was written."),
     (with_section('[policy]\nplan_expires = "90m"'), "A plan may be applied for 90 minutes."),
     (with_section('[search]\nmax_disorder = "5s"'), "taken to be at most 5 seconds out of order."),
     (LEAST, "hook --job clicks would check the job before every start"),
@@ -215,11 +215,11 @@ def test_a_secret_in_plain_text_is_in_no_other_fault(write: Callable[[str], Path
 class Tries:
     """What a world in memory would be told, by level."""
 
-    def __init__(self, tried: list[Tried]) -> None:
+    def __init__(self, tried: list[Result]) -> None:
         self.tried = tried
 
     def said(self, level: Level, subject: str = "") -> list[str]:
-        return [each.said for each in self.tried if each.level is level and each.subject.startswith(subject)]
+        return [each.message for each in self.tried if each.level is level and each.subject.startswith(subject)]
 
     @property
     def code(self) -> ExitCode:
@@ -309,8 +309,8 @@ def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..
     found = look(LEAST, MemoryLog("b", {"z.events": 1}), topics=("z.events", "others"))
     assert found.code is ExitCode.USAGE
     (told,) = [each for each in found.tried if each.level is Level.FAIL]
-    assert told.said == 'The destination has no topic "a.events", or this user may not describe it.'
-    assert told.next == "It has z.events: correct [source] alias, or [topics]."
+    assert told.message == 'The destination has no topic "a.events", or this user may not describe it.'
+    assert told.next_step == "It has z.events: correct [source] alias, or [topics]."
 
 
 def test_everything_else_is_tried_where_the_destination_is_silent(
@@ -389,7 +389,7 @@ def test_an_anchor_store_that_is_not_there_fails_and_the_jobs_rows_are_counted_a
     found = look(text, destination)
     (told,) = [each for each in found.tried if each.subject == "[anchors] store"]
     assert told.level is Level.FAIL
-    assert "track makes it at its first round" in told.next
+    assert "track creates it in its first round" in told.next_step
     assert any(each.subject == "job clicks" for each in found.tried)
 
 

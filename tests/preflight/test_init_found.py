@@ -18,7 +18,12 @@ from reconciler.core.policies import TopicPolicy
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.mirror.topics import is_internal, is_source, mirrors, named
 from reconciler.ports import Change, TopicPartition
-from reconciler.preflight.client_properties import given_properties, read_properties, spelled, spelled_address
+from reconciler.preflight.client_properties import (
+    address_without_secret,
+    client_without_secrets,
+    given_properties,
+    read_properties,
+)
 from reconciler.preflight.identity import propose
 from reconciler.preflight.survey import jobs_in, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
@@ -296,7 +301,7 @@ def test_an_option_that_is_no_pair_is_not_repeated() -> None:
 
 
 def test_secrets_become_variables_and_references_stay() -> None:
-    safe, needed = spelled(
+    safe, needed = client_without_secrets(
         {"bootstrap.servers": "b:9092", "sasl.username": "me", "sasl.password": "hush", "ssl.key.password": "${MINE}"}
     )
     assert safe == {
@@ -318,7 +323,7 @@ def test_secrets_become_variables_and_references_stay() -> None:
     ],
 )
 def test_a_stores_password_becomes_a_variable(address: str, safe: str, secret: str | None) -> None:
-    assert spelled_address(address, "V") == (safe, {"V": secret} if secret else {})
+    assert address_without_secret(address, "V") == (safe, {"V": secret} if secret else {})
 
 
 # ---------------------------------------------------------------- the file

@@ -16,7 +16,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ExitCode
 from reconciler.preflight import check as config_check
 from reconciler.preflight import local
-from reconciler.preflight.tried import Level, Tried, World, exit_code, fail
+from reconciler.preflight.results import Level, Result, World, exit_code, fail
 from reconciler.preflight.words import Section, explained
 
 FORMAT = "reconciler.config-check/1"
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     return code
 
 
-def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], list[Tried]]:
+def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], list[Result]]:
     """The configuration in words, and what became of everything that it names."""
     jobs = config.chosen(options.job)
     world = _world(config)
@@ -105,14 +105,14 @@ def _topics(client: Mapping[str, str]) -> list[str]:
 # ---------------------------------------------------------------- what is said
 
 
-def to_json(path: Path, sections: Sequence[Section], tried: Sequence[Tried], code: ExitCode) -> dict[str, object]:
+def to_json(path: Path, sections: Sequence[Section], tried: Sequence[Result], code: ExitCode) -> dict[str, object]:
     """The result as JSON values, format ``reconciler.config-check/1``."""
     return {
         "format": FORMAT,
         "config": str(path),
         "words": [{"title": section.title, "lines": list(section.lines)} for section in sections],
         "tried": [
-            {"level": each.level.value, "subject": each.subject, "said": each.said, "next": each.next or None}
+            {"level": each.level.value, "subject": each.subject, "said": each.message, "next": each.next_step or None}
             for each in tried
         ],
         "exit_code": int(code),
@@ -127,7 +127,7 @@ def _words(sections: Sequence[Section]) -> Iterator[str]:
             yield _folded(f"  {visible(line)}", "  ")
 
 
-def _tried(tried: Sequence[Tried], *, colour: bool) -> Iterator[str]:
+def _tried(tried: Sequence[Result], *, colour: bool) -> Iterator[str]:
     if tried:
         yield ""
         yield "tried"
@@ -135,10 +135,10 @@ def _tried(tried: Sequence[Tried], *, colour: bool) -> Iterator[str]:
         level = f"{each.level.value:<4}"
         code = _COLOURS[each.level]
         shown = f"\033[{code}m{level}\033[0m" if colour else level
-        text = _folded(f"{level}  {visible(each.subject)}: {visible(each.said)}", _INDENT)
+        text = _folded(f"{level}  {visible(each.subject)}: {visible(each.message)}", _INDENT)
         yield shown + text[len(level) :]
-        if each.next:
-            yield _folded(f"{_INDENT}next: {visible(each.next)}", _INDENT)
+        if each.next_step:
+            yield _folded(f"{_INDENT}next: {visible(each.next_step)}", _INDENT)
 
 
 def _folded(text: str, indent: str) -> str:
@@ -146,7 +146,7 @@ def _folded(text: str, indent: str) -> str:
     return begin + fold(text.lstrip(), max(_LEAST_COLUMNS, width() - len(begin)), indent=indent)
 
 
-def _summary(tried: Sequence[Tried], code: ExitCode, options: argparse.Namespace, *, loaded: bool) -> str:
+def _summary(tried: Sequence[Result], code: ExitCode, options: argparse.Namespace, *, loaded: bool) -> str:
     counts = {level: sum(each.level is level for each in tried) for level in Level}
     told = ", ".join(
         f"{counts[level]} {word}"

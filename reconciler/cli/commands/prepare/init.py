@@ -21,11 +21,17 @@ from reconciler.fileio import write_whole
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror, is_source, mirrors, named
-from reconciler.preflight.client_properties import SERVERS, given_properties, read_properties, spelled, spelled_address
+from reconciler.preflight.client_properties import (
+    SERVERS,
+    address_without_secret,
+    client_without_secrets,
+    given_properties,
+    read_properties,
+)
 from reconciler.preflight.identity import propose
+from reconciler.preflight.results import counted
 from reconciler.preflight.survey import FoundJob, FoundStore, jobs_in, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
-from reconciler.preflight.tried import counted
 from reconciler.stores.registry import open_store
 
 EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite:///offsets.db"
@@ -140,7 +146,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         log.info("cluster %s at %s: %s", cluster_id, client.servers, counted(len(topics), "topic"))
         mirror = _mirror(options, asker, list(topics))
         address, stored = _store(options, asker, client, mirror, surveyor)
-        spelled_store, store_needs = spelled_address(address, STORE_VARIABLE)
+        spelled_store, store_needs = address_without_secret(address, STORE_VARIABLE)
         found = _chosen(options, asker, stored, mirror)
         jobs = [_job(job, spelled_store, stored, reader, mirror, options.records, asker) for job in found]
     finally:
@@ -177,7 +183,7 @@ def _client(options: argparse.Namespace, asker: Asker) -> _Client:
     given[SERVERS] = servers or asker.text(
         "The destination's bootstrap servers", None if options.yes else "localhost:9092"
     )
-    safe, needed = spelled(given)
+    safe, needed = client_without_secrets(given)
     used = filled(given, os.environ, {})
     remember({"destination": {"client": safe}}, {"destination": {"client": used}})
     return _Client(used, safe, needed)
@@ -238,7 +244,7 @@ def _store(
     """The store's address as it was given, and what it holds."""
     address = options.store or asker.text("Where do the jobs keep their offsets (a store's address)", KAFKA_GROUP)
     used = str(filled(address, os.environ, {}))
-    remember({"anchors": {"store": spelled_address(address, STORE_VARIABLE)[0]}}, {"anchors": {"store": used}})
+    remember({"anchors": {"store": address_without_secret(address, STORE_VARIABLE)[0]}}, {"anchors": {"store": used}})
     if options.topic:
         mirror = replace(mirror, topics=_only(mirror, options.topic))
     found = jobs_in(lambda: open_store(used, kafka_client=client.used), mirror, options.group, surveyor.groups)

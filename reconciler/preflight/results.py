@@ -1,0 +1,72 @@
+"""The result of one step of ``config check``, its meaning for the exit code, and what the steps connect to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from reconciler.core.errors import ExitCode, ReconcilerError
+from reconciler.ports import LogReader, OffsetStore
+
+
+class Level(Enum):
+    """How a step ended. Only ``FAIL`` makes the command fail."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was tried (``subject``), a sentence about it, what to do next, and the exit code of a failure."""
+
+    level: Level
+    subject: str
+    message: str
+    next_step: str = ""
+    code: ExitCode = ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Opens readers of clusters' logs, by client settings and the cluster's name in sentences, and stores by address.
+
+    ``topics`` lists a cluster's topics, for "did you mean"; it may raise.
+    """
+
+    reader: Callable[[Mapping[str, str], str], LogReader]
+    open_store: Callable[..., OffsetStore]
+    topics: Callable[[Mapping[str, str]], Iterable[str]]
+
+
+def ok(subject: str, message: str) -> Result:
+    return Result(Level.OK, subject, message)
+
+
+def warn(subject: str, message: str, next_step: str = "") -> Result:
+    return Result(Level.WARN, subject, message, next_step)
+
+
+def fail(subject: str, message: str, next_step: str = "", code: ExitCode = ExitCode.USAGE) -> Result:
+    return Result(Level.FAIL, subject, message, next_step, code)
+
+
+def failed(subject: str, error: ReconcilerError, *, only_warn: bool = False) -> Result:
+    """A failure with the error's message, hint and exit code; a warning where no command needs what failed."""
+    if only_warn:
+        return warn(subject, error.message, error.hint or "")
+    return fail(subject, error.message, error.hint or "", error.exit_code)
+
+
+def exit_code(results: Iterable[Result]) -> ExitCode:
+    """2 if the configuration must be corrected, else 6 if something did not answer, else 0."""
+    codes = {each.code for each in results if each.level is Level.FAIL}
+    if not codes:
+        return ExitCode.OK
+    return ExitCode.UNREACHABLE if codes == {ExitCode.UNREACHABLE} else ExitCode.USAGE
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
