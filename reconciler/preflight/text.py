@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.config.toml_text import toml_value
 from reconciler.core.policies import TopicPolicy
 from reconciler.mirror.topics import Mirror
 from reconciler.preflight.identity import NONE, Proposal
@@ -60,12 +60,12 @@ def _lines(found: Proposed) -> Iterator[str]:
     yield from _source(found)
     yield ""
     yield "[destination]"
-    yield f"bootstrap_servers = {toml_value(found.servers)}"
+    yield f"bootstrap_servers = {quoted(found.servers)}"
     if found.client:
         yield ""
         yield "[destination.client]                # any property of librdkafka"
         for name, value in found.client.items():
-            yield f"{toml_value(name)} = {toml_value(value)}"
+            yield f"{quoted(name)} = {quoted(value)}"
     yield from _topics(found)
     yield from _anchors(found)
     yield from _policy()
@@ -85,10 +85,10 @@ def _source(found: Proposed) -> Iterator[str]:
         why = f"MirrorMaker's name of the source, by its topic {found.mirror.seen[0]}" if found.mirror.seen else ""
         if why:
             yield from _comment(why)
-        yield f"alias = {toml_value(found.mirror.alias)}"
+        yield f"alias = {quoted(found.mirror.alias)}"
     yield from _comment("Only track and audit connect to the source; everything else works without its address.")
     if found.source_servers:
-        yield f"bootstrap_servers = {toml_value(found.source_servers)}"
+        yield f"bootstrap_servers = {quoted(found.source_servers)}"
     else:
         yield '# bootstrap_servers = "HOST:PORT"'
 
@@ -103,9 +103,9 @@ def _topics(found: Proposed) -> Iterator[str]:
     else:
         topic = mirror.topics[0] if mirror.topics else f"{mirror.alias}{mirror.separator}TOPIC"
         yield from _comment(f"{mirror.source_of(topic)} is {topic} here")
-    yield f"policy = {toml_value(mirror.policy)}"
+    yield f"policy = {quoted(mirror.policy)}"
     if mirror.policy is TopicPolicy.DEFAULT:
-        yield f"separator = {toml_value(mirror.separator)}"
+        yield f"separator = {quoted(mirror.separator)}"
 
 
 def _anchors(found: Proposed) -> Iterator[str]:
@@ -136,22 +136,23 @@ def _job(job: ProposedJob) -> Iterator[str]:
     yield "[[jobs]]"
     if job.found:
         yield from _comment(job.found)
-    yield f"name = {toml_value(job.name)}"
-    yield f"group = {toml_value(job.group)}"
-    yield f"topics = {toml_value(list(job.topics))}    # names on the source"
-    yield f"store = {toml_value(job.store)}"
+    yield f"name = {quoted(job.name)}"
+    yield f"group = {quoted(job.group)}"
+    topics = ", ".join(map(quoted, job.topics))
+    yield f"topics = [{topics}]    # names on the source"
+    yield f"store = {quoted(job.store)}"
     yield ""
     yield "[jobs.identity]"
     for sentence in job.identity.why:
         yield from _comment(sentence)
     if job.identity.timestamp != "record":
-        yield f"timestamp = {toml_value(job.identity.timestamp)}"
-        yield f"unit = {toml_value(job.identity.unit)}"
+        yield f"timestamp = {quoted(job.identity.timestamp)}"
+        yield f"unit = {quoted(job.identity.unit)}"
     mark = "    # records are identified by a fingerprint of key and value" if job.identity.id == NONE else ""
-    yield f"id = {toml_value(job.identity.id)}{mark}"
+    yield f"id = {quoted(job.identity.id)}{mark}"
     others = [choice for choice in job.identity.choices if choice not in (job.identity.id, NONE)][:3]
     if others:
-        yield from _comment(f"It could also be: {', '.join(toml_value(choice) for choice in others)}")
+        yield from _comment(f"It could also be: {', '.join(map(quoted, others))}")
     if job.identity.may_increase:
         yield from _comment(
             "The ids looked at increased within each partition. If they always do, by construction, this helps the "
@@ -166,3 +167,8 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(
         clean, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
     )
+
+
+def quoted(text: str) -> str:
+    """A TOML string on one line. JSON's escapes are TOML's too, except DEL, which JSON leaves as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
