@@ -121,5 +121,6 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     if option not in _MAY_HOLD_LOGINS:
         return found
     whole: dict[str, str] = filled(found, os.environ, {})
-    remember(found, whole)
+    for name, value in found.items():
+        remember(name, value, whole[name])
     return whole

@@ -29,7 +29,7 @@ class Parts:
 
 
 def split(address: str) -> Parts:
-    """The standard library's ``urlsplit`` is for one host: of several, it refuses an IPv6 address in some versions."""
+    """For addresses of several hosts, where some versions of ``urllib.parse.urlsplit`` refuse an IPv6 address."""
     rest, _, fragment = address.partition("://")[2].partition("#")
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
@@ -40,7 +40,7 @@ def split(address: str) -> Parts:
 def without_secrets(address: str) -> str:
     """``address`` without user and password, and without query values that look like secrets.
 
-    Of text that is no address nothing is shown: it may be a password in the wrong place.
+    Text that is not an address is not shown at all: it may be a password in the wrong place.
     """
     if scheme_of(address) is None:
         return "(no address)"
@@ -50,7 +50,7 @@ def without_secrets(address: str) -> str:
         authority, slash, path = place.partition("/")
         hosts = authority.rpartition("@")[2]
         if hosts == authority and "@" in path + rest and not _HOSTS.fullmatch(authority):
-            return f"{begin}://…"  # a password with a slash or a question mark in it that nobody encoded
+            return f"{begin}://…"  # a password with an unencoded slash or question mark
         base = f"{begin}://{hosts}{slash}{path}"
     query, hash_mark, fragment = rest.partition("#")
     pairs = parse_qsl(query, keep_blank_values=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from reconciler.config.python import refuse_unlisted
-from reconciler.config.secrets import fill, hidden, remember
+from reconciler.config.secrets import fill, hidden
 from reconciler.config.settings import (
     Cluster,
     Config,
@@ -75,7 +75,6 @@ def read_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
     try:
         content = _parsed(text)
         whole = fill(content, os.environ if environment is None else environment, secrets, faults)
-        remember(content, whole)
         config = _Reader(Table(whole, "", faults), faults, path, others_may_write).config()
     except RecursionError:
         raise ConfigError(f"{path}: its tables or lists are nested too deeply.") from None

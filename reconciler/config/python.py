@@ -1,7 +1,7 @@
 """Python modules that a configuration names: only those that ``[policy] python`` lists are ever imported.
 
-A module's code runs with the rights of whoever runs the command. Job tables are often written by others than the
-file's owner, or generated; the list is the owner's word, in one place.
+A module's code runs with the rights of the command. Job tables are often written by users other than the file's owner,
+or generated; the list is the owner's permission, in one place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _modules(text: str) -> Iterator[str]:
 
 
 def _parameters(address: str) -> list[str]:
-    """The values of an address's parameters, as stores read them."""
+    """The values of an address's parameters, as stores parse them."""
     try:
         queries = {split(address).query, urlsplit(address).query}
     except ValueError:  # the standard library knows one host only

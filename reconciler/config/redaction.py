@@ -1,8 +1,8 @@
-"""The last net: what is known to be secret is taken out of every line before it is logged, however it got there.
+"""The last safeguard: known secrets are removed from every line before it is logged, however they got there.
 
-Nothing leans on it. Addresses are shown without their secrets, client settings are never shown, and errors are put in
-words of our own; but the messages of client libraries are theirs, and a traceback shows what was raised. The loaded
-configuration says what is secret (``config_secrets``), and ``cli/logs.py`` puts every line through ``redacted``.
+No other code relies on it. Addresses are shown without their secrets, client settings are never shown, and errors have
+messages of our own; but client libraries write their own messages, and a traceback shows what was raised. Loading a
+configuration adds its secrets (``config/secrets.py``); the command line passes every line through ``redacted``.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
 SHORTEST = 4
-"""Characters. What is shorter hides nothing, and occurs in any sentence."""
+"""Characters. A shorter text protects nothing, and occurs in any sentence."""
 _WORDS_BELOW = 8
-"""Characters. A shorter secret may be a part of ordinary words, and is taken out where it stands by itself."""
+"""Characters. A shorter secret may be a part of ordinary words: it is removed only where it is a word of its own."""
 _SHORTEST_BASE64 = 5
-"""Characters, which are no word by chance."""
+"""Characters: long enough not to be a word by chance."""
 _LINE_OF_A_KEY = 16
-"""Characters. A line of a private key that is this long gives something away."""
+"""Characters. A line of a private key that is this long is a secret by itself."""
 
 
 class Redactor:
-    """Secrets of this process, and what stands in their place."""
+    """Secrets of this process, and the text that replaces each."""
 
     def __init__(self) -> None:
         self._spelled: dict[str, str] = {}
@@ -32,7 +32,7 @@ class Redactor:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, secret: str, spelled: str) -> None:
-        """Take ``secret`` out of every text from now on, in every way it may be written. Too short ones are left."""
+        """Remove ``secret``, in every way it may be written, from every text from now on; too short ones stay."""
         if len(secret) < SHORTEST or secret in self._spelled:
             return
         for text in _ways_to_write(secret):
@@ -54,11 +54,11 @@ class Redactor:
 
 
 KNOWN = Redactor()
-"""This process's: there is one log, and one configuration after another is loaded into it."""
+"""The redactor of this process's log, for all configurations that it loads."""
 
 
 def _ways_to_write(secret: str) -> Iterator[str]:
-    """As it is, in Python's and JSON's quotes, percent-encoded; and a key's lines one by one."""
+    """Unchanged, in Python's and JSON's quotes, percent-encoded; and each line of a private key."""
     yield secret
     yield repr(secret)[1:-1]
     yield json.dumps(secret)[1:-1]
@@ -72,7 +72,7 @@ def _ways_to_write(secret: str) -> Iterator[str]:
 
 
 def _in_base64(secret: bytes) -> Iterator[str]:
-    """The characters that stand for the secret, and for nothing else, wherever in a longer text it begins."""
+    """The Base64 characters that encode nothing but the secret, for each of its three positions in a longer text."""
     for before in range(3):
         first, last = -(-before * 8 // 6), (before + len(secret)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):

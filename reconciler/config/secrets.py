@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,24 +25,15 @@ _SECRET_WORD = re.compile(r"pass|pwd|secret|token|credential|key", re.IGNORECASE
 _ASSIGNED = re.compile(r"""(?:password|passwd|passphrase|pwd|secret|token)\s*=\s*["']?([^"'\s;,&#]+)""", re.IGNORECASE)
 """``password="…"`` within a value, as in JAAS, connection strings, and an address's parameters."""
 _FREE_NAMES = ("topics.names.",)
-"""Tables whose keys are anybody's words."""
+"""Tables with keys of the user's choice."""
 _LONGEST_SECRET = 1024 * 1024
 """Bytes of a secret file; a bundle of certificates takes a quarter of it."""
 _LONGEST_WORD = 40
 _ENDS_A_PASSWORD = re.compile(r"[/?#@&\s]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A text of the file: the path of its key with dots, what stands there, and what it says once it is filled."""
-
-    key: str
-    spelled: str
-    says: str
-
-
 def fill(content: dict[str, Any], environment: Mapping[str, str], secrets: dict[str, str], faults: Faults) -> Any:
-    """``content`` with its variables and secret files filled in, as ``filled`` does it.
+    """``content`` with its variables and secret files filled in, as ``filled`` does it; its secrets are remembered.
 
     Every secret in plain text and every variable or file that is not there is added to ``faults``, by the name of its
     key and never by its content; an ``Unknown`` takes the place of that text.
@@ -58,7 +48,9 @@ def fill(content: dict[str, Any], environment: Mapping[str, str], secrets: dict[
             )
             return Unknown()
         with faults.collect():
-            return _filled_text(text, environment, secrets)
+            found = _filled_text(text, environment, secrets)
+            remember(key, text, found)
+            return found
         return Unknown()
 
     return _replaced(content, each)
@@ -71,18 +63,20 @@ def holds_plain_secret(key: str, text: str) -> bool:
     return any(_ENVIRONMENT.sub("", secret) for secret in _secret_parts(key, text))
 
 
-def remember(content: Mapping[str, Any], filled_content: Mapping[str, Any]) -> None:
-    """From now on the secrets of a configuration are removed from this process's log."""
-    for text in _texts(content, filled_content):
-        if _is_free(text.key):
-            continue
-        secrets = set(_secret_parts(text.key, text.says))
-        if text.spelled.startswith(_FILE) or _names_a_secret(text.spelled):
-            secrets.add(text.says)
-        user = unquote(split(text.says).user.partition(":")[0]) if "://" in text.says else ""
-        for secret in secrets - {user}:
-            for written in {secret, unquote(secret)}:
-                KNOWN.add(written, _reference(text.spelled))
+def remember(key: str, spelled: str, content: str) -> None:
+    """From now on the secrets of a text are removed from this process's log.
+
+    ``key`` is its path with dots; ``spelled`` is the text of the file, ``content`` the same text filled in.
+    """
+    if _is_free(key):
+        return
+    secrets = set(_secret_parts(key, content))
+    if spelled.startswith(_FILE) or _names_a_secret(spelled):
+        secrets.add(content)
+    user = unquote(split(content).user.partition(":")[0]) if "://" in content else ""
+    for secret in secrets - {user}:
+        for written in {secret, unquote(secret)}:
+            KNOWN.add(written, _reference(spelled))
 
 
 def filled(value: Any, environment: Mapping[str, str], secrets: dict[str, str]) -> Any:
@@ -118,18 +112,18 @@ def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, 
 
 
 def hidden(message: str, secrets: Mapping[str, str]) -> str:
-    """The message with each secret as the file spells it: one may stand where it does not belong."""
+    """The message with each secret replaced by the file's text for it: a secret may stand where it does not belong."""
     for secret, spelled in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
         for text in (secret, repr(secret)[1:-1]):
             message = message.replace(text, spelled) if len(text) >= SHORTEST_SECRET else message
     return message
 
 
-# ---------------------------------------------------------------- what is secret
+# ---------------------------------------------------------------- secret or not
 
 
 def _secret_parts(key: str, text: str) -> Iterator[str]:
-    """What of a value is secret, by the name of its key and by its place in an address or an assignment."""
+    """The secret parts of a value, by the name of its key and by their place in an address or an assignment."""
     if text and _SECRET_KEY.search(key):
         yield text
     elif "://" in text:
@@ -140,13 +134,13 @@ def _secret_parts(key: str, text: str) -> Iterator[str]:
 
 
 def _names_a_secret(spelled: str) -> bool:
-    """Whether a whole value is a variable with a secret's name."""
+    """Whether the whole value is one variable whose name is that of a secret."""
     whole = _ENVIRONMENT.fullmatch(spelled)
     return whole is not None and _SECRET_WORD.search(whole[1]) is not None
 
 
 def _password_places(text: str) -> Callable[[int], bool]:
-    """Whether what begins at a place of an address is in its user part, or behind ``password=``."""
+    """Whether a position in an address is in its user part, or behind ``password=``."""
     begin = text.find("://")
     bare = _ENVIRONMENT.sub(lambda found: "x" * len(found[0]), text) if begin >= 0 else ""
     hosts = begin + 3 + len(split(bare).user)
@@ -163,14 +157,14 @@ def _is_free(key: str) -> bool:
 
 
 def _reference(spelled: str) -> str:
-    """What a secret is shown as: the file's own words for it, where they are no more than that."""
+    """What is shown in the place of a secret: the reference to it in the file, without the text around it."""
     if spelled.startswith(_FILE) or _ENVIRONMENT.fullmatch(spelled):
         return spelled
     found = _ENVIRONMENT.search(spelled)
     return found[0] if found else "***"
 
 
-# ---------------------------------------------------------------- the file's texts
+# ---------------------------------------------------------------- texts of the file
 
 
 def _replaced(content: Any, replace: Callable[[str, str], str], key: str = "") -> Any:
@@ -182,20 +176,8 @@ def _replaced(content: Any, replace: Callable[[str, str], str], key: str = "") -
     return replace(key, content) if isinstance(content, str) else content
 
 
-def _texts(content: Any, filled_content: Any, key: str = "") -> Iterator[_Text]:
-    """Every text of a file and what it says, side by side; those of a list go by the list's key."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            yield from _texts(value, filled_content[name], f"{key}.{name}" if key else name)
-    elif isinstance(content, list):
-        for value, filled_value in zip(content, filled_content, strict=True):
-            yield from _texts(value, filled_value, key)
-    elif isinstance(content, str):
-        yield _Text(key, content, filled_content)
-
-
 def _where(key: str) -> str:
-    """``[destination.client] sasl.password``, as other complaints name a key."""
+    """``[destination.client] sasl.password``, as other faults name a key."""
     for table in ("source.client", "destination.client", "jobs.identity"):
         if key.startswith(f"{table}."):
             return f"[{table}] {key.removeprefix(f'{table}.')}"

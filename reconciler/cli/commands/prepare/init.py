@@ -185,7 +185,8 @@ def _client(options: argparse.Namespace, asker: Asker) -> _Client:
     )
     safe, needed = client_without_secrets(given)
     used = filled(given, os.environ, {})
-    remember({"destination": {"client": safe}}, {"destination": {"client": used}})
+    for name, value in safe.items():
+        remember(f"destination.client.{name}", value, used[name])
     return _Client(used, safe, needed)
 
 
@@ -244,7 +245,7 @@ def _store(
     """The store's address as it was given, and what it holds."""
     address = options.store or asker.text("Where do the jobs keep their offsets (a store's address)", KAFKA_GROUP)
     used = str(filled(address, os.environ, {}))
-    remember({"anchors": {"store": address_without_secret(address, STORE_VARIABLE)[0]}}, {"anchors": {"store": used}})
+    remember("anchors.store", address_without_secret(address, STORE_VARIABLE)[0], used)
     if options.topic:
         mirror = replace(mirror, topics=_only(mirror, options.topic))
     found = jobs_in(lambda: open_store(used, kafka_client=client.used), mirror, options.group, surveyor.groups)
