@@ -14,9 +14,9 @@ from reconciler.core.matching import Matcher, Processed, ProcessedState
 from reconciler.core.probes import Chunk, LogMoved, Search, ask_read
 
 FIRST_READ = 64
-"""Records asked for beyond the expected position: a tie or a marker or two never costs a second round."""
+"""Records read beyond the expected position, so that a tie or a few markers do not cost a second round."""
 PEEK_BACK = 8
-"""Offsets in front of the bound that the first read takes along: what stands there tells whether the log is whole."""
+"""Offsets before the bound that the first read includes: the records there tell whether the log is whole."""
 LARGEST_READ = 8_192
 
 Judge = Callable[[Record], bool | None]
@@ -27,10 +27,10 @@ Judge = Callable[[Record], bool | None]
 class Scan:
     """How a forward scan ended.
 
-    ``found`` is the first record equal to the anchor, ``rest`` the records of the same chunk behind it, ``position``
-    where reading would go on, ``complete`` True if everything up to the end was read. ``before`` is the last record
-    read in front of the bound. ``gap`` says that offsets were missing on the way, ``append_time`` that the broker
-    stamps records on arrival. ``same_id`` is the first record with the anchor's id but other content or time.
+    ``found`` is the first record equal to the anchor, ``rest`` the records of the same chunk after it, ``position``
+    where reading would continue, ``complete`` True if everything up to the end was read. ``before`` is the last record
+    read before the bound. ``gap``: offsets were missing on the way. ``append_time``: the broker stamps records on
+    arrival. ``same_id`` is the first record with the anchor's id but other content or time.
     """
 
     found: Record | None
@@ -44,9 +44,9 @@ class Scan:
 
 
 def advance(chunk: Chunk, position: int, end: int) -> int:
-    """Where to read next, at most ``end``. A reader that stands still would loop for ever: that is its bug.
+    """Where to read next, at most ``end``.
 
-    Raises ``LogMoved`` where the log is found to end before ``end``.
+    Raises ``LogMoved`` if the log ends before ``end``, ``RuntimeError`` for a reader that makes no progress.
     """
     if not chunk.records:
         if chunk.next_offset < end:
@@ -57,11 +57,20 @@ def advance(chunk: Chunk, position: int, end: int) -> int:
     return min(chunk.next_offset, end)
 
 
+def read_once(position: int, size: int, end: int) -> Search[tuple[Sequence[Record], int]]:
+    """Read once: the records before ``end``, and where to read next."""
+    chunk = yield from ask_read(position, size)
+    records, following = chunk.records, advance(chunk, position, end)
+    if records and records[-1].offset >= end:
+        records = [record for record in records if record.offset < end]
+    return records, following
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What to scan: from ``begin``, where ``lower`` is the proven bound, to ``end``; how many records; how to begin.
+    """The scope of a scan: offsets from ``begin`` to ``end`` with the proven bound ``lower``, and how much to read.
 
-    ``not_before_ms`` is the Kafka timestamp from which on records are worth remembering.
+    Records with a Kafka timestamp before ``not_before_ms`` need not be remembered.
     """
 
     begin: int
@@ -88,8 +97,10 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
             if matcher.is_anchor(record):
                 processed.found(record)
                 rest = chunk.records[index + 1 :]
-                place = advance(chunk, position, end)
-                return Scan(record, rest, place, False, before, gap, append_time, same_id)
+                if rest and rest[-1].offset >= end:
+                    rest = [each for each in rest if each.offset < end]
+                following = advance(chunk, position, end)
+                return Scan(record, rest, following, False, before, gap, append_time, same_id)
             processed.remember(record, stretch.not_before_ms)
             if record.offset < stretch.lower:
                 before = record
@@ -104,18 +115,15 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
 def first_unproven(judge: Judge, begin: int, end: int, *, only_after_gap: bool = False) -> Search[int]:
     """The first record in [``begin``, ``end``) that is not surely processed; ``end`` if there is none.
 
-    ``only_after_gap``: of those with no record right in front of them; the record at ``begin`` itself is not asked.
+    ``only_after_gap``: consider only records whose preceding offset is empty, and never the one at ``begin``.
     """
     position, size, expected = begin, FIRST_READ, begin
     while position < end:
-        chunk = yield from ask_read(position, min(size, max(1, end - position)))
-        for record in chunk.records:
-            if record.offset >= end:
-                break
+        records, position = yield from read_once(position, min(size, end - position), end)
+        for record in records:
             if (record.offset > expected or not only_after_gap) and judge(record) is not True:
                 return record.offset
             expected = record.offset + 1
-        position = advance(chunk, position, end)
         size = min(size * 4, LARGEST_READ)
     return end
 
@@ -124,9 +132,9 @@ def count_possible(judge: Judge, begin: int, end: int) -> Search[int]:
     """How many records in [``begin``, ``end``) may have been processed."""
     position, count = begin, 0
     while position < end:
-        chunk = yield from ask_read(position, min(max(FIRST_READ, position - begin), end - position, LARGEST_READ))
-        count += sum(judge(record) is not False for record in chunk.records if record.offset < end)
-        position = advance(chunk, position, end)
+        size = min(max(FIRST_READ, position - begin), end - position, LARGEST_READ)
+        records, position = yield from read_once(position, size, end)
+        count += sum(judge(record) is not False for record in records)
     return count
 
 
@@ -149,18 +157,16 @@ def has_gap(begin: int, end: int) -> Search[bool]:
 def last_before(offset: int, start: int) -> Search[Record | None]:
     """The last record in [``start``, ``offset``), or None.
 
-    Looks back over windows four times as wide each: log4 of the gap in reads, and only the last one holds records.
+    Each window that it reads is four times as wide as the one before: log4 of the gap in reads.
     """
     width = PEEK_BACK
     while offset > start:
         position = max(start, offset - width)
-        reached_start, last = position == start, None
+        reached_start = position == start
+        last: Record | None = None
         while position < offset:
-            chunk = yield from ask_read(position, min(offset - position, LARGEST_READ))
-            for record in chunk.records:
-                if record.offset < offset:
-                    last = record
-            position = advance(chunk, position, offset)
+            records, position = yield from read_once(position, min(offset - position, LARGEST_READ), offset)
+            last = records[-1] if records else last
         if last is not None or reached_start:
             return last
         width *= 4
@@ -170,30 +176,31 @@ def last_before(offset: int, start: int) -> Search[Record | None]:
 def last_equal(matcher: Matcher, begin: int, end: int, budget: int) -> Search[int | None]:
     """The offset of the last record equal to the anchor in [``begin``, ``end``), or None.
 
-    After ``budget`` records the first offset not read is taken for one: it may be.
+    After ``budget`` records the first unread offset counts as one, since it may be.
     """
-    position, read, last = begin, 0, None
+    position, read = begin, 0
+    last: int | None = None
     while position < end:
         if read >= budget:
             return position
-        chunk = yield from ask_read(position, min(max(FIRST_READ, read), budget - read, LARGEST_READ))
-        for record in chunk.records:
-            if record.offset < end and matcher.is_anchor(record):
+        size = min(max(FIRST_READ, read), budget - read, LARGEST_READ)
+        records, position = yield from read_once(position, size, end)
+        for record in records:
+            if matcher.is_anchor(record):
                 last = record.offset
-        read += len(chunk.records)
-        position = advance(chunk, position, end)
+        read += len(records)
     return last
 
 
-# ---------------------------------------------------------------- counting what is read again
+# ---------------------------------------------------------------- counting the replay
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Records behind a resume point that were processed already: a bound, and whether it is exact.
+    """Records after a resume point that were processed already: a bound, and whether it is exact.
 
-    ``begin`` is the offset behind which they were counted: every record between the anchor's copy and it is surely
-    processed (known only where ids increase), so resuming there skips nothing that resuming at the copy does not.
+    They were counted from ``begin`` on. Every record between the anchor's copy and ``begin`` is surely processed
+    (known only where ids increase), so resuming there skips no more than resuming at the copy.
     """
 
     begin: int
@@ -206,7 +213,7 @@ class Replay:
 
 
 class _Tally:
-    """Adds up what the records behind the anchor's copy are. ``lag`` records behind it were processed as well."""
+    """Counts the records after the anchor's copy by their state; ``lag`` records after it were processed as well."""
 
     def __init__(self, processed: Processed, lag: int, begin: int) -> None:
         self.begin = begin
@@ -222,7 +229,7 @@ class _Tally:
         self.read = 0
 
     def add_all(self, records: Sequence[Record]) -> None:
-        """Judge records in log order. With a lag, every one of them must be remembered."""
+        """Judge records in log order. With a lag, all of them must be remembered."""
         self.read += len(records)
         for record in records if self._lag else self._processed.undecided(records):
             self._add(record)
@@ -234,7 +241,7 @@ class _Tally:
             self.begin = record.offset + 1
             return
         if self._lag and judged in (ProcessedState.UNPROCESSED, ProcessedState.POSSIBLY_IF_HIDDEN):
-            # Any of the records that lag may come again: the first time they are within the lag itself.
+            # Any of the lagging records may repeat; their first occurrence is within the lag itself.
             mark = (None if record.append_time else record.timestamp_ms, fingerprint(record.key, record.value))
             if mark in self._seen:
                 judged = ProcessedState.POSSIBLY
@@ -245,7 +252,7 @@ class _Tally:
             judged = ProcessedState.POSSIBLY  # its first copy may be the one between the twins
         if judged is ProcessedState.TWIN:
             self._twin = True
-            # What stands in front of the twin was processed if the twin is the anchor; later times say it was not.
+            # If the twin is the anchor, the records before it were processed, except those of later times.
             self.possibly, self.if_hidden = max(self.possibly + self.if_hidden + 1, self.not_later), 0
         self.done += judged is ProcessedState.PROCESSED
         self.possibly += judged is ProcessedState.POSSIBLY
@@ -255,20 +262,19 @@ class _Tally:
 def count_replay(
     processed: Processed, scan: Scan, end: int, budget: int, *, lag: int, may_be_hidden: bool
 ) -> Search[Replay]:
-    """Judge the records behind the anchor's first copy, up to ``budget`` of them; the unread rest counts in full.
+    """Judge up to ``budget`` records after the anchor's first copy; the unread rest counts in full.
 
     ``may_be_hidden``: first copies of processed records may be gone from the log.
     """
     begin = 0 if scan.found is None else scan.found.offset + 1
-    tally, position, rest = _Tally(processed, lag, begin), scan.position, scan.rest
-    while True:
-        tally.add_all(rest if not rest or rest[-1].offset < end else [r for r in rest if r.offset < end])
-        if position >= end or tally.read >= budget:
-            break
-        chunk = yield from ask_read(position, min(max(FIRST_READ, tally.read), budget - tally.read, LARGEST_READ))
-        rest, position = chunk.records, advance(chunk, position, end)
+    tally, position = _Tally(processed, lag, begin), scan.position
+    tally.add_all(scan.rest)
+    while position < end and tally.read < budget:
+        size = min(max(FIRST_READ, tally.read), budget - tally.read, LARGEST_READ)
+        records, position = yield from read_once(position, size, end)
+        tally.add_all(records)
     counted = tally.done + tally.possibly + (tally.if_hidden if may_be_hidden else 0)
     if position < end and processed.may_have_twins:
-        counted = max(counted, tally.not_later)  # one may lie in what was not read, and all in front of it be processed
+        counted = max(counted, tally.not_later)  # a twin may be among the unread, and all before it processed
     at_most = counted + lag + (end - position)
     return Replay(tally.begin, at_most, is_exact=position >= end and at_most == tally.done)

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import Record
 from reconciler.core.matching import Matcher
-from reconciler.core.probes import Edges, Search, TimeLookup, as_lookup, as_range, ask_read
+from reconciler.core.probes import Edges, Search, TimeLookup, as_lookup, as_range
 from reconciler.core.question import Question
-from reconciler.core.scan import FIRST_READ, LARGEST_READ, Judge, advance, last_before
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, Judge, last_before, read_once
 from reconciler.core.verdicts import Finding, MatchedBy, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What lies around the bound ``lower``; ``previous`` is the last record before it.
+    """The records around the bound ``lower``; ``previous`` is the last record before it.
 
-    ``tied`` records behind it have exactly the anchor's time; ``possibly`` is how many may have been processed, those
-    not read included.
+    ``tied`` records after it have exactly the anchor's time; ``possibly`` records may have been processed, the unread
+    ones included.
     """
 
     start: int
@@ -46,7 +46,7 @@ class TimeBound:
 
 
 def trusted_time(question: Question, record: Record) -> int | None:
-    """The record's time in the job's sense, or None where it has none or a broker overwrote it."""
+    """The record's time as the job defines it; None if it has none or a broker overwrote it."""
     if question.identity.record_time and record.append_time:
         return None
     return question.identity.timestamp_of(record)
@@ -74,7 +74,7 @@ def judge_by_time(question: Question, earliest_ms: int | None, latest_ms: int | 
 
 
 def judge_by_order(matcher: Matcher, otherwise: Judge, *, anchor_is_done: bool) -> Judge:
-    """Where ids increase along the source, they say it exactly."""
+    """Increasing ids decide exactly; ``otherwise`` judges records without an id."""
 
     def judge(record: Record) -> bool | None:
         order = matcher.compare(record)
@@ -96,10 +96,10 @@ def time_bound(question: Question, time_ms: int | None) -> Search[TimeBound]:
 def look_around(
     question: Question, time_ms: int | None, judge: Judge, *, absent: bool, bound: TimeBound | None = None
 ) -> Search[Surroundings]:
-    """From the time bound step over what is surely processed, and count what may be.
+    """From the time bound, step over the surely processed records, and count those that may be processed.
 
     Invariant: every record before ``lower`` is surely processed. Unless the anchor is known to be ``absent``, a record
-    that may be it makes all in front of it count, and so do unread ones, whatever their times say.
+    that may be the anchor makes all records before it count, whatever their times, and so do unread records.
     """
     limits = question.limits
     budget = limits.scan_records + limits.tail_records
@@ -109,10 +109,9 @@ def look_around(
 
     position, read, tied, possibly, behind, stepping, any_record = lower, 0, 0, 0, 0, True, False
     while position < end and read < budget:
-        chunk = yield from ask_read(position, min(max(FIRST_READ, read), budget - read, LARGEST_READ))
-        for record in chunk.records:
-            if record.offset >= end:
-                break
+        size = min(max(FIRST_READ, read), budget - read, LARGEST_READ)
+        records, position = yield from read_once(position, size, end)
+        for record in records:
             any_record = True
             processed = judge(record)
             stepping = stepping and processed is True
@@ -123,8 +122,7 @@ def look_around(
             behind += 1
             tied += time_ms is not None and trusted_time(question, record) == time_ms
             possibly = behind if processed is None and not absent else possibly + (processed is not False)
-        read += len(chunk.records)
-        position = advance(chunk, position, end)
+        read += len(records)
     previous = yield from last_before(lower, start)
     unread = end - position
     possibly = behind + unread if unread and not absent else possibly + unread
@@ -134,11 +132,11 @@ def look_around(
 
 @dataclass(frozen=True, slots=True)
 class TimeEvidence:
-    """What is known when time has to decide.
+    """Facts that a decision by time depends on.
 
     ``absent``: the anchor's record is not in the log. ``ties_count``: a record of the anchor's time stands for it.
-    ``times_are_sure`` is False where the time itself is a guess (a row's own): then nothing is exact, nor ``behind``.
-    ``why`` opens the detail. ``bound`` is the time bound, where it was asked for already.
+    ``times_are_sure`` is False where the time itself is a guess (a row's own): then nothing is exact or ``behind``.
+    ``why`` opens the detail. ``bound`` is the time bound, if it is known already.
     """
 
     absent: bool = False
@@ -149,7 +147,7 @@ class TimeEvidence:
 
 
 def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known: TimeEvidence) -> Search[Finding]:
-    """Decide by time (or by order alone, without one)."""
+    """Decide by time, or without one by order alone."""
     around = yield from look_around(question, time_ms, judge, absent=known.absent, bound=known.bound)
     record_offset = around.previous.offset if around.previous else None
     lag = max(0, question.anchor_lag)
@@ -184,9 +182,9 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
 def remap(question: Question, earliest_ms: int | None, latest_ms: int | None) -> Search[Finding]:
     """Resume one destination partition by the times of all stored partitions (partition counts differ).
 
-    Any unprocessed record, whichever partition it came from, has a time >= the earliest anchor's less the disorder;
-    a processed one has a time <= the latest anchor's plus the disorder. ``earliest_ms`` None: of some partition nothing
-    was read, so that only the log's start is safe. ``latest_ms`` None: nothing bounds what was processed.
+    An unprocessed record of any partition has a time >= the earliest anchor's less the disorder; a processed one has a
+    time <= the latest anchor's plus the disorder. ``earliest_ms`` None: some partition was not read at all, so only the
+    log's start is safe. ``latest_ms`` None: the processed records have no latest time.
     """
     judge = judge_by_time(question, earliest_ms, latest_ms)
     around = yield from look_around(question, earliest_ms, judge, absent=False)
