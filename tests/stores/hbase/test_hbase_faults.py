@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -95,6 +95,35 @@ def open_again(tables: Tables, layout: str) -> Callable[[], Any]:
     return lambda: tables.open(layout)
 
 
+def end_of(write: Callable[[], Any]) -> str:
+    """How a write ends: written, lost (to another writer), unknown or killed."""
+    try:
+        return "written" if write().written else "lost"
+    except OutcomeUnknown:
+        return "unknown"
+    except Killed:
+        return "killed"
+
+
+def each_step(open_again: Callable[[], Any], instead: Callable[[Callable[[], Any]], Any]) -> Iterator[tuple[int, str]]:
+    """Write NEW over OLD once for each step of that write, with ``instead`` in the step's place.
+
+    Yields the step and the write's end.
+    """
+    for step in range(1, 20):
+        change(open_again(), OLD)
+        store = open_again()
+        before = only(store, partition=0)
+        steps = Steps(store)
+        steps.at(step, instead)
+        end = end_of(lambda store=store, before=before: writing(store, NEW, before))
+        if steps.count < step:
+            assert step > 1
+            return
+        yield step, end
+    pytest.fail("the write never ended")
+
+
 # ---------------------------------------------------------------- a writer that dies
 
 
@@ -102,18 +131,8 @@ def open_again(tables: Tables, layout: str) -> Callable[[], Any]:
 def test_after_a_kill_at_any_step_a_row_is_old_or_new_and_a_second_write_completes_it(open_again, how):
     """An offset never has the anchor of the other."""
     change(open_again(), StoredOffset(7, OLD.anchor), OTHER)
-    for step in range(1, 20):
-        change(open_again(), OLD)
-        store = open_again()
-        before = only(store, partition=0)
-        steps = Steps(store)
-        steps.at(steps.count + step, how)
-        try:
-            writing(store, NEW, before)
-            assert step > 1
-            return
-        except Killed:
-            store.close()
+    for _, end in each_step(open_again, how):
+        assert end == "killed"
         after = open_again()
         found = only(after, partition=0)
         assert found.stored in (OLD, NEW)
@@ -122,7 +141,6 @@ def test_after_a_kill_at_any_step_a_row_is_old_or_new_and_a_second_write_complet
             assert writing(after, NEW, found).written == (KEY,)
         assert only(open_again(), partition=0).stored == NEW
         assert rows(open_again())[OTHER].anchor == OLD.anchor
-    pytest.fail("the write never ended")
 
 
 @pytest.mark.parametrize("how", [die, do_and_die])
@@ -201,73 +219,39 @@ def test_after_a_kill_at_any_step_an_old_row_of_cdap_can_still_be_restored_byte_
 
 def test_a_write_with_a_lost_answer_is_reported_right_or_as_unknown(open_again):
     """At no step does a write count as done that did not happen, or as lost that did."""
-    for step in range(1, 20):
-        change(open_again(), OLD)
-        store = open_again()
-        before = only(store)
-        steps = Steps(store)
-        steps.at(steps.count + step, lose_the_answer)
-        ended = _ended(lambda store=store, before=before: writing(store, NEW, before))
-        if steps.count < step:
-            return
+    for step, end in each_step(open_again, lose_the_answer):
         found = only(open_again())
-        assert ended == "written" or step > 1  # after a compare-and-set the cell itself decides
-        if ended == "written":
+        assert end == "written" or step > 1  # after a compare-and-set the cell itself decides
+        if end == "written":
             assert found.stored == NEW
         else:
-            assert ended == "unknown"
+            assert end == "unknown"
             assert found.stored in (OLD, NEW)
             if found.stored == OLD:
                 writing(open_again(), NEW, found)
         assert only(open_again()).stored == NEW
-    pytest.fail("the write never ended")
 
 
 def test_a_lost_request_is_not_reported_as_written(open_again):
-    for step in range(1, 20):
-        change(open_again(), OLD)
-        store = open_again()
-        before = only(store)
-        steps = Steps(store)
-        steps.at(steps.count + step, lose_the_request)
-        ended = _ended(lambda store=store, before=before: writing(store, NEW, before))
-        if steps.count < step:
-            return
+    for _, end in each_step(open_again, lose_the_request):
         found = only(open_again())
-        assert found.stored == NEW if ended == "written" else found.stored in (OLD, NEW)
+        assert found.stored == NEW if end == "written" else found.stored in (OLD, NEW)
         if found.stored == OLD:
             assert writing(open_again(), NEW, found).written == (KEY,)
-    pytest.fail("the write never ended")
-
-
-def _ended(call: Callable[[], Any]) -> str:
-    try:
-        return "written" if call().written else "lost"
-    except OutcomeUnknown:
-        return "unknown"
 
 
 def test_a_delayed_request_does_not_undo_later_writes(open_again):
     """A server that was frozen carries out its pending requests later, when no client waits for them any more."""
-    for step in range(1, 20):
-        change(open_again(), OLD)
-        late: list[Callable[[], Any]] = []
-        store = open_again()
-        before = only(store)
-        steps = Steps(store)
+    late: list[Callable[[], Any]] = []
 
-        def hold_up(call: Callable[[], Any], late: list[Callable[[], Any]] = late) -> None:
-            late.append(call)
-            lose_the_request(call)
+    def hold_up(call: Callable[[], Any]) -> None:
+        late.append(call)
+        lose_the_request(call)
 
-        steps.at(steps.count + step, hold_up)
-        _ended(lambda store=store, before=before: writing(store, NEW, before))
-        if not late:
-            return
+    for _ in each_step(open_again, hold_up):
         change(open_again(), NEWER)
-        late[0]()
+        late.pop()()
         assert only(open_again()).stored == NEWER
-    pytest.fail("the write never ended")
 
 
 # ---------------------------------------------------------------- others at the same time
@@ -275,29 +259,22 @@ def test_a_delayed_request_does_not_undo_later_writes(open_again):
 
 def test_of_two_writers_with_interleaved_steps_at_most_one_wins(open_again):
     """A writer that reports success has its row in place."""
-    for step in range(1, 20):
-        change(open_again(), OLD)
-        one, two = open_again(), open_again()
-        mine = only(one)
-        outcomes: list[str] = []
+    ends: list[str] = []
 
-        def meanwhile(call: Callable[[], Any], two: Any = two, outcomes: list[str] = outcomes) -> Any:
-            outcomes.append(_ended(lambda: writing(two, NEWER, only(two))))
-            return call()
+    def write_newer(call: Callable[[], Any]) -> Any:
+        other = open_again()
+        ends.append(end_of(lambda: writing(other, NEWER, only(other))))
+        return call()
 
-        steps = Steps(one)
-        steps.at(steps.count + step, meanwhile)
-        first = _ended(lambda one=one, mine=mine: writing(one, NEW, mine))
-        if not outcomes:
-            return
+    for _, end in each_step(open_again, write_newer):
+        other_end = ends.pop()
         found = only(open_again()).stored
         assert found in (NEW, NEWER)
-        assert [first, *outcomes].count("written") <= 1
-        if first == "written":
+        assert [end, other_end].count("written") <= 1
+        if end == "written":
             assert found == NEW
-        if outcomes == ["written"]:
+        if other_end == "written":
             assert found == NEWER
-    pytest.fail("the write never ended")
 
 
 def test_a_writer_that_read_during_another_write_detects_it(open_again):
@@ -309,7 +286,7 @@ def test_a_writer_that_read_during_another_write_detects_it(open_again):
 
         def begin_the_other(call: Callable[[], Any]) -> Any:
             theirs = only(two)
-            others.append(pool.submit(lambda: _ended(lambda: writing(two, NEWER, theirs))))
+            others.append(pool.submit(lambda: end_of(lambda: writing(two, NEWER, theirs))))
             assert has_looked.wait(60)
             return call()
 
@@ -321,7 +298,7 @@ def test_a_writer_that_read_during_another_write_detects_it(open_again):
         others: list[Future[str]] = []
         Steps(one).at(2, begin_the_other)
         Steps(two).at(1, wait_for_the_first)
-        first = _ended(lambda: writing(one, NEW, mine))
+        first = end_of(lambda: writing(one, NEW, mine))
         may_go_on.set()
         if others:  # this product's own layout takes one step, so there is no moment in between
             assert (first, others[0].result(60)) == ("written", "lost")
@@ -338,26 +315,15 @@ PLAIN = {
 @pytest.mark.parametrize("layout", PLAIN, indirect=True)
 def test_a_job_that_writes_between_any_two_steps_is_detected_and_its_row_stays(tables, open_again, layout):
     name, column, value = PLAIN[layout]
-    for step in range(1, 20):
-        change(open_again(), OLD)
-        store = open_again()
-        before = only(store)
-        done: list[bool] = []
 
-        def meanwhile(call: Callable[[], Any], done: list[bool] = done) -> Any:
-            tables.table(layout).put(name, {column: value})
-            done.append(True)
-            return call()
+    def write_plainly(call: Callable[[], Any]) -> Any:
+        tables.table(layout).put(name, {column: value})
+        return call()
 
-        steps = Steps(store)
-        steps.at(steps.count + step, meanwhile)
-        ended = _ended(lambda store=store, before=before: writing(store, NEW, before))
-        if not done:
-            return
-        if ended != "written":
+    for _, end in each_step(open_again, write_plainly):
+        if end != "written":
             assert only(open_again()).stored.offset == 300
         tables.table(layout).delete(name)
-    pytest.fail("the write never ended")
 
 
 # ---------------------------------------------------------------- servers
@@ -403,7 +369,7 @@ def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_i
 
         steps.at(steps.count + step, freeze)
         try:
-            ended = _ended(lambda before=before: writing(impatient, NEW, before))
+            ended = end_of(lambda before=before: writing(impatient, NEW, before))
         finally:
             hbase.resume()
         if not frozen:
