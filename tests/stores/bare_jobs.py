@@ -1,4 +1,4 @@
-"""A job that keeps bare offsets in a store of its own, for tests of the commands. Its source lives until the failover.
+"""A job with its own store of bare offsets, for tests of the commands. Its source lives until the failover.
 
 The test writes the job's offsets; this module knows the offsets that the failover must find.
 """

@@ -1,4 +1,4 @@
-"""A store with no room for anchors, for commands: ``bare:///PATH``; with ``?dated`` behind it, rows tell their time.
+"""A store with no room for anchors, for commands: ``bare:///PATH``; with ``?dated``, its rows have a time.
 
 Run as a program, this is ``reconciler`` with that store.
 """
@@ -44,7 +44,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
 
 @pytest.fixture
 def bare_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commands that run in this process open such stores."""
+    """Let commands in this process open such stores."""
     monkeypatch.setattr(registry, "SCHEMES", {**registry.SCHEMES, "bare": SCHEME})
 
 

@@ -1,4 +1,4 @@
-"""What the fixtures of real servers share."""
+"""Helpers shared by the fixtures of real servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def cannot(request: pytest.FixtureRequest, reason: str) -> NoReturn:
-    """Skip, or fail where servers are required: as all tests with real servers do."""
+    """Skip the test, or fail it if servers are required."""
     import tests.conftest
 
     tests.conftest._cannot(reason)

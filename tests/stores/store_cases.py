@@ -1,4 +1,4 @@
-"""The stores under test and what each may be asked, for the behaviour suite and its neighbours."""
+"""The stores under test and their abilities, for the behaviour suite and the tests of pairs."""
 
 import functools
 import itertools
@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Case:
-    """One store: how to open it anew, topics it can hold, and guards for what not every store can do."""
+    """One store: how to open it again, the topics that it can hold, and guards for what only some stores can do."""
 
     open: Callable[[], OffsetStore]
     topics: tuple[str, str]
@@ -28,7 +28,7 @@ class Case:
     rows_apart: bool = True
     """A row's version does not change with another row."""
     whole_history: bool = True
-    """History tells why, and with which anchor."""
+    """The history holds reasons and anchors."""
     dates_rows: bool = True
     """A row without an anchor has a time."""
 
@@ -78,7 +78,7 @@ def kafka_case(bootstrap: str) -> Case:
 
 @functools.cache
 def topic_of_rows(bootstrap: str) -> str:
-    """One topic for the whole run: stores of many groups share it, as they do in life."""
+    """One topic for the whole run: stores of many groups share it, as in production."""
     name = f"st-rows-{uuid.uuid4().hex}"
     store = open_store(f"kafka-topic:{name}", kafka_client={"bootstrap.servers": bootstrap})
     store.create()
@@ -92,14 +92,14 @@ def kafka_topic_case(bootstrap: str) -> Case:
 
 
 def put(store: OffsetStore, group: str, rows: dict, *, now_ms: int = NOW, reason: str = "test"):
-    """Write rows whatever their version is; returns the result."""
+    """Write rows regardless of their versions; returns the result."""
     versions = {row.key: row.version for row in (store.read(group) if exists(store, group) else [])}
     changes = [Change(key, versions.get(key), stored) for key, stored in rows.items()]
     return store.write(group, changes, reason=reason, now_ms=now_ms)
 
 
 def exists(store: OffsetStore, group: str) -> bool:
-    """False for a store that cannot be read yet, because its first write makes it."""
+    """False for a store that cannot be read yet, because its first write creates it."""
     from reconciler.core.errors import Refused
 
     try:

@@ -1,4 +1,4 @@
-"""A checkpoint as a store: what a restart would read, what is refused by name, and that nothing is ever written."""
+"""A checkpoint as a store: the offsets of a restart, errors that name the file, and that nothing is ever written."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def at(offset: int, batch: int | None) -> StoredOffset:
     return StoredOffset(offset, None, None if batch is None else PLANNED + batch)
 
 
-def test_the_rows_are_where_the_next_batch_begins(written):
+def test_the_rows_are_the_start_of_the_next_batch(written):
     written.began({"o": {"0": 0, "1": 0}, "p": {"0": 0}})
     for batch in range(2):
         written.planned(batch, {"o": {"0": 10 * batch, "1": 20}, "p": {"0": 7}})
@@ -72,7 +72,7 @@ def test_the_rows_are_where_the_next_batch_begins(written):
     assert written.notes() == {""}
 
 
-def test_the_end_of_a_batch_that_is_not_committed_has_an_address_of_its_own(written):
+def test_the_end_of_an_uncommitted_batch_has_its_own_address(written):
     ends = open_store(f"checkpoint:{written.path}?position=end")
     assert ends.address == f"checkpoint:{written.path}?position=end"
     written.planned(4, {"o": {"0": 40}})
@@ -85,7 +85,7 @@ def test_the_end_of_a_batch_that_is_not_committed_has_an_address_of_its_own(writ
     }
 
 
-def test_a_batch_that_is_not_committed_is_said_and_its_beginning_is_the_row(written):
+def test_an_uncommitted_batch_is_noted_and_its_start_is_the_row(written):
     written.began({"o": {"0": 0}})
     written.planned(4, {"o": {"0": 40}})
     written.done(4)
@@ -111,14 +111,14 @@ def test_a_query_that_has_read_nothing_has_no_rows(written):
     assert written.rows() == {}
 
 
-def test_two_sources_of_one_topic_count_by_the_one_that_is_behind(written):
+def test_of_two_sources_of_one_topic_the_lower_offset_counts(written):
     written.planned(1, {"o": {"0": 40}}, {"o": {"0": 25}})
     written.done(1)
     assert written.rows() == {("o", 0): at(25, 1)}
     assert written.notes() == {"the query reads it with 2 sources, the furthest at offset 40"}
 
 
-def test_old_entries_may_be_gone_and_numbers_missing(written):
+def test_old_entries_may_be_removed_and_numbers_missing(written):
     written.planned(996, {"o": {"0": 4}})
     written.done(996)
     written.planned(1000, {"o": {"0": 5}})
@@ -126,7 +126,7 @@ def test_old_entries_may_be_gone_and_numbers_missing(written):
     assert read_checkpoint(str(written.path)).numbers_missing
 
 
-def test_versions_tell_of_every_change_and_of_another_query(written):
+def test_a_version_changes_with_every_change_and_with_another_query(written):
     written.began({"o": {"0": 3}})
     store = open_store(f"checkpoint:{written.path}")
     seen = [store.read("g")[0].version]
@@ -155,7 +155,7 @@ def test_versions_tell_of_every_change_and_of_another_query(written):
         ("metadata", "x", "metadata is not understood: it is not JSON"),
     ],
 )
-def test_what_is_not_understood_is_named(written, name, text, problem):
+def test_a_file_that_is_not_understood_is_named(written, name, text, problem):
     written.began({"o": {"0": 0}})
     for batch in range(2):
         written.planned(batch, {"o": {"0": batch}})
@@ -165,21 +165,21 @@ def test_what_is_not_understood_is_named(written, name, text, problem):
     assert f"{written.path}/{problem}" in caught.value.message
 
 
-def test_a_commit_that_is_not_understood_is_no_commit_to_rely_on(written):
+def test_a_commit_that_is_not_understood_is_refused(written):
     written.planned(0, {"o": {"0": 1}})
     written.put("commits/0", "v9\n{}")
     with pytest.raises(Refused, match="commits/0 is not understood: it has version v9"):
         written.rows()
 
 
-def test_a_checkpoint_of_which_a_part_is_missing_is_refused(written):
+def test_an_incomplete_checkpoint_is_refused(written):
     written.planned(3, {"o": {"0": 1}})
     written.done(4)
     with pytest.raises(Refused, match="has committed batch 4, and offsets of no batch after 3"):
         written.rows()
 
 
-def test_a_folder_that_is_no_checkpoint_is_told_apart_from_one_that_is_not_there(tmp_path):
+def test_a_folder_without_checkpoint_and_a_missing_folder_are_distinguished(tmp_path):
     (tmp_path / "data").mkdir()
     with pytest.raises(Refused, match=f"{tmp_path}/data is no checkpoint of a streaming query") as caught:
         open_store(f"checkpoint:{tmp_path}/data").read("g")
@@ -210,12 +210,12 @@ def test_nothing_is_ever_written(written):
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "a\ud800"])
-def test_names_no_group_can_have_are_refused_all_the_same(written, name):
+def test_impossible_group_names_are_refused(written, name):
     with pytest.raises(ConfigError):
         open_store(f"checkpoint:{written.path}").read(name)
 
 
-def test_a_query_that_tidies_up_meanwhile_is_read_again(written, monkeypatch):
+def test_a_checkpoint_is_read_again_if_the_query_removes_files_meanwhile(written, monkeypatch):
     written.planned(0, {"o": {"0": 1}})
     written.done(0)
     read = LocalFolder.read
@@ -234,7 +234,7 @@ def test_a_query_that_tidies_up_meanwhile_is_read_again(written, monkeypatch):
     assert written.rows() == {("o", 0): at(2, 200)}
 
 
-def test_a_checkpoint_whose_files_keep_vanishing_is_told_in_time(written, monkeypatch):
+def test_a_checkpoint_whose_files_keep_vanishing_is_an_error_in_time(written, monkeypatch):
     written.planned(0, {"o": {"0": 1}})
     monkeypatch.setattr(checkpoint, "PATIENCE_S", 0.0)
 
@@ -268,7 +268,7 @@ def test_a_checkpoint_is_read_through_fsspec_wherever_it_is(written):
         ("checkpoint:nosuchfs://x", "fsspec knows no file system"),
     ],
 )
-def test_a_wrong_address_is_answered_with_a_right_one(address, problem):
+def test_the_error_for_a_wrong_address_shows_a_right_one(address, problem):
     with pytest.raises(ConfigError) as caught:
         open_store(address)
     assert problem in caught.value.message

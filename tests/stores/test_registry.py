@@ -1,4 +1,4 @@
-"""Opening stores by address: what is understood, and what is said of the rest."""
+"""Opening stores by address: valid addresses, and the errors for the rest."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from reconciler.stores.registry import Scheme, open_store
 
 
 @pytest.mark.parametrize("address", ["redis://localhost", "localhost:9092", "sqlit:///x", "mongodb+srv://u:pw@h"])
-def test_an_unknown_scheme_is_answered_with_the_known_ones(address):
+def test_the_error_for_an_unknown_scheme_lists_the_known_ones(address):
     with pytest.raises(ConfigError, match="There is no store with the scheme") as caught:
         open_store(address)
     assert all(scheme.example in str(caught.value) for scheme in registry.SCHEMES.values())
@@ -68,7 +68,7 @@ def test_stores_of_one_name_share_their_rows():
     assert other.read("g") == []
 
 
-def test_opening_loads_only_what_the_address_asks_for():
+def test_opening_loads_only_the_modules_of_that_store():
     program = (
         "import sys; from reconciler.stores.registry import open_store; open_store('memory:');"
         "print(sorted({'sqlite3', 'confluent_kafka', 'tenacity', 'pyspark'} & set(sys.modules)))"

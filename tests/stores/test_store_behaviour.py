@@ -1,4 +1,4 @@
-"""What every offset store does alike. One suite; a guard skips what a store does not claim."""
+"""The behaviour that all offset stores share. Guards skip tests of capabilities that a store does not claim."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +42,7 @@ IN_POSTGRESQL = ["own", "mapped", "grouped"]
 IN_ZOOKEEPER = ["consumers", "single", "apart"]
 ON_SERVERS = [*(f"zookeeper_{kind}" for kind in IN_ZOOKEEPER), *(f"postgresql_{kind}" for kind in IN_POSTGRESQL)]
 ON_SERVERS += [*(f"hbase_{layout}" for layout in IN_HBASE), "files_hdfs"]
-"""Each has a fixture ``…_case`` in ``fixtures_….py``."""
+"""Each has a fixture ``…_case`` in its room's ``fixtures.py``."""
 REAL = [pytest.param(name, marks=pytest.mark.system) for name in (*IN_KAFKA, *ON_SERVERS)]
 
 
@@ -79,7 +79,7 @@ def only_row(store, group):
     return row
 
 
-def test_a_group_nobody_wrote_is_empty(store, group):
+def test_an_unknown_group_is_empty(store, group):
     assert store.read(group) == []
     store.check_writable(group)
     assert store.write(group, [], reason="nothing", now_ms=NOW).written == ()
@@ -126,7 +126,7 @@ def test_names_no_store_can_hold_are_refused(store, case, name):
         store.write("st-group", [change], reason="test", now_ms=NOW)
 
 
-def test_a_batch_that_names_a_partition_twice_is_a_bug_of_the_caller(store, case, group):
+def test_a_batch_with_a_partition_twice_is_a_bug_of_the_caller(store, case, group):
     twice = [Change(case.key(), None, StoredOffset(offset)) for offset in (1, 2)]
     with pytest.raises(ValueError, match="two changes"):
         store.write(group, twice, reason="test", now_ms=NOW)
@@ -162,7 +162,7 @@ def test_groups_do_not_mix(store, case):
     assert [only_row(store, group).stored.offset for group in groups] == [0, 1, 2, 3]
 
 
-def test_the_time_of_writing_is_now_unless_the_row_brings_its_own(store, case, group):
+def test_the_time_of_writing_is_now_unless_the_row_has_one(store, case, group):
     put(store, group, {case.key(0): StoredOffset(1), case.key(1): StoredOffset(1, FULL, 77)}, now_ms=NOW)
     assert [row.stored.written_at_ms for row in store.read(group)] == [NOW if case.dates_rows else None, 77]
 
@@ -192,21 +192,21 @@ def test_a_stale_version_changes_nothing(store, case, group):
     assert only_row(store, group).stored.offset == 2
 
 
-def test_expecting_no_row_conflicts_with_one(store, case, group):
+def test_expecting_no_row_conflicts_with_an_existing_row(store, case, group):
     put(store, group, {case.key(): StoredOffset(1)})
     result = store.write(group, [Change(case.key(), None, StoredOffset(2))], reason="test", now_ms=NOW)
     assert result.conflicts == (case.key(),)
     assert only_row(store, group).stored.offset == 1
 
 
-def test_expecting_a_row_conflicts_with_none(store, case, group):
+def test_expecting_a_row_conflicts_with_a_missing_row(store, case, group):
     for new in (StoredOffset(2), None):
         result = store.write(group, [Change(case.key(), "1", new)], reason="test", now_ms=NOW)
         assert result.conflicts == (case.key(),)
     assert store.read(group) == []
 
 
-def test_of_a_batch_with_a_conflict_none_or_only_the_good_are_written(store, case, group):
+def test_a_batch_with_a_conflict_writes_nothing_or_only_the_other_rows(store, case, group):
     put(store, group, {case.key(0): StoredOffset(1)})
     changes = [Change(case.key(n), None, StoredOffset(10 + n)) for n in (2, 0, 1)]
     result = store.write(group, changes, reason="test", now_ms=NOW)
@@ -240,7 +240,7 @@ def test_one_row_can_be_deleted(store, case, group):
     assert left == second or not case.rows_apart
 
 
-def test_a_row_deleted_and_made_again_has_another_version(store, case, group):
+def test_a_recreated_row_has_another_version(store, case, group):
     if not case.real_compare_and_set:
         pytest.skip("this store's versions are digests of the content")
     seen = set()
@@ -252,13 +252,13 @@ def test_a_row_deleted_and_made_again_has_another_version(store, case, group):
     assert len(seen) == 3
 
 
-def test_deleting_what_is_not_there_is_nothing(store, case, group):
+def test_deleting_a_missing_row_does_nothing(store, case, group):
     result = store.write(group, [Change(case.key(), None, None)], reason="test", now_ms=NOW)
     assert (result.written, result.conflicts) == ((case.key(),), ())
     assert store.read(group) == []
 
 
-def test_creating_what_is_there_changes_nothing(store, case, group):
+def test_creating_an_existing_store_changes_nothing(store, case, group):
     put(store, group, {case.key(): StoredOffset(9, FULL)})
     before = store.read(group)
     store.create()
@@ -278,7 +278,7 @@ def test_rows_survive_closing_and_opening(store, case, group):
     again.close()
 
 
-def test_history_tells_every_change(store, case, group):
+def test_history_holds_every_change(store, case, group):
     if not (store.capabilities.keeps_history and case.whole_history):
         pytest.skip("this store keeps no history, or one of offsets alone")
     first, second = StoredOffset(1, FULL, 5), StoredOffset(2, None, 6)
@@ -297,7 +297,7 @@ def test_history_tells_every_change(store, case, group):
     assert store.history(case.group()) == []
 
 
-def test_of_concurrent_writers_exactly_one_wins_each_round(store, case, group):
+def test_exactly_one_of_several_concurrent_writers_wins_each_round(store, case, group):
     if not case.real_compare_and_set:
         pytest.skip("this store has no compare-and-set of its own")
     writers, rounds = 8, 10

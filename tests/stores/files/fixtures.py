@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def hdfs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    """The run's HDFS. Tests share it: use folders of their own."""
+    """The run's HDFS. Tests share it, each with its own folder."""
     from reconciler import artifacts
     from tests.lab.hdfs import Hdfs
 

@@ -1,4 +1,4 @@
-"""What the manifest store promises beyond the others: bytes, torn files, bounded reading, kills, and HDFS's faults."""
+"""The manifest store's own guarantees: bytes, torn files, bounded reads, kills, and HDFS's faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def batch(first: int, until: int, partition: int = 0) -> str:
 
 
 class Home:
-    """A store below a directory of this machine, and what a plain program does there."""
+    """A store below a local directory, and a plain program's access to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -114,7 +114,7 @@ def test_a_plain_program_finds_the_documented_bytes(store, home):
     assert json.loads(end) == {"end": 2, "sha256": hashlib.sha256(f"{head}\n{line}\n".encode()).hexdigest()}
 
 
-def test_the_ranges_of_a_jobs_batches_are_read_back_to_front_until_every_partition_is_known(store, home):
+def test_a_jobs_ranges_are_read_from_the_newest_until_every_partition_is_found(store, home):
     home.save(1_700_000_000_000, whole(batch(0, 10), batch(0, 7, 1), batch(0, 3, 2), snapshot=True, written_at_ms=5))
     home.save(1_700_000_001_000, whole(batch(10, 20), batch(7, 9, 1), written_at_ms=6))
     home.save(1_700_000_002_000, whole(batch(20, 30), written_at_ms=7))
@@ -129,7 +129,7 @@ def test_the_ranges_of_a_jobs_batches_are_read_back_to_front_until_every_partiti
     assert offsets(store) == {0: 11, 1: 9, 2: 3}
 
 
-def test_what_a_job_wrote_is_put_back_to_the_byte_and_with_its_date(store, home):
+def test_a_jobs_range_is_restored_byte_for_byte_with_its_time(store, home):
     theirs = '{"topic": "events", "partition": 0, "from": 3, "until": 7, "rows": 4}'
     home.save(5, whole(theirs))
     row = only(store)
@@ -137,11 +137,11 @@ def test_what_a_job_wrote_is_put_back_to_the_byte_and_with_its_date(store, home)
     put(store, "clicks", {EVENTS: StoredOffset(2, ANCHOR)})
     back = Change.restoring(EVENTS, only(store).version, row.stored, row.text)
     assert store.write("clicks", [back], reason="rollback", now_ms=NOW).written
-    assert only(store).stored == StoredOffset(7), "not dated anew"
+    assert only(store).stored == StoredOffset(7), "it gets no new time"
     assert theirs in home.manifest(7)
 
 
-def test_a_text_that_is_no_range_of_this_row_is_not_put_back(store, home):
+def test_a_text_that_is_not_this_rows_range_is_not_restored(store, home):
     put(store, "clicks", {EVENTS: StoredOffset(2)})
     for text in ("nonsense", batch(0, 9), batch(0, 7, 1), '{"topic":"events",\n"partition":0,"until":7}'):
         back = Change.restoring(EVENTS, only(store).version, StoredOffset(7), text)
@@ -150,7 +150,7 @@ def test_a_text_that_is_no_range_of_this_row_is_not_put_back(store, home):
 
 
 @pytest.mark.parametrize("cut", [2, 40, 300])
-def test_a_torn_manifest_is_ignored_and_said_and_the_one_before_it_counts(store, home, caplog, cut):
+def test_a_torn_manifest_is_ignored_with_a_warning_and_the_one_before_it_counts(store, home, caplog, cut):
     home.save(1, whole(batch(0, 10), batch(0, 5, 1), snapshot=True))
     data = whole(batch(10, 20), *("x" * 300,))
     home.save(2, data[:-cut])
@@ -170,7 +170,7 @@ def only_note(store):
     return {row.note for row in store.read("clicks")}
 
 
-def test_nothing_but_torn_manifests_is_no_rows(store, home, caplog):
+def test_only_torn_manifests_are_no_rows(store, home, caplog):
     home.save(1, b"")
     home.save(2, b"{")
     assert store.read("clicks") == []
@@ -188,7 +188,7 @@ def test_nothing_but_torn_manifests_is_no_rows(store, home, caplog):
         (whole(batch(0, 1), group="others"), "is of group 'others', in the folder of 'clicks'"),
     ],
 )
-def test_a_whole_manifest_that_is_not_understood_is_never_stepped_over(store, home, data, problem):
+def test_a_whole_manifest_that_is_not_understood_is_never_skipped(store, home, data, problem):
     home.save(1, whole(batch(0, 10)))
     if problem is None:
         body = data[: data.rindex(b'{"end"')]
@@ -203,7 +203,7 @@ def test_a_whole_manifest_that_is_not_understood_is_never_stepped_over(store, ho
     assert home.numbers() == [1, 2]
 
 
-def test_a_misnamed_manifest_is_said_and_other_files_are_left_alone(store, home, caplog):
+def test_a_misnamed_manifest_is_reported_and_other_files_are_ignored(store, home, caplog):
     home.save(1, whole(batch(0, 10)))
     for name in ("2.jsonl", "_SUCCESS", ".00000000000000000002.jsonl.crc", ".unfinished-x"):
         (home.path / "clicks" / name).write_bytes(whole(batch(10, 20)))
@@ -215,7 +215,7 @@ def test_a_misnamed_manifest_is_said_and_other_files_are_left_alone(store, home,
 # ---------------------------------------------------------------- history
 
 
-def test_however_long_a_job_runs_few_manifests_stay_and_few_are_read(home, reads):
+def test_few_manifests_stay_and_few_are_read_however_long_a_job_runs(home, reads):
     store = home.open("?keep=5")
     for turn in range(60):
         put(store, "clicks", {TopicPartition("events", turn % 7): StoredOffset(turn)}, now_ms=turn)
@@ -227,7 +227,7 @@ def test_however_long_a_job_runs_few_manifests_stay_and_few_are_read(home, reads
     assert home.numbers()[-5:] == [56, 57, 58, 59, 60]
 
 
-def test_of_a_long_history_only_what_is_newer_than_the_snapshot_is_read(home, reads):
+def test_manifests_older_than_the_snapshot_are_not_read(home, reads):
     for number in range(1, 501):
         home.save(number, b"not even looked at")
     home.save(501, whole(batch(0, 10), batch(0, 4, 1), snapshot=True))
@@ -247,7 +247,7 @@ def test_a_carried_row_keeps_its_version_its_date_and_its_bytes(home):
     assert json.loads(home.manifest(home.numbers()[-1])[0])["group"] == "clicks"
 
 
-def test_too_many_manifests_without_a_snapshot_are_refused_with_the_way_out(home, reads):
+def test_too_many_manifests_without_a_snapshot_are_refused_with_a_hint(home, reads):
     home.save(1, whole(batch(0, 5, 1)))
     for number in range(2, 23):
         home.save(number, whole(batch(0, number)))
@@ -268,7 +268,7 @@ STEPS = ("fsync", "link", "unlink", "fdopen", "chmod", "makedirs")
 
 
 def killed_at(step: int, act) -> bool:
-    """Run ``act`` in a process that is killed at its n-th call of the system. False if it came to its end."""
+    """Run ``act`` in a process that is killed at its n-th system call. False if it finished first."""
     child = os.fork()
     if child == 0:
         left = [step]
@@ -318,7 +318,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_state_or_the_new_one(home, b
     assert not all(seen)
 
 
-def test_what_killed_writers_left_is_tidied_up_when_it_is_old(store, home):
+def test_old_unfinished_files_of_killed_writers_are_removed(store, home):
     put(store, "clicks", {EVENTS: StoredOffset(1)})
     old, young = (home.path / "clicks" / f".unfinished-{name}" for name in ("old", "young"))
     for file in (old, young):
@@ -328,7 +328,7 @@ def test_what_killed_writers_left_is_tidied_up_when_it_is_old(store, home):
     assert (old.exists(), young.exists()) == (False, True)
 
 
-def test_a_writer_held_up_until_its_number_was_used_and_removed_is_not_taken_for_a_winner(home, monkeypatch):
+def test_a_writer_delayed_until_its_number_was_used_and_removed_does_not_win(home, monkeypatch):
     slow, quick = home.open("?keep=2"), home.open("?keep=2")
     put(quick, "clicks", {EVENTS: StoredOffset(0)})
     row = only(slow)
@@ -349,7 +349,7 @@ def test_a_writer_held_up_until_its_number_was_used_and_removed_is_not_taken_for
     assert offsets(home.open()) == {0: 29}
 
 
-def test_a_reader_begins_anew_when_what_it_listed_was_removed(home, monkeypatch):
+def test_a_reader_starts_again_if_a_listed_manifest_was_removed(home, monkeypatch):
     store = home.open()
     for turn in range(5):
         put(store, "clicks", {TopicPartition("events", turn): StoredOffset(turn)})
@@ -389,7 +389,7 @@ def test_two_writers_that_read_the_same_state_do_not_both_win(home, monkeypatch)
     assert offsets(home.open()) == {0: 1, 1: 5}
 
 
-def test_a_file_system_without_hard_links_is_exclusive_all_the_same(store, home, monkeypatch):
+def test_a_file_system_without_hard_links_is_exclusive_too(store, home, monkeypatch):
     def no_links(*_):
         raise OSError(errno.EPERM, "no links here")
 
@@ -404,7 +404,7 @@ def test_a_file_system_without_hard_links_is_exclusive_all_the_same(store, home,
 # ---------------------------------------------------------------- the folder
 
 
-def test_only_create_makes_the_folder(tmp_path):
+def test_only_create_creates_the_folder(tmp_path):
     store = open_store(f"files:{tmp_path}/a/b")
     for attempt in (
         lambda: store.read("clicks"),
@@ -431,7 +431,7 @@ def test_only_create_makes_the_folder(tmp_path):
         ("主" * 60, None),
     ],
 )
-def test_a_groups_folder_has_a_name_that_any_file_system_takes(home, group, folder):
+def test_a_groups_folder_has_a_name_that_is_valid_on_any_file_system(home, group, folder):
     made = files.folder_of(group)
     assert folder in (made, None)
     assert len(made) <= 120
@@ -441,14 +441,14 @@ def test_a_groups_folder_has_a_name_that_any_file_system_takes(home, group, fold
     assert only(store, group).stored.offset == 3
 
 
-def test_long_names_that_begin_alike_do_not_meet(home):
+def test_long_names_with_a_common_prefix_do_not_collide(home):
     store = home.open()
     for number, group in enumerate(("x" * 200, "x" * 201)):
         put(store, group, {EVENTS: StoredOffset(number)})
     assert [only(store, "x" * 200).stored.offset, only(store, "x" * 201).stored.offset] == [0, 1]
 
 
-def test_a_full_disk_is_said_and_nothing_is_left(store, home, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_nothing(store, home, monkeypatch):
     put(store, "clicks", {EVENTS: StoredOffset(1)})
 
     def full(_):
@@ -462,7 +462,7 @@ def test_a_full_disk_is_said_and_nothing_is_left(store, home, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_is_refused_before_anything_is_tried(store, home):
+def test_a_folder_without_write_permission_is_refused_before_any_write(store, home):
     home.path.chmod(0o555)
     with pytest.raises(Refused, match="may not be written by this user"):
         store.check_writable("clicks")
@@ -481,13 +481,13 @@ def test_a_folder_that_may_not_be_written_is_refused_before_anything_is_tried(st
         ("files:nosuchfs://x/y", "fsspec knows no file system 'nosuchfs'"),
     ],
 )
-def test_a_wrong_address_is_answered_with_a_right_one(address, problem):
+def test_the_error_for_a_wrong_address_shows_a_right_one(address, problem):
     with pytest.raises(ConfigError) as caught:
         open_store(address)
     assert problem in caught.value.message
 
 
-def test_addresses_are_shown_as_they_are_but_for_secrets(tmp_path, monkeypatch):
+def test_addresses_are_shown_unchanged_without_secrets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = {
         address: open_store(address).address
@@ -506,7 +506,7 @@ def test_addresses_are_shown_as_they_are_but_for_secrets(tmp_path, monkeypatch):
     ]
 
 
-def test_a_relative_path_is_where_it_was_opened(tmp_path, monkeypatch):
+def test_a_relative_path_starts_where_the_store_was_opened(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = open_store("files:offsets")
     store.create()
@@ -519,7 +519,7 @@ def test_a_relative_path_is_where_it_was_opened(tmp_path, monkeypatch):
 
 
 class Elsewhere(SharedFolder):
-    """A file system whose rename replaces: this machine's own, reached as fsspec reaches any."""
+    """A file system whose rename replaces files: the local one, accessed through fsspec."""
 
     def __init__(self, path: Path) -> None:
         from fsspec.implementations.local import LocalFileSystem
@@ -540,7 +540,7 @@ def test_a_file_system_that_renames_over_files_is_used_with_a_warning(home, capl
     assert [name for name in os.listdir(home.path / "clicks") if name.startswith(".")] == []
 
 
-def test_a_file_system_that_does_not_answer_is_told_in_time(home, monkeypatch):
+def test_a_file_system_that_does_not_answer_is_an_error_in_time(home, monkeypatch):
     monkeypatch.setattr(files_folder, "TIMEOUT_S", 0.2)
     folder = Elsewhere(home.path)
     store = FilesStore(folder, address="files:elsewhere")
@@ -639,7 +639,7 @@ def test_hdfs_that_freezes_at_the_rename_leaves_the_outcome_unknown_and_a_second
 
 
 @system
-def test_one_store_outlives_hdfs_killed_in_the_middle_of_a_write(hdfs, in_hdfs, monkeypatch):
+def test_a_store_survives_hdfs_killed_during_a_write(hdfs, in_hdfs, monkeypatch):
     put(in_hdfs, "clicks", {EVENTS: StoredOffset(1)})
     row = only(in_hdfs)
     rename = SharedFolder._rename
@@ -662,7 +662,7 @@ def test_one_store_outlives_hdfs_killed_in_the_middle_of_a_write(hdfs, in_hdfs, 
 
 
 @system
-def test_a_user_that_may_not_write_to_hdfs_is_told(hdfs, in_hdfs, topic_name, caplog):
+def test_a_user_without_permission_to_write_to_hdfs_is_refused(hdfs, in_hdfs, topic_name, caplog):
     caplog.set_level(logging.INFO)
     stranger = open_store(f"files:{hdfs.url(f'/{topic_name}', user='stranger')}")
     assert stranger.read("clicks") == []

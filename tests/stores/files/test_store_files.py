@@ -1,4 +1,4 @@
-"""A failover of a job that keeps its offsets in manifests of its own making: through the commands, to the byte."""
+"""A failover, through the commands, of a job that writes its own manifests; checked byte for byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Manifests:
         self.folder.mkdir(parents=True)
 
     def line(self, partition: int, number: int, *, anchored: bool = True) -> dict[str, Any]:
-        """What the job notes after record ``number``."""
+        """The job's ranges after record ``number``."""
         record = made(number, partition)
         line = {"topic": self.world.topic, "partition": partition, "from": BASE, "until": record.offset + 1}
         if anchored:
@@ -109,7 +109,7 @@ def test_a_failover_and_back_by_the_manifests_of_a_jobs_batches(world: World, po
     exits(world.run("check", "-c", config), 3)
 
 
-def test_ranges_alone_are_said_to_have_no_anchor_and_may_go_by_the_batchs_time(world: World) -> None:
+def test_ranges_without_anchors_are_reported_and_may_use_the_batchs_time(world: World) -> None:
     world.deliver(20)
     job = Manifests(world)
     job.save(1, job.line(0, 9, anchored=False), written_at_ms=made(9).timestamp_ms)

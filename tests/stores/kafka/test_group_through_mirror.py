@@ -1,4 +1,4 @@
-"""Offsets kept in Kafka's own group, carried to the destination by MirrorMaker's group sync, anchors and all."""
+"""Offsets in Kafka's own group, with anchors, synced to the destination by MirrorMaker's group sync."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def produce(cluster: KafkaCluster, topic: str) -> None:
 
 
 def commit_with_anchor(cluster: KafkaCluster, topic: str) -> None:
-    """What a job that keeps its offsets in its group's commits has stored after record LAST."""
+    """The commits of a job after record LAST."""
     print_of = fingerprint(b"key %d" % LAST, b"value %d" % LAST)
     anchor = Anchor(LAST, BEGIN + LAST // 5, None, print_of, cluster.cluster_id, None)
     store = open_store("kafka-group:", kafka_client={"bootstrap.servers": cluster.bootstrap})
@@ -42,7 +42,7 @@ def commit_with_anchor(cluster: KafkaCluster, topic: str) -> None:
 
 
 def wait_for_sync(cluster: KafkaCluster, topic: str) -> int:
-    """MirrorMaker's own translation of the group's offset, once it has come."""
+    """MirrorMaker's own translation of the group's offset; waits for it."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         (future,) = cluster.admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
@@ -57,7 +57,7 @@ def wait_for_sync(cluster: KafkaCluster, topic: str) -> int:
 def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
     policy: str, tmp_path: Path, kafka_jars: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The source is killed before anything is asked; its group is known from the destination alone."""
+    """The source is killed before any command; only the destination has the group."""
     topic = "events"
     with (
         KafkaCluster("a", tmp_path / "a", kafka_jars) as source,

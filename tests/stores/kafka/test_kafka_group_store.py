@@ -1,4 +1,4 @@
-"""What the group store promises beyond the others, against a real broker; and its faults, which need none."""
+"""The group store's own guarantees, against a real broker; and its errors, which need none."""
 
 import logging
 import subprocess
@@ -65,7 +65,7 @@ def plain_consumer(bootstrap, group, **settings):
 
 
 def committed(bootstrap, group, key):
-    """What any other client sees."""
+    """The commits as another client sees them."""
     from confluent_kafka import TopicPartition as KafkaPartition
 
     with plain_consumer(bootstrap, group) as consumer:
@@ -74,7 +74,7 @@ def committed(bootstrap, group, key):
 
 
 def commit(bootstrap, group, key, offset, metadata=None):
-    """A commit by a program that knows nothing of anchors."""
+    """A commit of a program without anchors."""
     from confluent_kafka import TopicPartition as KafkaPartition
 
     row = KafkaPartition(key.topic, key.partition, offset, *([] if metadata is None else [metadata]))
@@ -96,7 +96,7 @@ def test_a_plain_client_sees_offset_and_metadata(store, case, group, bootstrap):
 
 @system
 @pytest.mark.parametrize("metadata", [None, "", "host-17", '{"v":99}', "é" * 100])
-def test_commits_of_others_are_rows_without_anchor(store, case, group, bootstrap, metadata):
+def test_commits_of_other_programs_are_rows_without_anchor(store, case, group, bootstrap, metadata):
     commit(bootstrap, group, case.key(), 7, metadata)
     (row,) = store.read(group)
     assert row.stored == StoredOffset(7)
@@ -137,7 +137,7 @@ def test_many_partitions_go_in_several_commits(store, case, group, monkeypatch):
 
 
 @system
-def test_offsets_in_an_open_transaction_are_told(case, group, bootstrap):
+def test_offsets_in_an_open_transaction_are_reported(case, group, bootstrap):
     from confluent_kafka import Producer
     from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -205,7 +205,7 @@ def test_a_partitions_first_offset_is_waited_for_while_its_transaction_is_open(c
 
 
 @system
-def test_a_transaction_on_another_topic_of_the_group_is_in_nobodys_way(case, group, bootstrap):
+def test_a_transaction_on_another_topic_of_the_group_blocks_no_read(case, group, bootstrap):
     rows = {case.key(0, 0): StoredOffset(1), case.key(0, 1): StoredOffset(2)}
     put(case.open(), group, rows)
     hasty = KafkaGroupStore({"bootstrap.servers": bootstrap}, timeout_s=1.5)
@@ -242,7 +242,7 @@ def test_a_group_with_live_members_is_refused(store, case, group, bootstrap, pro
 
 
 @system
-def test_a_member_that_joins_in_between_is_refused_by_the_broker(store, case, group, bootstrap, monkeypatch):
+def test_the_broker_refuses_a_commit_if_a_member_joins_in_between(store, case, group, bootstrap, monkeypatch):
     put(store, group, {case.key(): StoredOffset(5)})
     (row,) = store.read(group)
     monkeypatch.setattr(store, "_refuse_live", lambda group: None)
@@ -307,7 +307,7 @@ def test_a_commit_that_was_not_answered_is_unknown(store, case, group, monkeypat
 
 
 @system
-def test_rows_overwritten_at_once_are_noticed(store, case, group, bootstrap, monkeypatch):
+def test_rows_overwritten_at_once_are_detected(store, case, group, bootstrap, monkeypatch):
     store.check_writable(group)
     written = store._requests.commit
 
@@ -321,7 +321,7 @@ def test_rows_overwritten_at_once_are_noticed(store, case, group, bootstrap, mon
 
 
 @system
-def test_a_coordinator_that_is_loading_is_asked_again(store, case, group, monkeypatch):
+def test_a_request_to_a_loading_coordinator_is_repeated(store, case, group, monkeypatch):
     from confluent_kafka import KafkaError, KafkaException
 
     put(store, group, {case.key(): StoredOffset(1)})
@@ -344,7 +344,7 @@ def test_a_coordinator_that_is_loading_is_asked_again(store, case, group, monkey
         def close(self):
             self._consumer.close()
 
-    store._requests.close()  # the next reading makes its consumer anew
+    store._requests.close()  # the next read opens another consumer
     monkeypatch.setattr(store._requests._admin, "consumer", NotYet)
     assert len(store.read(group, [case.key().topic])) == 1
     assert answers == []
@@ -352,7 +352,7 @@ def test_a_coordinator_that_is_loading_is_asked_again(store, case, group, monkey
 
 @system
 @pytest.mark.parametrize("code", ["GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"])
-def test_what_is_not_allowed_names_the_group(store, group, monkeypatch, code):
+def test_the_error_for_a_missing_permission_names_the_group(store, group, monkeypatch, code):
     from confluent_kafka import KafkaError, KafkaException
 
     def forbidden(*_args, **_kwargs):
@@ -386,7 +386,7 @@ def test_a_commit_that_was_not_sent_was_not_made(store, case, group, monkeypatch
 # ---------------------------------------------------------------- without a broker
 
 
-def test_a_cluster_that_is_down_is_told_in_time(caplog):
+def test_a_cluster_that_is_down_is_an_error_in_time(caplog):
     store = open_store("kafka-group:", kafka_client={"bootstrap.servers": "localhost:1"})
     store._timeout_s = 2.0
     caplog.set_level(logging.INFO)
@@ -411,7 +411,7 @@ def test_nothing_is_printed_by_the_client():
     assert (done.stdout, done.stderr) == ("told\n", "")
 
 
-def test_settings_the_client_does_not_take_are_a_configuration_error():
+def test_settings_that_the_client_rejects_are_a_configuration_error():
     store = KafkaGroupStore({"bootstrap.servers": "localhost:1", "no.such": "x", "sasl.password": "hush"})
     with pytest.raises(ConfigError, match=r"no\.such") as caught:
         store.read("st-group")

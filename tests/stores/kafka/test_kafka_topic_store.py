@@ -1,4 +1,4 @@
-"""What the topic store promises beyond the others: records to the byte, mirrored topics, transactions, and faults."""
+"""The topic store's own guarantees: records byte for byte, mirrored topics, transactions, and faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ system = pytest.mark.system
 
 @dataclass(frozen=True)
 class Place:
-    """A topic of rows of the test's own, on a cluster; with plain clients."""
+    """The test's own topic of rows on a cluster, with plain clients."""
 
     cluster: object
     name: str
@@ -51,7 +51,7 @@ class Place:
         return open_store(f"kafka-topic:{self.name}{more}", kafka_client=self.client)
 
     def made(self, name: str | None = None, **config: str) -> None:
-        """A topic such as this product or a mirror makes."""
+        """A topic as this product or a mirror creates it."""
         self.cluster.create_topic(name or self.name, 1, {"cleanup.policy": "compact", **config})
 
     def key(self, topic: str = "events", partition: int = 0, group: str | None = None) -> bytes:
@@ -66,7 +66,7 @@ class Place:
         assert producer.flush(30) == 0
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
-        """Every record that any reader of what is committed sees."""
+        """Every record that a reader of committed records sees."""
         from confluent_kafka import Consumer
         from confluent_kafka import TopicPartition as KafkaPartition
 
@@ -127,7 +127,7 @@ def test_a_plain_client_finds_the_documented_bytes(store, place):
 
 
 @system
-def test_rows_that_another_program_wrote_are_read_and_put_back_to_the_byte(store, place):
+def test_rows_of_another_program_are_read_and_restored_byte_for_byte(store, place):
     theirs = b'{ "v": 1, "s": 7, "by": "hand" }'
     place.produce((place.key(), theirs))
     row = only(store)
@@ -168,7 +168,7 @@ def test_foreign_records_are_ignored_with_one_warning(store, place, caplog):
         (b'{"v":1,"s":1,"a":{"f":"12"}}', "a.f is not 32 hex digits"),
     ],
 )
-def test_a_damaged_record_is_named_and_stands_in_nobody_elses_way(store, place, value, problem):
+def test_a_damaged_record_is_named_and_blocks_no_other_rows(store, place, value, problem):
     put(store, "clicks", {TopicPartition("other", 0): StoredOffset(5)})
     place.produce((place.key(), value), (place.key(group="others"), b'{"v":1,"s":6}'))
     with pytest.raises(Refused, match="holds the offset of group 'clicks' for events:0, is damaged") as caught:
@@ -195,7 +195,7 @@ def test_a_key_written_in_another_way_is_reported_and_ignored(store, place, capl
 
 
 @system
-def test_only_create_makes_the_topic(place):
+def test_only_create_creates_the_topic(place):
     store = place.open()
     change = Change(EVENTS, None, StoredOffset(1))
     for attempt in (
@@ -231,7 +231,7 @@ def test_a_topic_that_would_lose_rows_is_refused_before_anything_is_written(plac
 
 
 @system
-def test_rows_of_a_topic_made_anew_have_other_versions(store, place):
+def test_rows_of_a_recreated_topic_have_other_versions(store, place):
     put(store, "clicks", {EVENTS: StoredOffset(1)}, now_ms=5)
     before = only(store)
     place.cluster.admin().delete_topics([place.name])[place.name].result(30)
@@ -318,7 +318,7 @@ def test_deleting_a_row_hides_the_mirrored_one(store, place):
 
 
 @system
-def test_topics_that_only_look_mirrored_are_not_read_and_two_that_do_are_not_guessed(store, place):
+def test_topics_that_only_look_mirrored_are_not_read_and_of_two_copies_none_is_guessed(store, place):
     place.cluster.create_topic(f"team.{place.name}", 1, {"cleanup.policy": "delete"})
     place.made(f"x.y.{place.name}")
     place.made(f"a.{place.name}")
@@ -335,7 +335,7 @@ def test_topics_that_only_look_mirrored_are_not_read_and_two_that_do_are_not_gue
 
 
 def unfinished(place, *records):
-    """A transaction of another program that has written, and has not ended."""
+    """A transaction of another program that has written and is still open."""
     from confluent_kafka import Producer
 
     producer = Producer({**place.client, "transactional.id": f"other-{place.name}", "log_level": 0})
@@ -349,7 +349,7 @@ def unfinished(place, *records):
 
 @system
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_reading_waits_for_the_end_of_what_was_begun_before_it(store, place, commits, monkeypatch):
+def test_a_read_waits_for_transactions_that_were_open_before_it(store, place, commits, monkeypatch):
     put(store, "clicks", {EVENTS: StoredOffset(1)})
     producer = unfinished(place, (place.key(), b'{"v":1,"s":2}'))
     at_the_end = threading.Event()
@@ -373,7 +373,7 @@ def test_a_reading_waits_for_the_end_of_what_was_begun_before_it(store, place, c
 
 
 @system
-def test_a_transaction_that_does_not_end_is_said(store, place, monkeypatch):
+def test_a_transaction_that_does_not_end_is_reported(store, place, monkeypatch):
     monkeypatch.setattr(topic_log, "UNFINISHED_S", 1.0)
     put(store, "clicks", {EVENTS: StoredOffset(1)})
     producer = unfinished(place, (b"any", b"thing"))
@@ -385,15 +385,13 @@ def test_a_transaction_that_does_not_end_is_said(store, place, monkeypatch):
 
 
 @system
-def test_a_writer_that_was_killed_before_its_commit_wrote_nothing_and_holds_up_nobody_of_its_group(
-    store, place, monkeypatch
-):
+def test_a_writer_killed_before_its_commit_wrote_nothing_and_blocks_no_writer_of_its_group(store, place, monkeypatch):
     put(store, "clicks", {EVENTS: StoredOffset(1)})
     version = only(store).version
     store.close()
     program = (
         "import os, signal, sys\n"
-        "from reconciler.stores import kafka_topic_writer as w\n"
+        "from reconciler.stores.kafka import topic_writer as w\n"
         "w.Writer._commit = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
         "w.Writer({'bootstrap.servers': sys.argv[1]}, sys.argv[2], 'clicks', timeout_s=30).write("
         "{sys.argv[3].encode(): b'{\"v\":1,\"s\":2}'}, b'token')\n"
@@ -461,7 +459,7 @@ def test_a_writer_fenced_for_the_second_time_does_not_mistake_its_last_success_f
 
 @system
 def test_writers_that_stay_open_and_race_count_every_success_once(store, place):
-    """Each raises the offset by one from what it has read: in the end it is the number of those that won."""
+    """Each writer adds one to the offset that it read: in the end, the offset is the number of successful writes."""
     put(store, "clicks", {EVENTS: StoredOffset(0)})
 
     def race(_: int) -> int:
@@ -480,7 +478,7 @@ def test_writers_that_stay_open_and_race_count_every_success_once(store, place):
 
 
 @system
-def test_a_writer_that_others_keep_displacing_gives_up_in_time(store, place, monkeypatch):
+def test_a_writer_that_others_keep_fencing_gives_up_in_time(store, place, monkeypatch):
     monkeypatch.setattr(kafka_topic, "CONTENDED_S", 0.5)
 
     def fenced(self):
@@ -494,7 +492,7 @@ def test_a_writer_that_others_keep_displacing_gives_up_in_time(store, place, mon
 
 
 @system
-def test_two_groups_do_not_displace_each_other(store, place):
+def test_two_groups_do_not_fence_each_other(store, place):
     other = place.open()
     for turn in range(3):
         put(store, "clicks", {EVENTS: StoredOffset(turn)})
@@ -554,7 +552,7 @@ def test_a_cluster_that_freezes_at_the_commit_leaves_the_outcome_unknown_and_a_s
 
 
 @system
-def test_a_frozen_cluster_is_told_in_time_and_nothing_was_written(store, place):
+def test_a_frozen_cluster_is_an_error_in_time_and_nothing_was_written(store, place):
     put(store, "clicks", {EVENTS: StoredOffset(1)})
     hasty = kafka_topic.KafkaTopicStore(place.client, place.name, [], timeout_s=1.5)
     version = only(hasty).version
@@ -570,11 +568,11 @@ def test_a_frozen_cluster_is_told_in_time_and_nothing_was_written(store, place):
             assert not isinstance(caught.value, OutcomeUnknown | Refused)
     finally:
         place.cluster.resume()
-    assert only(hasty).stored.offset == 1, "the same store goes on"
+    assert only(hasty).stored.offset == 1, "the same store still works"
 
 
 @system
-def test_a_write_outlives_its_cluster_killed_before_the_commit_and_restarted(mortal, topic_name, monkeypatch):
+def test_a_write_survives_a_cluster_killed_before_the_commit_and_restarted(mortal, topic_name, monkeypatch):
     place = Place(mortal, topic_name)
     store = place.open("?mirrored=")
     store.create()
@@ -602,7 +600,7 @@ def test_a_write_outlives_its_cluster_killed_before_the_commit_and_restarted(mor
 
 @contextmanager
 def denied(cluster, kind: str, name: str, operation: str):
-    """Everybody is denied an operation on a resource, within the block."""
+    """Deny all users an operation on a resource, within the block."""
     from confluent_kafka.admin import (
         AclBinding,
         AclBindingFilter,
@@ -620,7 +618,7 @@ def denied(cluster, kind: str, name: str, operation: str):
         done.result(30)
 
     def heard() -> bool:
-        """The broker's own authorizer answers, so what it tells is what it does."""
+        """Wait until the broker's own authorizer enforces it."""
         return len(cluster.admin().describe_acls(AclBindingFilter(*resource, *who)).result(30)) == 1
 
     cluster.brokers[0].process.wait_until(heard, 30, "the ACL")
@@ -665,7 +663,7 @@ def test_a_missing_permission_is_named_and_nothing_was_written(mortal, topic_nam
 
 
 @system
-def test_a_copy_whose_settings_may_not_be_seen_is_not_guessed_at(mortal, topic_name):
+def test_a_possible_copy_with_unreadable_settings_is_refused(mortal, topic_name):
     place = Place(mortal, topic_name)
     place.made()
     place.made(f"a.{place.name}")
@@ -679,7 +677,7 @@ def test_a_copy_whose_settings_may_not_be_seen_is_not_guessed_at(mortal, topic_n
 # ---------------------------------------------------------------- without a broker
 
 
-def test_a_cluster_that_is_down_is_told_in_time(caplog):
+def test_a_cluster_that_is_down_is_an_error_in_time(caplog):
     caplog.set_level(logging.INFO)
     store = kafka_topic.KafkaTopicStore({"bootstrap.servers": "localhost:1"}, "rows", timeout_s=1.5)
     change = Change(EVENTS, None, StoredOffset(1))
@@ -713,14 +711,14 @@ def test_a_cluster_that_is_down_is_told_in_time(caplog):
         ("kafka-topic:rows.replica", "MirrorMaker does not mirror"),
     ],
 )
-def test_a_wrong_address_is_answered_with_a_right_one(address, problem):
+def test_the_error_for_a_wrong_address_shows_a_right_one(address, problem):
     with pytest.raises(ConfigError) as caught:
         open_store(address, kafka_client={"bootstrap.servers": "x"})
     assert problem in caught.value.message
     assert caught.value.hint
 
 
-def test_the_cluster_is_the_destinations_and_what_it_can_do_is_known_without_it():
+def test_the_cluster_is_the_destination_and_capabilities_are_known_without_it():
     with pytest.raises(ConfigError, match="needs the destination's client settings"):
         open_store("kafka-topic:rows")
     program = (

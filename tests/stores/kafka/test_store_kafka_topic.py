@@ -1,4 +1,4 @@
-"""Anchors recorded into a topic of the source and carried by MirrorMaker with the data: they outlive the source.
+"""Anchors recorded into a topic of the source and mirrored by MirrorMaker with the data survive the source.
 
 One source for both topic policies, each with a mirror of its own. It is killed before the first question is asked.
 """
@@ -41,7 +41,7 @@ POLICIES = ("default", "identity")
 
 
 class Alias:
-    """The source under another name, so that a second mirror keeps its own books."""
+    """The source under another name, so that a second mirror keeps its own offsets."""
 
     def __init__(self, cluster: KafkaCluster, name: str) -> None:
         self._cluster = cluster
@@ -53,7 +53,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Failed:
-    """What one policy's mirror left at the destination when the source died."""
+    """The state that one policy's mirror left at the destination when the source died."""
 
     policy: str
     alias: str
@@ -81,7 +81,7 @@ def produce(source: KafkaCluster, topic: str) -> None:
 
 
 def record(source: KafkaCluster, failed: Failed) -> None:
-    """What a recording job does with every batch, up to record LAST; then a batch that never comes to its commit."""
+    """Record batches as a job does, up to record LAST; then a batch that is never committed."""
     client = {"bootstrap.servers": source.bootstrap}
     with closing(open_store(f"kafka-topic:{failed.rows}", kafka_client=client)) as store:
         store.create()
@@ -157,7 +157,7 @@ def exits(ended: Ended, code: int) -> Ended:
     return ended
 
 
-def test_check_plan_apply_and_rollback_work_from_what_the_mirror_brought(world: World, failed: Failed) -> None:
+def test_check_plan_apply_and_rollback_work_with_mirrored_rows(world: World, failed: Failed) -> None:
     source = 'alias = "a"' if failed.alias == "a" else f'alias = "{failed.alias}"'
     config = world.config(world.job(id="none"), extra=f'[topics]\npolicy = "{failed.policy}"', source=source)
     brought = last_value(world, failed.rows_there, topic_rows.encode_key(RowName(GROUP, failed.events, 0)))
@@ -200,10 +200,10 @@ def test_the_mirrored_topic_is_compacted_like_the_one_it_comes_from(world: World
     assert found["cleanup.policy"].value == "compact"
 
 
-def test_what_was_never_committed_at_the_source_comes_along_unless_the_mirror_is_told(
+def test_aborted_records_are_mirrored_unless_the_mirror_reads_committed(
     failed_over: dict[str, Failed], clusters: Any
 ) -> None:
-    """Why the store's page says to have MirrorMaker read what is committed."""
+    """The reason why the store's page tells MirrorMaker to read committed records."""
     found = {}
     for policy, failed in failed_over.items():
         client = {"bootstrap.servers": clusters.destination.bootstrap}
@@ -217,7 +217,7 @@ def test_what_was_never_committed_at_the_source_comes_along_unless_the_mirror_is
 
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: Any, kafka_jars: Path) -> Iterator[tuple[KafkaCluster, GoBetween]]:
-    """A destination to kill, all of whose clients come through the go-between."""
+    """A destination to kill; all its clients connect through the proxy."""
     made: list[KafkaCluster] = []
     with GoBetween(Kafka, lambda: made[0].bootstrap, lambda: made[0].kill()) as between:
         told = {"advertised.listeners": f"PLAINTEXT://{between.address}"}
@@ -246,10 +246,10 @@ def mortal_world(
         keep=1,
     ),
 )
-def test_a_cluster_killed_in_the_middle_of_an_apply(
+def test_a_cluster_killed_during_an_apply(
     mortal: tuple[KafkaCluster, GoBetween], mortal_world: World, at: tuple[str, str], code: int
 ) -> None:
-    """It holds the rows and the data. All rows are one transaction."""
+    """The cluster holds the rows and the data. All rows are one transaction."""
     (cluster, between), world, done = mortal, mortal_world, {0: 4, 1: 2}
     world.deliver(9, 6)
     world.processed(*done.values())

@@ -1,4 +1,4 @@
-"""Rows of a compacted topic: keys that compaction can compare, values that say what they say, and everything else."""
+"""Rows of a compacted topic: keys that compaction can compare, values, and invalid bytes."""
 
 import json
 from contextlib import suppress
@@ -45,7 +45,7 @@ def test_a_value_reads_back(stored):
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_bytes_of_anybody_are_read_or_refused_in_words(data):
+def test_any_bytes_are_read_or_refused_with_a_message(data):
     for decode in (topic_rows.decode_key, topic_rows.decode_value):
         with pytest.raises(FieldError):
             decode(data)
@@ -59,7 +59,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from("vswad"), JSON), JSON)
-def test_values_of_the_right_shape_and_wrong_types_are_read_or_refused_in_words(content, any_json):
+def test_values_of_the_right_shape_and_wrong_types_are_read_or_refused_with_a_message(content, any_json):
     for tried in (content, {"v": 1, **content}, {"v": 1, "s": 1, "a": any_json}, any_json):
         with suppress(FieldError):
             topic_rows.decode_value(json.dumps(tried).encode())
@@ -117,11 +117,11 @@ def test_a_row_that_is_hidden():
     assert [Value(None, 7).written_at_ms, Value(StoredOffset(1)).written_at_ms] == [7, -1]
 
 
-def test_a_later_writer_may_say_more():
+def test_a_later_writer_may_add_fields():
     assert topic_rows.decode_value(b'{"v":1,"s":3,"zz":[],"a":{"o":2,"q":{}}}') == Value(StoredOffset(3, Anchor(2)))
 
 
-def test_an_id_too_long_gives_way_to_the_fingerprint_and_impossible_ids_are_refused():
+def test_an_id_too_long_is_left_out_and_impossible_ids_are_refused():
     anchor = Anchor(8, 1, b"k" * topic_rows.MAX_BYTES, fingerprint(b"k", b""))
     text = topic_rows.encode_value(StoredOffset(9, anchor))
     assert len(text) <= topic_rows.MAX_BYTES

@@ -11,11 +11,11 @@ from reconciler.stores.memory import MemoryStore
 
 
 class Killed(BaseException):
-    """SIGKILL, as far as a process in the same test can get it."""
+    """Stands for SIGKILL within the process of the test."""
 
 
 class BareStore(MemoryStore):
-    """Keeps offsets, and no anchors: as another program's table does. ``dated``: it knows when a row was written."""
+    """Keeps offsets without anchors, like another program's table. ``dated``: rows have a time of writing."""
 
     def __init__(self, name: str, *, dated: bool = False, atomic: bool = True) -> None:
         super().__init__(name)
@@ -44,7 +44,7 @@ class BareStore(MemoryStore):
 
 @dataclass
 class Faults:
-    """What happens at the n-th write to any of the stores that share it: ``before`` it is done, or ``after``."""
+    """A fault at the n-th write to any of the stores that share it, ``before`` or ``after`` the write."""
 
     at: int | None = None
     before: Callable[[], None] | None = None

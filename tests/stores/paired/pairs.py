@@ -1,4 +1,4 @@
-"""A bare store and the store of its anchors, in memory, and what is believed of them."""
+"""A bare store and the store of its anchors, in memory, and the rows that they give together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made_for(offset: int, cluster: str = "a", record: int | None = None) -> Stor
 
 
 class Pair:
-    """Both stores, and what is in them by partition 0."""
+    """Both stores, with helpers for their rows of partition 0."""
 
     def __init__(self, *, atomic: bool = True, dated: bool = False) -> None:
         name = uuid.uuid4().hex
@@ -56,7 +56,7 @@ class Pair:
         return next((row for row in self.another(Faults()).read(GROUP) if row.key == key), None)
 
     def believed(self) -> tuple[int, tuple[int | None, str | None] | None] | None:
-        """The stored offset, and record and cluster of the anchor that it is read with."""
+        """The stored offset, and the record and cluster of its anchor, as read."""
         row = self.row()
         return None if row is None else named(row.stored)
 

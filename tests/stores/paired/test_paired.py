@@ -1,4 +1,4 @@
-"""A bare store and the store of its anchors: which anchor is believed with which offset."""
+"""A bare store and the store of its anchors: which anchor belongs to which offset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def both() -> Pair:
 # ---------------------------------------------------------------- which anchor belongs to which offset
 
 
-def test_an_anchor_that_was_made_for_the_stored_offset_is_exact_although_a_gap_parts_their_numbers(both: Pair) -> None:
+def test_an_anchor_made_for_the_stored_offset_is_exact_despite_a_gap(both: Pair) -> None:
     both.job_stores(50)
     both.keep(made_for(50, record=41))
     row = both.row()
@@ -34,7 +34,7 @@ def test_an_anchor_that_was_made_for_the_stored_offset_is_exact_although_a_gap_p
     assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (50, anchor(41), 0)
 
 
-def test_an_anchor_that_was_made_for_an_older_offset_lags_by_the_difference(both: Pair) -> None:
+def test_an_anchor_made_for_an_older_offset_lags_by_the_difference(both: Pair) -> None:
     both.job_stores(62)
     both.keep(made_for(50, record=41))
     row = both.row()
@@ -42,7 +42,7 @@ def test_an_anchor_that_was_made_for_an_older_offset_lags_by_the_difference(both
     assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (62, anchor(41), 12)
 
 
-def test_an_anchor_that_was_made_for_a_later_offset_is_not_believed_and_the_row_says_why(both: Pair) -> None:
+def test_an_anchor_made_for_a_later_offset_is_not_used_and_the_row_says_why(both: Pair) -> None:
     both.job_stores(30)
     both.keep(made_for(50))
     row = both.row()
@@ -51,7 +51,7 @@ def test_an_anchor_that_was_made_for_a_later_offset_is_not_believed_and_the_row_
     assert row.note == "its anchor was made for the later offset 50: the stored offset went back since"
 
 
-def test_what_the_jobs_store_says_of_a_row_is_said_too() -> None:
+def test_the_note_of_the_jobs_store_is_kept() -> None:
     own = Row(KEY, StoredOffset(30), "1", note="batch 4 is repeated")
     for of, note in (
         (made_for(30), "batch 4 is repeated"),
@@ -62,7 +62,7 @@ def test_what_the_jobs_store_says_of_a_row_is_said_too() -> None:
         assert note in row.note
 
 
-def test_an_anchor_that_names_nothing_belongs_only_to_the_offset_it_was_made_for(both: Pair) -> None:
+def test_an_anchor_without_a_record_belongs_only_to_the_offset_it_was_made_for(both: Pair) -> None:
     both.keep(StoredOffset(0, Anchor(cluster_id="a")))
     both.job_stores(0)
     assert both.believed() == (0, (None, "a"))
@@ -73,7 +73,7 @@ def test_an_anchor_that_names_nothing_belongs_only_to_the_offset_it_was_made_for
     assert "when the partition held no record" in row.note
 
 
-def test_what_lies_aside_is_believed_in_an_exact_pair_only(both: Pair) -> None:
+def test_a_row_laid_aside_is_used_only_in_an_exact_pair(both: Pair) -> None:
     main, aside = Row(KEY, made_for(50), "1"), Row(aside_of(KEY), made_for(30, "b"), "2")
     kept = Kept(main, aside)
     assert pair(30, kept).anchor == anchor(29, "b")
@@ -82,7 +82,7 @@ def test_what_lies_aside_is_believed_in_an_exact_pair_only(both: Pair) -> None:
     assert pair(30, Kept(Row(KEY, made_for(30), "1"), aside)).anchor == anchor(29)
 
 
-def test_a_row_without_a_kept_anchor_has_none_and_no_row_comes_of_an_anchor_alone(both: Pair) -> None:
+def test_a_row_without_a_kept_anchor_has_none_and_an_anchor_alone_is_no_row(both: Pair) -> None:
     both.job_stores(50)
     both.keep(made_for(9), OTHER)
     rows = both.store.read(GROUP)
@@ -97,7 +97,7 @@ def test_a_sentinel_has_no_anchor(both: Pair) -> None:
     assert (row.stored, row.note) == (StoredOffset(-1), "")
 
 
-def test_the_rows_own_time_counts_where_the_bare_store_knows_it() -> None:
+def test_the_rows_own_time_counts_if_the_bare_store_has_it() -> None:
     for dated, at_ms in ((True, NOW), (False, 77)):
         both = Pair(dated=dated)
         both.job_stores(50)
@@ -131,7 +131,7 @@ def test_a_version_changes_with_the_offset_and_with_the_anchor(both: Pair) -> No
 # ---------------------------------------------------------------- the rest
 
 
-def test_a_row_put_back_brings_its_text_and_is_not_dated(both: Pair) -> None:
+def test_a_restored_row_keeps_its_text_and_gets_no_time(both: Pair) -> None:
     seen: list[Change] = []
 
     class Watched(BareStore):
@@ -149,7 +149,7 @@ def test_a_row_put_back_brings_its_text_and_is_not_dated(both: Pair) -> None:
     assert [kept.stored for kept in both.anchors.read(GROUP)] == [before]
 
 
-def test_what_the_pair_can_do_is_what_the_bare_store_can_and_keep_anchors() -> None:
+def test_the_pair_has_the_bare_stores_capabilities_and_keeps_anchors() -> None:
     both = Pair(atomic=False)
     assert both.store.capabilities == Capabilities(keeps_anchors=True, atomic_batches=False)
     assert both.store.address == both.bare.address
@@ -171,12 +171,12 @@ def test_a_store_that_cannot_keep_anchors_is_refused(both: Pair, able: Capabilit
         PairedStore(both.bare, Unable())
 
 
-def test_a_topic_that_would_be_taken_for_what_lies_aside_is_refused(both: Pair) -> None:
+def test_a_topic_with_the_reserved_suffix_is_refused(both: Pair) -> None:
     with pytest.raises(ConfigError, match=r"cannot be called 'events\.being-written'"):
         both.store.read(GROUP, ["events", aside_of(KEY).topic])
 
 
-def test_what_may_not_be_written_is_refused_by_whichever_store_it_is(both: Pair) -> None:
+def test_either_store_may_refuse_a_write(both: Pair) -> None:
     class Closed(MemoryStore):
         def check_writable(self, group: str) -> None:
             raise Refused("The file may not be written.", hint="Make it writable.")
@@ -204,7 +204,7 @@ def read(own: Row | None, of: Kept) -> tuple[int, tuple[int | None, str | None] 
     return None if row is None else (*named(row.stored), row.anchor_lag)  # type: ignore[misc]
 
 
-def test_what_was_copied_of_the_sources_group_is_a_row_where_the_destination_has_none() -> None:
+def test_a_copied_row_of_the_sources_group_counts_if_the_destination_has_none() -> None:
     assert read(None, kept(made_for(50, "a", record=41))) == (50, (41, "a"), 0)
 
 
@@ -212,13 +212,13 @@ def test_an_anchor_of_this_cluster_makes_no_row_of_its_own() -> None:
     assert read(None, kept(made_for(30, HERE))) is None
 
 
-def test_an_offset_that_the_mirror_translated_has_the_anchor_that_was_copied() -> None:
-    """With the identity topic policy both have one name; their numbers have nothing to do with each other."""
+def test_an_offset_translated_by_the_mirror_gets_the_copied_anchor() -> None:
+    """With the identity topic policy both topics have one name; their offsets are unrelated."""
     for translated in (12, 50, 900):
         assert read(commit(translated), kept(made_for(50, "a"))) == (translated, (49, "a"), 0)
 
 
-def test_a_job_that_goes_on_at_the_destination_is_paired_with_what_apply_wrote_there() -> None:
+def test_a_job_that_continues_at_the_destination_is_paired_with_applys_anchor() -> None:
     assert read(commit(45), kept(made_for(30, HERE))) == (45, (29, HERE), 15)
     assert read(commit(30), kept(made_for(30, HERE))) == (30, (29, HERE), 0)
     assert read(commit(45), Kept(None, Row(aside_of(KEY), made_for(30, HERE), "x"))) == (45, (29, HERE), 15)
@@ -227,7 +227,7 @@ def test_a_job_that_goes_on_at_the_destination_is_paired_with_what_apply_wrote_t
     assert (gone_back.stored.anchor, "later offset 30" in gone_back.note) == (None, True)
 
 
-def test_of_an_anchor_in_the_commit_and_a_copy_the_later_speaks() -> None:
+def test_of_an_anchor_in_the_commit_and_a_copy_the_later_counts() -> None:
     carried = anchor(40, "a")
     copied = StoredOffset(50, anchor(49), 200)
     assert read(commit(33, carried, 100), kept(copied)) == (33, (49, "a"), 0)
@@ -235,7 +235,7 @@ def test_of_an_anchor_in_the_commit_and_a_copy_the_later_speaks() -> None:
     assert read(commit(33, anchor(32, HERE), 300), kept(copied)) == (33, (32, HERE), None)
 
 
-def test_a_commit_that_nothing_is_kept_for_stays_as_it_is_and_no_cluster_is_asked() -> None:
+def test_a_commit_without_kept_anchor_is_unchanged_and_no_cluster_is_asked() -> None:
     def never() -> str:
         raise AssertionError("asked")
 

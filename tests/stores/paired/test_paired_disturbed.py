@@ -1,4 +1,4 @@
-"""Two stores that are written as one: killed at any step, refused, left without an answer, and written by others."""
+"""Two stores written as one: kills at every step, refusals, lost answers, and other writers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def die() -> None:
 
 
 def killed_at_every_write(case: str) -> list[tuple[Pair, bool]]:
-    """The stores as a write leaves them that is killed before and after each of its steps; True once X is written."""
+    """The stores after a write killed before and after each of its steps; True once X' is written."""
     found = []
     for number in range(1, 9):
         for moment in ("before", "after"):
@@ -68,7 +68,7 @@ def killed_at_every_write(case: str) -> list[tuple[Pair, bool]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_after_a_kill_a_row_reads_as_it_was_or_as_it_was_to_be(case: str) -> None:
+def test_after_a_kill_a_row_reads_as_before_or_as_intended(case: str) -> None:
     before, new = prepared(case)
     allowed = {before.believed(), named(new)}
     for both, _ in killed_at_every_write(case):
@@ -89,8 +89,8 @@ def test_after_a_kill_the_second_run_finishes(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("step", [-3, 3])
-def test_a_job_that_goes_on_after_a_kill_is_never_given_the_anchor_of_another_numbering(case: str, step: int) -> None:
-    """Its numbers are those of the side it is on. The other side's anchor may stand for it only where it lags."""
+def test_a_job_that_continues_after_a_kill_never_gets_an_anchor_of_another_numbering(case: str, step: int) -> None:
+    """The row uses its own side's numbers. The other side's anchor may be used only if it lags."""
     own, _, new = CASES[case]
     for both, written in killed_at_every_write(case):
         last = new if written else own
@@ -109,7 +109,7 @@ def test_a_job_that_goes_on_after_a_kill_is_never_given_the_anchor_of_another_nu
             assert cluster != "b" or "a" not in theirs
 
 
-def test_a_reader_finishes_what_was_killed_and_the_job_may_go_on(both: Pair) -> None:
+def test_a_reader_finishes_a_killed_write_and_the_job_may_continue(both: Pair) -> None:
     both.job_stores(50)
     both.keep(made_for(50))
     with pytest.raises(Killed):
@@ -123,7 +123,7 @@ def test_a_reader_finishes_what_was_killed_and_the_job_may_go_on(both: Pair) -> 
     assert (named(row.stored), row.anchor_lag) == ((45, (29, "b")), 15)
 
 
-def test_a_reader_that_may_not_write_reads_what_was_killed_all_the_same(both: Pair) -> None:
+def test_a_reader_without_write_permission_reads_the_rows_of_a_killed_write(both: Pair) -> None:
     both.job_stores(50)
     both.keep(made_for(50))
     with pytest.raises(Killed):
@@ -136,10 +136,10 @@ def test_a_reader_that_may_not_write_reads_what_was_killed_all_the_same(both: Pa
     assert named(row.stored) == (30, (29, "b"))
 
 
-def test_what_lies_aside_of_a_store_that_is_only_read_is_believed_and_left_to_who_laid_it_there(
+def test_a_row_laid_aside_for_a_read_only_store_is_used_and_left_to_its_writer(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkpoint's batch has begun: where it ends is known, and it may never be committed."""
+    """A checkpoint's batch has begun: its end is known, but it may never be committed."""
     both.job_stores(50)
     both.keep(made_for(50))
     with pytest.raises(Killed):
@@ -151,7 +151,7 @@ def test_what_lies_aside_of_a_store_that_is_only_read_is_believed_and_left_to_wh
     assert both.left_aside
 
 
-def test_a_write_that_nothing_disturbs_leaves_nothing_aside(both: Pair) -> None:
+def test_an_undisturbed_write_leaves_nothing_aside(both: Pair) -> None:
     for new in (made_for(50), made_for(60), made_for(30, "b"), made_for(30), StoredOffset(12), made_for(9), None):
         assert both.write(new)
         assert both.believed() == named(new)
@@ -169,7 +169,7 @@ def raising(error: Exception) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_an_answer_that_got_lost_is_told_as_such_and_a_second_write_finishes(both: Pair, moment: str) -> None:
+def test_a_lost_answer_is_an_unknown_outcome_and_a_second_write_finishes(both: Pair, moment: str) -> None:
     both.write(made_for(50))
     unknown = raising(OutcomeUnknown("The answer got lost."))
     with pytest.raises(OutcomeUnknown, match=r"^The answer got lost\.$"):
@@ -181,7 +181,7 @@ def test_an_answer_that_got_lost_is_told_as_such_and_a_second_write_finishes(bot
 
 
 @pytest.mark.parametrize("error", [Unreachable("It is away."), Refused("It said no.")])
-def test_a_bare_store_that_says_no_has_nothing_written(both: Pair, error: Exception) -> None:
+def test_if_the_bare_store_refuses_nothing_is_written(both: Pair, error: Exception) -> None:
     both.write(made_for(50))
     before = both.row()
     with pytest.raises(type(error), match=str(error)):
@@ -191,7 +191,7 @@ def test_a_bare_store_that_says_no_has_nothing_written(both: Pair, error: Except
 
 
 @pytest.mark.parametrize("error", [Unreachable("It is away."), OutcomeUnknown("The answer got lost.")])
-def test_an_anchor_store_that_fails_first_leaves_the_offsets_alone(both: Pair, error: Exception) -> None:
+def test_if_the_anchor_store_fails_first_the_offsets_stay(both: Pair, error: Exception) -> None:
     both.write(made_for(50))
     with pytest.raises(Unreachable, match=r"The \[anchors\] store: "):
         both.write(made_for(30, "b"), both.another(Faults(at=1, before=raising(error))))
@@ -199,7 +199,7 @@ def test_an_anchor_store_that_fails_first_leaves_the_offsets_alone(both: Pair, e
     assert [row.stored.offset for row in both.bare.read(GROUP)] == [50]
 
 
-def test_an_anchor_store_that_fails_last_is_an_unknown_outcome_that_the_next_reading_settles(both: Pair) -> None:
+def test_if_the_anchor_store_fails_last_the_outcome_is_unknown_and_the_next_read_finishes(both: Pair) -> None:
     both.write(made_for(50))
     away = raising(Unreachable("It is away."))
     with pytest.raises(OutcomeUnknown, match="but not all of their anchors"):
@@ -209,7 +209,7 @@ def test_an_anchor_store_that_fails_last_is_an_unknown_outcome_that_the_next_rea
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-def test_a_job_that_stores_in_the_middle_of_a_write_wins(atomic: bool) -> None:
+def test_a_job_that_stores_during_a_write_wins(atomic: bool) -> None:
     both = Pair(atomic=atomic)
     both.write(made_for(50))
     both.job_stores(7, OTHER)
@@ -237,14 +237,14 @@ def test_a_job_that_stores_while_its_row_is_deleted_keeps_its_anchor(both: Pair)
     assert not both.left_aside
 
 
-def test_a_tracker_that_saves_in_the_middle_of_a_write_does_not_have_the_last_word(both: Pair) -> None:
+def test_a_tracker_that_saves_during_a_write_does_not_win(both: Pair) -> None:
     both.write(made_for(50))
     midst = both.another(Faults(at=2, after=lambda: both.keep(made_for(50, record=48))))
     assert both.write(made_for(30, "b"), midst)
     assert both.believed() == (30, (29, "b"))
 
 
-def test_what_a_third_wrote_right_after_is_not_given_this_writes_anchor(both: Pair) -> None:
+def test_a_third_writers_row_does_not_get_this_writes_anchor(both: Pair) -> None:
     both.write(made_for(50))
     midst = both.another(Faults(at=2, after=lambda: both.write(made_for(90))))
     both.write(made_for(30, "b"), midst)
@@ -252,7 +252,7 @@ def test_what_a_third_wrote_right_after_is_not_given_this_writes_anchor(both: Pa
     assert not both.left_aside
 
 
-def test_anchors_that_never_stand_still_are_not_read(both: Pair) -> None:
+def test_anchors_that_keep_changing_are_not_read(both: Pair) -> None:
     both.write(made_for(50))
 
     class Restless(MemoryStore):
@@ -265,7 +265,7 @@ def test_anchors_that_never_stand_still_are_not_read(both: Pair) -> None:
 
 
 @pytest.mark.parametrize("new", [made_for(30, "b"), made_for(80, "b")])
-def test_a_write_between_the_two_readings_is_not_read_half(both: Pair, new: StoredOffset) -> None:
+def test_a_write_between_the_two_reads_is_not_read_in_part(both: Pair, new: StoredOffset) -> None:
     both.write(made_for(50))
 
     class Interrupted(BareStore):

@@ -1,4 +1,4 @@
-"""Pairs of real stores: what any of them keeps for a table of numbers, and what is kept for any that has no room.
+"""Pairs of real stores: each as anchor store of a plain table, and each store without anchors with an anchor store.
 
 The behaviour suite runs on a table with its anchors in another file; that a process may die between any two writes is
 tested without servers (tests/stores/paired/test_paired.py).
@@ -38,7 +38,7 @@ class Table(SqliteStore):
 
 @pytest.fixture(params=["sqlite", "files_local"])
 def case(request, tmp_path) -> Case:
-    """What the suite runs on."""
+    """The pairs that the suite runs on."""
     table, anchors = str(tmp_path / "table.db"), f"{tmp_path}/anchors"
     address = f"sqlite:///{anchors}.db" if request.param == "sqlite" else f"files:{anchors}"
     open_store(address).create()
@@ -49,7 +49,7 @@ def case(request, tmp_path) -> Case:
 
 KEEPERS = ["postgresql_own", "zookeeper_consumers", "hbase_anchored", "hbase_cloudera_anchors"]
 TABLES = ["hbase_cloudera"]
-"""Each has a fixture ``…_case`` in ``fixtures_….py``. Those of PostgreSQL have the suite to themselves."""
+"""Each has a fixture ``…_case`` in its room's ``fixtures.py``. The behaviour suite pairs PostgreSQL's table itself."""
 
 
 def on_servers(names: list[str]) -> list[object]:
@@ -74,7 +74,7 @@ def made_for(offset: int, cluster: str = "a") -> StoredOffset:
 
 
 def plays_its_part(bare: Callable[[], OffsetStore], anchors: Callable[[], OffsetStore]) -> None:
-    """A row made, gone on with, corrected, put back and deleted, each read by a pair that was opened anew."""
+    """A row created, continued, corrected, restored and deleted; each state is read by a newly opened pair."""
 
     group, key = Case.group(), TopicPartition("events", 3)
     both = PairedStore(bare(), anchors())
@@ -118,9 +118,9 @@ def plays_its_part(bare: Callable[[], OffsetStore], anchors: Callable[[], Offset
     kept.close()
 
 
-def test_what_keeps_anchors_keeps_those_of_a_table_too(keeper, tmp_path) -> None:
+def test_a_store_with_anchors_keeps_those_of_a_table_too(keeper, tmp_path) -> None:
     plays_its_part(lambda: Table(str(tmp_path / "table.db")), keeper)
 
 
-def test_what_has_no_room_for_anchors_has_them_kept(table, tmp_path) -> None:
+def test_a_store_with_no_room_for_anchors_has_them_kept_in_another(table, tmp_path) -> None:
     plays_its_part(table, lambda: open_store(f"sqlite:///{tmp_path}/anchors.db"))

@@ -28,7 +28,7 @@ TABLES = (
 
 
 def a_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
-    """A server in a folder that its own user can reach, unlike pytest's."""
+    """A server in a folder that the server's user can enter, unlike pytest's."""
     from tests.lab.postgresql import PostgresServer
 
     with tempfile.TemporaryDirectory(prefix="reconciler-postgresql-") as folder:
@@ -50,7 +50,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def database(postgres: PostgresServer) -> str:
-    """An address whose search path is an empty schema of this test's own. More parameters follow behind an ``&``."""
+    """An address whose search path is this test's own empty schema. Append more parameters with ``&``."""
     import psycopg
 
     name = f"st_{uuid.uuid4().hex[:12]}"
@@ -61,7 +61,7 @@ def database(postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def psql(database: str) -> Iterator[Any]:
-    """psycopg's own connection to the test's database: what any other program writes and sees."""
+    """A plain psycopg connection to the test's database, as any other program has it."""
     import psycopg
 
     with psycopg.connect(database, autocommit=True) as connection:

@@ -1,4 +1,4 @@
-"""PostgreSQL addresses: which parameters are whose, what is said of the rest, and that no secret shows."""
+"""PostgreSQL addresses: which parameters belong to libpq, errors for unknown ones, and that no secret is shown."""
 
 import pytest
 
@@ -31,12 +31,12 @@ def test_a_wrong_address_says_what_is_wrong_and_how_a_right_one_looks(parameters
 
 
 @pytest.mark.parametrize("address", ["postgresql:h/db", "postgresql://u:p%w@h/db"])
-def test_what_libpq_cannot_take_apart_is_the_callers_to_correct(address):
+def test_an_address_that_libpq_rejects_is_a_configuration_error(address):
     with pytest.raises(ConfigError, match="is wrong"):
         open_store(address)
 
 
-def test_libpqs_parameters_are_libpqs_and_secrets_are_not_shown():
+def test_libpqs_parameters_go_to_libpq_and_secrets_are_not_shown():
     address = f"postgres://u:pw@h1:5433,h2/db?sslmode=require&{MAPPED}&password=pw2&application_name=x%20y"
     store = open_store(address)
     assert store._database._libpq == (
@@ -46,7 +46,7 @@ def test_libpqs_parameters_are_libpqs_and_secrets_are_not_shown():
     assert store._database.place == "PostgreSQL at h1:5433,h2, database db"
 
 
-def test_what_a_store_can_do_is_known_without_a_server():
+def test_capabilities_are_known_without_a_server():
     own = open_store("postgresql://no-such-host/db").capabilities
     assert (own.keeps_anchors, own.keeps_history, own.atomic_batches) == (True, True, True)
     mapped = open_store(f"postgresql://no-such-host/db?{MAPPED}").capabilities

@@ -1,4 +1,4 @@
-"""The PostgreSQL stores among other writers, where they are not allowed to, and on a server that dies or freezes."""
+"""The PostgreSQL stores among other writers, without permissions, and on a server that dies or freezes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def change(store: Any, new: StoredOffset | None) -> Any:
 
 @pytest.fixture
 def address(database: str, psql: Any) -> str:
-    """Both kinds of tables are there, and empty."""
+    """Both kinds of tables exist and are empty."""
     for statement in TABLES:
         psql.execute(statement)
     store = postgresql.open_address(database)
@@ -52,7 +52,7 @@ def address(database: str, psql: Any) -> str:
 
 @pytest.fixture(params=["own", "mapped"])
 def open_it(request, address: str) -> Iterator[Callable[..., Any]]:
-    """Open the one or the other store; ``more`` are parameters of libpq's."""
+    """Open either store; ``more`` are libpq's parameters."""
     opened = []
 
     def open_it(*more: str, timeout_s: float = PATIENCE) -> Any:
@@ -69,7 +69,7 @@ def open_it(request, address: str) -> Iterator[Callable[..., Any]]:
 
 
 def race(open_it: Callable[..., Any], *, existing: bool) -> None:
-    """Eight writers, the same five rows each round, in one order or the other: one wins them all."""
+    """Eight writers write the same five rows each round, in two orders: one of them wins all rows."""
     writers, rounds = 8, 4
     barrier = threading.Barrier(writers, timeout=60)
 
@@ -95,16 +95,16 @@ def race(open_it: Callable[..., Any], *, existing: bool) -> None:
         assert len({row.stored.offset for row in rows if row.key.topic == topic}) == 1
 
 
-def test_of_many_that_make_the_same_rows_one_wins_with_all_of_them(open_it):
+def test_of_many_writers_that_insert_the_same_rows_one_wins_with_all_of_them(open_it):
     race(open_it, existing=False)
 
 
-def test_of_many_that_change_the_same_rows_one_wins_with_all_of_them(open_it):
+def test_of_many_writers_that_change_the_same_rows_one_wins_with_all_of_them(open_it):
     put(open_it(), "g", {TopicPartition("events", n): StoredOffset(99) for n in range(5)})
     race(open_it, existing=True)
 
 
-def test_a_job_that_holds_the_rows_is_waited_for_and_then_named(open_it, psql):
+def test_a_write_waits_for_a_job_that_holds_the_rows_and_then_reports_it(open_it, psql):
     store = open_it(timeout_s=SOON)
     put(store, "g", {KEY: StoredOffset(1)})
     with psql.transaction():
@@ -118,7 +118,7 @@ def test_a_job_that_holds_the_rows_is_waited_for_and_then_named(open_it, psql):
 
 @pytest.fixture
 def deadlocked(psql: Any, address: str) -> Callable[[str], None]:
-    """``deadlocked(condition)``: updates end as a deadlock's victim does while the n-th try fulfils it."""
+    """``deadlocked(condition)``: updates fail like a deadlock's victim if the attempt's number meets the condition."""
 
     def arrange(condition: str) -> None:
         psql.execute("CREATE SEQUENCE tries")
@@ -140,7 +140,7 @@ def test_the_victim_of_a_deadlock_tries_again(open_it, deadlocked):
     assert only(store).stored.offset == 2
 
 
-def test_deadlocks_without_end_are_given_up_with_nothing_written(open_it, deadlocked):
+def test_endless_deadlocks_end_with_nothing_written(open_it, deadlocked):
     store = open_it(timeout_s=SOON)
     put(store, "g", {KEY: StoredOffset(1)})
     deadlocked("> 0")
@@ -152,7 +152,7 @@ def test_deadlocks_without_end_are_given_up_with_nothing_written(open_it, deadlo
 # ---------------------------------------------------------------- who may
 
 
-def test_who_is_not_let_in_is_told(postgres):
+def test_a_rejected_user_is_reported(postgres):
     for url, sentence in (
         (postgres.url(password="wrong"), "does not let this user in .*password authentication failed"),
         (postgres.url(user="nobody"), "does not let this user in"),
@@ -175,7 +175,7 @@ def test_the_password_may_come_from_the_environment(postgres, address, monkeypat
 
 @pytest.fixture
 def reader(psql: Any) -> str:
-    """A user who may only read. Its parameter for an address."""
+    """The address parameter of a user with read permission only."""
     (schema,) = psql.execute("SELECT current_schema()").fetchone()
     psql.execute(f"CREATE USER {schema}")
     psql.execute(f"GRANT USAGE ON SCHEMA {schema} TO {schema}")
@@ -183,7 +183,7 @@ def reader(psql: Any) -> str:
     return f"options=-csearch_path%3D{schema}%20-crole%3D{schema}"
 
 
-def test_who_may_only_read_is_told_before_and_at_the_write(open_it, reader):
+def test_a_user_without_write_permission_is_refused_before_and_at_the_write(open_it, reader):
     put(open_it(), "g", {KEY: StoredOffset(1)})
     store = open_it(reader)
     assert only(store).stored.offset == 1
@@ -196,7 +196,7 @@ def test_who_may_only_read_is_told_before_and_at_the_write(open_it, reader):
         put(store, "g", {TopicPartition("new", 0): StoredOffset(2)})
 
 
-def test_a_database_that_is_read_only_is_said_to_be(open_it, psql):
+def test_a_read_only_database_is_reported(open_it, psql):
     put(open_it(), "g", {KEY: StoredOffset(1)})
     (schema,) = psql.execute("SELECT current_schema()").fetchone()
     store = open_it(f"options={quote(f'-csearch_path={schema} -cdefault_transaction_read_only=on')}")
@@ -209,7 +209,7 @@ def test_a_database_that_is_read_only_is_said_to_be(open_it, psql):
 # ---------------------------------------------------------------- connections and servers that fail
 
 
-def test_a_connection_that_was_cut_while_nobody_used_it_is_not_worth_a_word(open_it, psql):
+def test_a_connection_cut_while_idle_is_reopened_silently(open_it, psql):
     store = open_it()
     put(store, "g", {KEY: StoredOffset(1)})
     row = only(store)
@@ -225,7 +225,7 @@ def test_a_connection_that_was_cut_while_nobody_used_it_is_not_worth_a_word(open
 
 @pytest.fixture(scope="module")
 def disposable(request) -> Iterator[Any]:
-    """A server that these tests kill and freeze, and nobody else uses."""
+    """A server that only these tests use: they kill and freeze it."""
     yield from a_server(request)
 
 
@@ -258,12 +258,12 @@ def fragile(request, mortal) -> Iterator[Any]:
 
 
 def patiently(store: Any) -> Any:
-    """The same store for a server that has just begun to answer, however slow this machine is."""
+    """The same store after a restart of the server; allows for a slow machine."""
     store._database._timeout_s = PATIENCE
     return store
 
 
-def test_a_store_outlives_its_server(mortal, fragile):
+def test_a_store_survives_a_restart_of_its_server(mortal, fragile):
     before = fragile.read("g")
     mortal.kill()
     for attempt in (
@@ -280,7 +280,7 @@ def test_a_store_outlives_its_server(mortal, fragile):
 
 
 def at_the_commit(monkeypatch: pytest.MonkeyPatch, before: Any, after: Any = None) -> None:
-    """Deeds right before the next COMMIT is sent, and while its answer is waited for."""
+    """Actions right before the next COMMIT is sent, and while the store waits for the answer."""
     real = psycopg.Connection.commit
 
     def commit(connection: Any) -> None:
@@ -293,7 +293,7 @@ def at_the_commit(monkeypatch: pytest.MonkeyPatch, before: Any, after: Any = Non
     monkeypatch.setattr(psycopg.Connection, "commit", commit)
 
 
-def test_a_server_that_freezes_leaves_a_writes_outcome_open_and_a_second_one_ends_it(mortal, fragile, monkeypatch):
+def test_a_server_that_freezes_leaves_the_outcome_unknown_and_a_second_write_finishes(mortal, fragile, monkeypatch):
     changes = [Change(KEY, only(fragile).version, StoredOffset(2))]
     at_the_commit(monkeypatch, mortal.pause)
     with pytest.raises(OutcomeUnknown, match=r"did not say whether it took .*no answer within 2 s") as caught:
@@ -309,7 +309,7 @@ def test_a_server_that_freezes_leaves_a_writes_outcome_open_and_a_second_one_end
     assert only(fragile).stored.offset == 2
 
 
-def test_a_server_killed_before_it_answered_leaves_the_outcome_open(mortal, fragile, monkeypatch):
+def test_a_server_killed_before_it_answered_leaves_the_outcome_unknown(mortal, fragile, monkeypatch):
     changes = [Change(KEY, only(fragile).version, StoredOffset(2))]
     at_the_commit(monkeypatch, mortal.pause, mortal.kill)
     with pytest.raises(OutcomeUnknown, match="did not say whether it took what was written"):

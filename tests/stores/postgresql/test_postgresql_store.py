@@ -1,5 +1,5 @@
-"""What the PostgreSQL stores promise beyond the others: a job's own table is changed in its mapped columns and nowhere
-else, and no batch is ever half there."""
+"""The PostgreSQL stores' own guarantees: they change only the mapped columns of a job's table, and no batch is ever
+written in part."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def change(store: Any, row: Row, new: StoredOffset | None) -> Any:
 
 
 @system
-def test_own_tables_say_which_groups_have_rows(own):
+def test_own_tables_list_the_groups_with_rows(own):
     assert own.groups() == []
     put(own, "views", {KEY: StoredOffset(1)})
     put(own, "clicks", {KEY: StoredOffset(1), TopicPartition("events", 1): StoredOffset(1)})
@@ -97,7 +97,7 @@ def test_groups_columns_schemas_and_odd_names_are_quoted(open_at, psql):
 
 
 @system
-def test_columns_that_are_not_mapped_are_left_alone(open_at, psql):
+def test_unmapped_columns_are_unchanged(open_at, psql):
     psql.execute(
         "CREATE TABLE txn_offsets (id serial PRIMARY KEY, topic text, part int, off bigint,"
         " owner text DEFAULT 'nobody', seen timestamptz NOT NULL DEFAULT '2020-01-01')"
@@ -122,7 +122,7 @@ def test_columns_that_are_not_mapped_are_left_alone(open_at, psql):
         ("text", "+42"),
     ],
 )
-def test_any_type_that_shows_digits_will_do_and_a_rollback_puts_back_the_very_text(open_at, psql, kind, text):
+def test_any_type_that_shows_digits_works_and_a_rollback_restores_the_same_text(open_at, psql, kind, text):
     psql.execute(f"CREATE TABLE txn_offsets (topic text, part smallint, off {kind})")
     psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, %s)", (text,))
     store = open_at(MAPPED)
@@ -136,7 +136,7 @@ def test_any_type_that_shows_digits_will_do_and_a_rollback_puts_back_the_very_te
 
 
 @system
-def test_an_offset_that_was_another_in_between_is_another_row(open_at, psql):
+def test_an_offset_that_changed_and_came_back_is_another_row(open_at, psql):
     psql.execute(TXN_OFFSETS)
     psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, 5)")
     store = open_at(MAPPED)
@@ -169,7 +169,7 @@ def test_one_lost_race_rolls_back_the_whole_batch(open_at, psql):
         ("EXCLUDE (part WITH =)", "conflicting key value"),
     ],
 )
-def test_a_row_that_the_table_does_not_take_is_refused_with_nothing_written(open_at, psql, definition, sentence):
+def test_a_row_that_the_table_rejects_is_refused_with_nothing_written(open_at, psql, definition, sentence):
     psql.execute(f"CREATE TABLE txn_offsets (topic text, part int, off bigint, {definition})")
     owner = ", 'ada'" if "owner" in definition else ""
     psql.execute(f"INSERT INTO txn_offsets VALUES ('events', 0, 5{owner})")
@@ -195,7 +195,7 @@ def test_a_value_too_large_for_its_column_is_refused(open_at, psql):
 
 
 @system
-def test_a_trigger_that_keeps_back_a_change_does_not_pass_unnoticed(open_at, psql):
+def test_a_trigger_that_suppresses_a_change_is_detected(open_at, psql):
     psql.execute(TXN_OFFSETS)
     psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, 5), ('events', 1, 5)")
     psql.execute(
@@ -229,7 +229,7 @@ def test_rows_that_are_no_offsets_are_named(open_at, psql, rows, sentence):
 
 
 @system
-def test_a_missing_table_or_column_is_refused_with_what_to_do_and_never_made(open_at, psql):
+def test_a_missing_table_or_column_is_refused_with_a_hint_and_never_created(open_at, psql):
     store = open_at(GROUPED)
     for attempt in (
         lambda: store.read("g"),
@@ -256,7 +256,7 @@ def test_a_view_is_not_a_table(open_at, psql):
 
 
 @system
-def test_a_partitioned_table_is_one(open_at, psql):
+def test_a_partitioned_table_is_a_table(open_at, psql):
     psql.execute("CREATE TABLE txn_offsets (topic text, part int, off bigint) PARTITION BY HASH (topic)")
     psql.execute("CREATE TABLE txn_offsets_1 PARTITION OF txn_offsets FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
     store = open_at(MAPPED)
@@ -280,7 +280,7 @@ def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_one
 
 
 @system
-def test_a_store_that_is_not_there_is_refused_and_made_only_when_asked_to(open_at, psql):
+def test_a_missing_store_is_refused_and_only_create_creates_it(open_at, psql):
     store = open_at()
     for attempt in (
         lambda: store.read("g"),
@@ -297,7 +297,7 @@ def test_a_store_that_is_not_there_is_refused_and_made_only_when_asked_to(open_a
 
 
 @system
-def test_a_schema_of_ones_own_keeps_stores_apart(open_at, psql, database):
+def test_separate_schemas_hold_separate_stores(open_at, psql, database):
     (name,) = psql.execute("SELECT current_schema() || '_other'").fetchone()
     psql.execute(f"CREATE SCHEMA {name}")
     other, usual = open_at(f"schema={name}"), open_at()
@@ -310,7 +310,7 @@ def test_a_schema_of_ones_own_keeps_stores_apart(open_at, psql, database):
 
 
 @system
-def test_many_that_make_the_tables_at_once_make_them_once(database):
+def test_concurrent_creators_create_the_tables_once(database):
     from concurrent.futures import ThreadPoolExecutor
 
     def make(_: int) -> None:
@@ -323,7 +323,7 @@ def test_many_that_make_the_tables_at_once_make_them_once(database):
 
 
 @system
-def test_versions_do_not_come_back_with_tables_made_anew(own, psql):
+def test_versions_do_not_return_with_recreated_tables(own, psql):
     put(own, "g", {KEY: StoredOffset(1)})
     before = only(own)
     psql.execute("DROP TABLE reconciler_store, reconciler_offsets, reconciler_history")
@@ -348,7 +348,7 @@ def test_other_programs_tables_and_newer_ones_are_not_touched(open_at, own, psql
 
 
 @system
-def test_the_history_of_a_partition_does_not_grow_for_ever(own, psql, monkeypatch):
+def test_the_history_of_a_partition_is_bounded(own, psql, monkeypatch):
     monkeypatch.setattr(sql_rows, "HISTORY_KEPT", 3)
     for number in range(6):
         put(own, "g", {KEY: StoredOffset(number), TopicPartition("events", 1): StoredOffset(number)})
@@ -373,7 +373,7 @@ def test_a_long_history_is_not_read(own, psql):
 
 
 def fetched(psql: Any) -> int:
-    """Rows of the history's table and index that were ever read."""
+    """The number of rows of the history's table and index that have been read."""
     psql.execute("SELECT pg_stat_force_next_flush()")
     psql.execute("SELECT pg_stat_clear_snapshot()")
     found = psql.execute(
@@ -384,7 +384,7 @@ def fetched(psql: Any) -> int:
 
 
 @system
-def test_a_row_that_another_program_has_spoiled_is_named(own, psql):
+def test_a_row_damaged_by_another_program_is_named(own, psql):
     put(own, "g", {KEY: StoredOffset(1, ANCHOR)})
     psql.execute("UPDATE reconciler_offsets SET names = 'nonsense'")
     with pytest.raises(Refused, match="holds a row in reconciler_offsets that this product did not write"):

@@ -1,4 +1,4 @@
-"""Failovers of jobs that keep their offsets in PostgreSQL: through the commands, and to the value with psycopg."""
+"""Failovers of jobs that keep their offsets in PostgreSQL, through the commands; values checked with psycopg."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
 
 
 class Place:
-    """A job's offsets in one of ``TABLES``, as plain SQL writes and reads them."""
+    """A job's offsets in one of ``TABLES``, written and read with plain SQL."""
 
     def __init__(self, connection: Any, table: str, group: str) -> None:
         self._connection = connection
@@ -50,18 +50,18 @@ class Place:
                     self._connection.execute("INSERT INTO job_offsets VALUES (%s, %s, %s, %s, %s)", values)
 
     def row(self, topic: str, part: int, offset: int, *, made: bool, group: str | None = None) -> tuple[Any, ...]:
-        """A row as it must be: ``made`` by the job, or by this product."""
+        """The expected row: ``made`` by the job, or by this product."""
         if self._table == "txn_offsets":
             return topic, part, offset
         return group or self._group, topic, part, offset, f"owner of {part}" if made else "nobody"
 
     def look(self) -> list[tuple[Any, ...]]:
-        """All of the table."""
+        """All rows of the table."""
         return sorted(self._connection.execute(f"SELECT * FROM {self._table}").fetchall())
 
 
 def expected(job: BareJob, place: Place, table: str) -> list[tuple[Any, ...]]:
-    """The corrected offsets; under the default policy in rows of their own. Nothing else has changed."""
+    """The corrected offsets, under the default policy in separate rows. All other rows are unchanged."""
     default = job.policy == "default"
     rows = [place.row(job.there, part, offset, made=not default) for part, offset in job.right.items()]
     if default:
@@ -73,7 +73,7 @@ def expected(job: BareJob, place: Place, table: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("table", "columns"), [("txn_offsets", MAPPED), ("job_offsets", GROUPED)])
-def test_a_job_with_a_table_of_its_own_is_failed_over_exactly_and_back(
+def test_a_job_with_its_own_table_fails_over_exactly_and_back(
     world: World, clusters, database, psql, table: str, columns: str, policy: str
 ) -> None:
     world.address = f"{database}&{columns}"
@@ -84,7 +84,7 @@ def test_a_job_with_a_table_of_its_own_is_failed_over_exactly_and_back(
     fail_over_and_back(job, config, place.look, expected(job, place, table))
 
 
-def test_a_job_that_updates_in_the_last_moment_undoes_the_whole_apply(
+def test_a_job_that_updates_at_the_last_moment_rolls_back_the_whole_apply(
     world: World, clusters, database, psql, monkeypatch
 ) -> None:
     world.address = f"{database}&{MAPPED}"
@@ -109,7 +109,7 @@ def test_a_job_that_updates_in_the_last_moment_undoes_the_whole_apply(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_job_in_tables_of_this_products_own_keeps_its_anchors_there(
+def test_a_job_in_this_products_own_tables_keeps_its_anchors_there(
     world: World, clusters, database, psql, policy: str
 ) -> None:
     world.address = database
@@ -188,7 +188,7 @@ def own_schema(mortal) -> Iterator[tuple[str, Callable[[], Any]]]:
         keep=2,
     ),
 )
-def test_a_server_killed_in_the_middle_of_an_apply(
+def test_a_server_killed_during_an_apply(
     world: World, clusters, mortal, between, own_schema, kind: str, at: tuple[int | str, str], code: int
 ) -> None:
     name, plainly = own_schema

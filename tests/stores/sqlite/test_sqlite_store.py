@@ -1,4 +1,4 @@
-"""The SQLite store's own promises: where files come from, faults said in words, many processes at once."""
+"""The SQLite store: its files, the messages of its errors, and many processes at once."""
 
 import multiprocessing
 import os
@@ -35,7 +35,7 @@ def made(path) -> SqliteStore:
 
 @contextmanager
 def as_nobody():
-    """Permissions mean nothing to root; become somebody to whom they do."""
+    """Become a user for whom permissions count; they do not for root."""
     if os.geteuid() != 0:
         yield
         return
@@ -69,7 +69,7 @@ def test_three_slashes_are_relative_and_four_absolute(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a b.db", "a?mode=memory", "a#b%41.db", "ü.db"])
-def test_odd_file_names_are_taken_as_they_are(tmp_path, name):
+def test_odd_file_names_are_used_unchanged(tmp_path, name):
     store = open_store(f"sqlite:///{tmp_path}/{name}")
     store.write("g", ONE, reason="test", now_ms=NOW)
     assert (tmp_path / name).is_file()
@@ -178,7 +178,7 @@ def test_a_damaged_file(path):
         SqliteStore(str(path)).read("g")
 
 
-def test_a_row_that_somebody_else_wrote_wrongly(path):
+def test_a_row_damaged_by_another_program(path):
     store = made(path)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE reconciler_offsets SET names = 'last', fingerprint = 'short'")
@@ -186,7 +186,7 @@ def test_a_row_that_somebody_else_wrote_wrongly(path):
         store.read("g")
 
 
-def test_a_locked_file_is_a_matter_of_time(path):
+def test_a_locked_file_is_waited_for(path):
     store = made(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
@@ -257,7 +257,7 @@ def test_a_path_with_a_nul_is_refused():
 # ---------------------------------------------------------------- versions, history, many processes
 
 
-def test_versions_do_not_come_back_with_a_new_file(path):
+def test_versions_do_not_return_with_a_new_file(path):
     version = made(path).read("g")[0].version
     path.unlink()
     assert made(path).read("g")[0].version != version
