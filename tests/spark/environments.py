@@ -40,7 +40,7 @@ def _pip(*arguments: str) -> list[str]:
 
 
 def _made(name: str, steps, *, moves: bool = True) -> Path:  # type: ignore[no-untyped-def]
-    """What ``steps`` make, whole: a mark says so. One process makes it at a time."""
+    """The complete result of ``steps``, marked when it is done. One process makes it at a time."""
     place = cache_directory() / f"python-{name}"
     mark = place.with_name(f".{place.name}.whole")
     place.parent.mkdir(parents=True, exist_ok=True)

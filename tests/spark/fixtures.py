@@ -1,4 +1,4 @@
-"""One small SparkSession for all tests here, and what they need of Kafka beyond it."""
+"""One small SparkSession for all tests of this room, and a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.spark.sent import Kafka
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-"""Python in tasks, here and in child processes: this one, not the ``python3`` that is first in the path."""
+"""Spark's tasks, also those of child processes, run in this Python, not in the first ``python3`` in the path."""
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Records for topics, and a cluster as the tests use it, with clients of their own."""
+"""Records for topics, and a cluster with clients of its own for the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The right jars, beside those of the user; a wrong connector is refused before it can fail in a query."""
+"""The right jars are added to the user's; a wrong connector is refused before it can fail in a query."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_jars_of_the_user_stay():
     assert built._options["spark.jars"].split(",") == ["/my/a.jar", "s3a://jars/b.jar", *map(str, JARS)]
 
 
-def test_which_version_was_chosen_is_said():
+def test_the_chosen_version_is_reported():
     said: list[str] = []
     session.with_kafka(Builder(), said.append)
     session.with_kafka(Builder(spark_jars="/my/spark-sql-kafka-0-10_2.13-4.2.1.jar"), said.append)

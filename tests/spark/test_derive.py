@@ -1,4 +1,4 @@
-"""Anchors from a job's own output: the last record of each partition, and nothing that the output does not say."""
+"""Anchors from a job's own output: the last record of each partition, and nothing that the output does not show."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def found(lines: list[Any]) -> dict[tuple[str, int], StoredOffset]:
     return {(line.topic, line.partition): line.stored for line in lines}
 
 
-def test_the_last_record_of_each_partition_as_far_as_the_columns_go(spark: Any, output: Path) -> None:
+def test_the_last_record_of_each_partition_with_the_given_columns(spark: Any, output: Path) -> None:
     frame = spark.read.parquet(str(output))
     bare = found(derive(frame, group="clicks"))
     assert bare[("events", 0)] == StoredOffset(20, Anchor(19))
@@ -175,7 +175,7 @@ def test_a_table_that_spark_reaches_by_jdbc(
     assert "Spark could not read the output" in capsys.readouterr().err
 
 
-def test_an_output_that_may_have_been_cut_off_needs_a_word(
+def test_an_output_that_may_be_incomplete_needs_confirmation(
     output: Path, config: Path, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["anchors", "derive", "-c", str(config), "--from"]
@@ -203,13 +203,13 @@ def test_an_output_that_may_have_been_cut_off_needs_a_word(
         (["--whole", "--into-store", "lines.jsonl"], "Leave out --into-store or PATH"),
     ],
 )
-def test_what_the_command_cannot_use(
+def test_the_command_refuses_invalid_arguments(
     output: Path, config: Path, more: list[str], why: str, capsys: pytest.CaptureFixture[str], spark: Any
 ) -> None:
     assert main(["anchors", "derive", "-c", str(config), "--from", str(output), *more]) == 2
     assert why in capsys.readouterr().err
 
 
-def test_an_output_that_is_not_there(config: Path, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_output(config: Path, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["anchors", "derive", "-c", str(config), "--from", "/nowhere", "--whole"]) == 2
     assert "cannot be read" in capsys.readouterr().err

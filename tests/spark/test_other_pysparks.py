@@ -1,4 +1,4 @@
-"""A stateful job with another PySpark, in an environment of its own: failed over with its state, and handed over."""
+"""A stateful job with another PySpark in its own environment: failed over with its state, and handed over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS = ("confluent-kafka>=2.12,<3", "happybase>=1.2,<2", "tenacity>=9,<10", "pro
 CONNECTORS = {"4.0.4": None, "4.3.0": "4.2.0"}
 """The connector's version, where another one than PySpark's: there is none for 4.3.0, and 4.2.0's works with it."""
 ANCHORED_BY = {"4.0.4": "track", "4.3.0": "observing"}
-"""PySpark 4.0 reports what was observed of a stateful query with ``foreachBatch`` for its first batch only."""
+"""PySpark 4.0 reports observations of a stateful query with ``foreachBatch`` for its first batch only."""
 
 JOB = """
 import json, sys

@@ -1,4 +1,4 @@
-"""Logins for Spark's sources need not stand on the command line."""
+"""Logins for Spark's sources may come from variables and files instead of the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def nothing_known() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("option", ["option", "kafka_option", "source_option"])
-def test_a_login_comes_out_of_a_variable_or_a_file_and_is_taken_out_of_the_log(
+def test_a_login_is_read_from_a_variable_or_a_file_and_redacted_in_the_log(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "login").write_text(LOGIN)
@@ -33,11 +33,11 @@ def test_a_login_comes_out_of_a_variable_or_a_file_and_is_taken_out_of_the_log(
         KNOWN.clear()
 
 
-def test_settings_of_sparks_session_are_sparks_own_words() -> None:
+def test_settings_of_the_spark_session_are_passed_unchanged() -> None:
     assert pairs("conf", ["spark.a=${spark.b}", "spark.c=file:/x"]) == {"spark.a": "${spark.b}", "spark.c": "file:/x"}
 
 
-def test_what_is_no_pair_is_not_repeated() -> None:
+def test_a_wrong_pair_is_not_repeated_in_the_error() -> None:
     with pytest.raises(ConfigError) as caught:
         pairs("kafka_option", ["planted-secret"])
     assert str(caught.value) == "--kafka-option … is not NAME=VALUE."

@@ -1,4 +1,4 @@
-"""What an audit counts on two real clusters, against a plain Python count over the same records."""
+"""An audit on two real clusters, compared with a plain Python count over the same records."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_against_a_living_source_every_figure_is_that_of_a_plain_count(
     ],
     ids=["id", "fingerprint"],
 )
-def test_against_a_dead_source_every_figure_is_that_of_a_plain_count_and_what_hangs_on_the_mirror_is_in_doubt(
+def test_against_a_dead_source_every_figure_is_that_of_a_plain_count_and_the_mirrors_part_is_in_doubt(
     world: World, by: str, columns: dict[str, str]
 ) -> None:
     result = world.audit(alive=False, output=world.output(**columns), id=ID if by == "id" else "none")
@@ -138,7 +138,7 @@ def test_against_a_dead_source_every_figure_is_that_of_a_plain_count_and_what_ha
 
 
 @pytest.mark.thorough
-def test_offsets_alone_say_what_was_lost_of_the_destination_and_what_is_there_twice(world: World) -> None:
+def test_offsets_alone_show_lost_and_doubled_records_of_the_destination(world: World) -> None:
     columns = {"offset": "offset", **WHERE}
     found = figures(result := world.audit(alive=False, output=world.output(**columns)), "lost", "doubled")
     for place, history in world.worlds.items():
@@ -149,7 +149,7 @@ def test_offsets_alone_say_what_was_lost_of_the_destination_and_what_is_there_tw
 
 
 @pytest.mark.thorough
-def test_without_an_output_the_logs_say_what_the_resume_offsets_skip_read_again_and_never_had(world: World) -> None:
+def test_without_an_output_the_logs_show_skipped_repeated_and_undelivered_records(world: World) -> None:
     result = world.audit()
     names = ("lost_in_front_of_resume", "lost_not_at_destination", "doubled", "doubled_as_announced", "reordered")
     found = {place: tuple(each.values()) for place, each in figures(result, *names).items()}
@@ -162,7 +162,7 @@ def test_without_an_output_the_logs_say_what_the_resume_offsets_skip_read_again_
 
 
 @pytest.mark.thorough
-def test_the_destination_alone_says_nothing_of_loss_and_is_not_called_clean(world: World) -> None:
+def test_the_destination_alone_shows_no_loss_and_is_not_clean(world: World) -> None:
     result = world.audit(world.good_plan, alive=False)
     assert (result.verdict, result.exit_code) == ("unknown", ExitCode.NEEDS_PERSON)
     assert any("Whether anything was lost" in said for said in result.unknown)
@@ -220,7 +220,7 @@ def test_the_command_on_parquet_without_partitions_gives_figures_page_and_all_fi
 
 
 @pytest.mark.thorough
-def test_what_the_job_has_not_read_yet_is_not_lost_and_topics_that_do_not_correspond_are_compared_as_a_whole(
+def test_unread_records_are_not_lost_and_remapped_topics_are_compared_as_a_whole(
     world: World,
 ) -> None:
     """Here the id is read in Python, as any function's; three records of each partition are older than ``since_ms``."""

@@ -1,4 +1,4 @@
-"""What an audit takes from plans, what it says of its figures, and what its result looks like. No Spark."""
+"""An audit's input from plans, its sentences about figures, and the form of its result. No Spark."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_plans_that_are_not_of_one_failover_are_refused(plans: list[Plan], why: 
         planned(plans)
 
 
-def test_a_checkpoint_that_stopped_within_a_batch_goes_on_from_the_batchs_start() -> None:
+def test_a_checkpoint_that_stopped_within_a_batch_continues_at_its_start() -> None:
     found = planned([plan(row(0, 5, position="start"), row(0, 9, position="end"))])
     assert [span.resume_offset for span in found.spans] == [5]
 
 
-def test_partitions_that_nobody_decided_and_topics_that_do_not_correspond_are_told_apart() -> None:
+def test_undecided_partitions_and_remapped_topics_are_recognized() -> None:
     found = planned([plan(row(0), row(1, None, Verdict.UNRESOLVED))])
     assert found.undecided == (("a.events", 1),)
     spread = planned([plan(row(0, verdict=Verdict.REMAPPED), row(1))])
@@ -85,7 +85,7 @@ def test_partitions_that_nobody_decided_and_topics_that_do_not_correspond_are_to
         (5, 5, 7, "exactly-once", (0, 5)),
     ],
 )
-def test_only_what_was_read_again_and_announced_is_expected(
+def test_only_announced_repetitions_are_expected(
     doubled: int, read_again: int, at_most: int | None, semantics: str, expected: tuple[int, int]
 ) -> None:
     assert split_doubled(doubled, read_again, at_most, semantics) == expected
@@ -102,7 +102,7 @@ def test_only_what_was_read_again_and_announced_is_expected(
         ({"idd": "x"}, "no field idd"),
     ],
 )
-def test_columns_that_do_not_say_which_record_a_row_is(given: dict[str, str], why: str) -> None:
+def test_columns_that_do_not_identify_a_record_are_refused(given: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         Columns.named(given)
 
@@ -194,7 +194,7 @@ def test_page_and_text_show_every_figure_and_escape_every_name() -> None:
         (["--job", "sums"], 'no job "sums"'),
     ],
 )
-def test_what_the_command_cannot_use_is_said_before_spark_starts(
+def test_invalid_arguments_are_reported_before_spark_starts(
     more: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -209,7 +209,7 @@ def test_what_the_command_cannot_use_is_said_before_spark_starts(
     assert why in capsys.readouterr().err
 
 
-def test_how_far_a_job_has_come_is_read_from_its_store_in_the_destinations_numbers(tmp_path: Path) -> None:
+def test_a_jobs_position_is_read_from_its_store_in_destination_offsets(tmp_path: Path) -> None:
     """A row under the mirrored topic's name is such a one; under a name that both clusters have, its anchor says so."""
     store = open_store(f"sqlite:///{tmp_path / 'offsets.db'}", kafka_client={})
     store.create()

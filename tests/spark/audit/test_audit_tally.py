@@ -1,4 +1,4 @@
-"""What an audit concludes from how often a record is where: every small combination, against what must hold of it."""
+"""The figures that follow from a record's counts: every small combination, checked against invariants."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_against_a_living_source_output_and_figures_add_up(cases: tuple[Any, Any
             assert row["doubled"] == max(0, out - db - da - dl)
 
 
-def test_without_an_output_what_the_job_will_have_processed_and_figures_add_up(cases: tuple[Any, Any]) -> None:
+def test_without_an_output_the_jobs_reads_and_the_figures_add_up(cases: tuple[Any, Any]) -> None:
     found = figures(cases, Rules(source_lives=True, has_output=False, unique=False, by_id=False))
     for (sp, su, db, da, dl, _), row in found.items():
         if sp + su == 0:
@@ -70,7 +70,7 @@ def test_without_an_output_what_the_job_will_have_processed_and_figures_add_up(c
         assert row["read_again"] == (row["doubled"] if sp else 0)
 
 
-def test_against_a_dead_source_what_is_sure_holds_for_every_source_there_can_have_been(cases: tuple[Any, Any]) -> None:
+def test_against_a_dead_source_certain_figures_hold_for_every_possible_source(cases: tuple[Any, Any]) -> None:
     """A mirror delivers each record at least once: the source held it once, up to as often as the destination does."""
     found = figures(cases, Rules(source_lives=False, has_output=True, unique=False, by_id=True))
     for (sp, su, db, da, dl, out), row in found.items():
@@ -84,7 +84,7 @@ def test_against_a_dead_source_what_is_sure_holds_for_every_source_there_can_hav
         assert row["read_again"] <= min(row["doubled"], da)
 
 
-def test_unique_ids_leave_no_doubt_but_for_names_that_local_writers_may_share(cases: tuple[Any, Any]) -> None:
+def test_unique_ids_leave_no_doubt_except_for_names_shared_with_local_writers(cases: tuple[Any, Any]) -> None:
     plain = figures(cases, Rules(source_lives=False, has_output=True, unique=True, by_id=True))
     shared = figures(cases, Rules(source_lives=False, has_output=True, unique=True, by_id=True, shared=(0,)))
     for case, row in plain.items():
@@ -97,7 +97,7 @@ def test_unique_ids_leave_no_doubt_but_for_names_that_local_writers_may_share(ca
         assert (other["lost"], other["possibly_lost"]) == ((row["lost"], 0) if da else (0, row["lost"]))
 
 
-def test_figures_are_computed_where_the_records_are(cases: tuple[Any, Any]) -> None:
+def test_figures_are_computed_on_the_executors(cases: tuple[Any, Any]) -> None:
     """Nothing is brought to the driver before the last sum: no plan of an audit collects, or sorts all in one place."""
     seen, rows = cases
     rules = Rules(source_lives=True, has_output=True, unique=False, by_id=True)

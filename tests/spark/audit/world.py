@@ -1,4 +1,4 @@
-"""A failover in miniature for audits: two logs and an output, and what a plain Python count says of them."""
+"""A small failover for audits: two logs, an output, and a plain Python count of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class History:
     replay: int = 0
 
     def processed(self) -> History:
-        """What a job without fault puts out."""
+        """The output of a correct job."""
         self.output = [(each, "source", n) for n, each in enumerate(self.source[: self.stored])]
         self.output += [(each, "destination", n) for n, each in enumerate(self.destination) if n >= self.resume]
         return self
@@ -107,7 +107,7 @@ SCHEMA = "topic string, partition int, offset bigint, event string, key binary, 
 
 
 def output_frame(spark: Any, worlds: Worlds, seed: int = 0) -> Any:
-    """The output as a table whose rows lie in no order; ``seq`` is the order in which they were put out."""
+    """The output as a table with shuffled rows; ``seq`` is the order in which they were written."""
     rows = []
     for (topic, partition), history in worlds.items():
         for seq, (each, cluster, offset) in enumerate(history.output):
@@ -140,7 +140,7 @@ def count(records: Iterable[Record], by: str) -> Counter[Any]:
 
 
 def expected_with_source(history: History, by: str) -> dict[str, int]:
-    """Against the source: what the output lacks of it, and has beyond it."""
+    """Against the source: the records that the output lacks, and those that it has beyond it."""
     source, out = count(history.source, by), count((each for each, _, _ in history.output), by)
     local = count(history.destination[history.resume :], by)
     local = Counter({name: times for name, times in local.items() if name not in source})

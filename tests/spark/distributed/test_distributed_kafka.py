@@ -1,4 +1,4 @@
-"""check and plan with --engine spark, on brokers that each lead a part: always the plan of the local engine."""
+"""check and plan with --engine spark, on brokers that each lead a part: the plan equals the local engine's."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Jobs:
         store.close()
 
     def planned(self, name: str, *arguments: str) -> str:
-        """The plan file's text without what its time decides, and without how often brokers were asked.
+        """The plan file's text without its times, and without the number of requests to brokers.
 
         A broker that is slow to say where its log ends is asked once more, by either engine.
         """
@@ -129,7 +129,7 @@ def with_ids(spark: Any) -> Any:
     return spark
 
 
-def test_a_plan_made_on_spark_is_the_local_one_to_the_byte(jobs: Jobs, with_ids: Any) -> None:
+def test_a_plan_from_spark_equals_the_local_plan_byte_for_byte(jobs: Jobs, with_ids: Any) -> None:
     local = jobs.planned("local.json")
     assert jobs.planned("spark.json", "--engine", "spark", "--per-task", "5") == local
     verdicts = [row["verdict"] for row in json.loads(local)["jobs"][0]["partitions"]]
@@ -138,7 +138,7 @@ def test_a_plan_made_on_spark_is_the_local_one_to_the_byte(jobs: Jobs, with_ids:
     assert jobs.planned("spark-set.json", "--engine", "spark", *by_hand) == jobs.planned("local-set.json", *by_hand)
 
 
-def test_check_tells_the_same_and_how_far_it_is(jobs: Jobs, with_ids: Any) -> None:
+def test_check_gives_the_same_result_and_reports_progress(jobs: Jobs, with_ids: Any) -> None:
     assert main(["check", "-c", str(jobs.config()), "--engine", "spark"]) == ExitCode.CORRECTABLE
     config, told, counts = load_config(jobs.config()), list[Progress](), list[dict[str, int]]()
     engine = SparkEngine(lambda: with_ids, config.destination.client, per_task=5)
@@ -150,14 +150,14 @@ def test_check_tells_the_same_and_how_far_it_is(jobs: Jobs, with_ids: Any) -> No
     assert sum(bool(each) for each in counts) == 2  # by their anchors, and one topic by time
 
 
-def test_leaders_are_those_that_were_placed(estate: KafkaCluster) -> None:
+def test_leaders_are_read_from_the_cluster(estate: KafkaCluster) -> None:
     client = {"bootstrap.servers": estate.bootstrap}
     assert leaders_of(client, {TOPIC, "nobody"}, timeout_s=30) == {
         TopicPartition(TOPIC, number): 1 + number % BROKERS for number in range(PARTITIONS)
     }
 
 
-def test_a_cluster_whose_tasks_only_die_is_told_in_a_sentence(
+def test_a_cluster_whose_tasks_always_die_gives_one_clear_error(
     jobs: Jobs, with_ids: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = jobs.config(id="python:distributed_ids:deadly")
@@ -167,7 +167,7 @@ def test_a_cluster_whose_tasks_only_die_is_told_in_a_sentence(
     assert "Traceback" not in said
 
 
-def test_a_broker_that_only_the_executors_find_silent_is_told_as_by_the_local_engine(jobs: Jobs, with_ids: Any) -> None:
+def test_a_broker_unreachable_for_executors_gives_the_local_engines_error(jobs: Jobs, with_ids: Any) -> None:
     """It falls silent once its partitions are known to be its; other brokers' tasks end well."""
     config = load_config(jobs.config(deadline="1s"))
     silent = jobs.cluster.broker(2)
@@ -187,7 +187,7 @@ def test_a_broker_that_only_the_executors_find_silent_is_told_as_by_the_local_en
     assert "Spark" not in str(raised.value)
 
 
-def test_executors_of_their_own_and_a_task_that_dies_once_change_nothing(
+def test_separate_executors_and_one_dying_task_change_nothing(
     jobs: Jobs, tmp_path: Path, child: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     """Two executors in processes of their own; the event log is what Spark's pages are made of."""

@@ -1,4 +1,4 @@
-"""A check's searches, cut into tasks, sent, run and put together again: as if one engine had run them here."""
+"""A check's searches as tasks: grouped, pickled, run and combined, with the result of one local engine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def dozen(memory: Memory) -> Memory:
 
 
 def settled(plan: Plan) -> dict[str, Any]:
-    """All of a plan but what its time decides."""
+    """A plan without its times."""
     content = json.loads(plan.to_text())
     return {key: value for key, value in content.items() if key not in ("created_at", "expires_at", "sha256")}
 
@@ -79,7 +79,7 @@ def test_the_plan_is_that_of_the_local_engine_with_its_evidence(dozen: Memory) -
     assert all(row["evidence"]["probes"] for row in there["jobs"][0]["partitions"])
 
 
-def test_partitions_that_do_not_correspond_and_a_persons_word_travel_too(dozen: Memory) -> None:
+def test_remapped_partitions_and_offsets_set_by_hand_reach_the_tasks(dozen: Memory) -> None:
     dozen.save({partition: stored(5, partition) for partition in range(14)})  # two more than the destination has
     by_hand = ByHand({("a.events", 3): 7})
     here, there = plans(dozen, dozen.outside, "[search]\nmax_disorder = '3s'", by_hand)
@@ -154,9 +154,7 @@ class Failing:
         (ConfigError("Wrong.", hint="Right."), ExitCode.USAGE),
     ],
 )
-def test_what_a_task_meets_is_raised_here_as_it_would_be_by_the_local_engine(
-    error: ReconcilerError, code: ExitCode
-) -> None:
+def test_a_tasks_error_is_raised_as_by_the_local_engine(error: ReconcilerError, code: ExitCode) -> None:
     log = Failing(error)
     answer = pickle.loads(pickle.dumps(answered(one_task(), ORDERS, lambda _: log)))
     with pytest.raises(type(error)) as raised:
@@ -172,13 +170,13 @@ def test_a_bug_in_a_task_is_a_bug_here_with_its_traceback() -> None:
         outcome_of(["only"], [pickle.loads(pickle.dumps(answer))])
 
 
-def test_executors_with_another_version_are_told_apart() -> None:
+def test_executors_with_another_version_are_refused() -> None:
     answer = answered(one_task(), replace(ORDERS, version="0.0.7"), lambda _: MemoryLog("b"))
     with pytest.raises(ConfigError, match=r"executors have reconciler .*, this program is 0\.0\.7"):
         outcome_of(["only"], [answer])
 
 
-def test_executors_without_the_module_of_an_id_say_which_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_without_the_module_of_an_id_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     task = one_task(identity_from_spec(id=SECOND_ID))
     gone = task.replace(b"test_distributed_tasks:second_id", b"test_distributed_nobody:secondid")
     assert gone != task
@@ -186,7 +184,7 @@ def test_executors_without_the_module_of_an_id_say_which_is_missing(monkeypatch:
         outcome_of(["only"], [answered(gone, ORDERS, lambda _: MemoryLog("b"))])
 
 
-def test_executors_without_kafkas_client_say_what_to_install() -> None:
+def test_executors_without_kafkas_client_name_the_package_to_install() -> None:
     def open_reader(_: Orders) -> Any:
         raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")
 
@@ -194,12 +192,12 @@ def test_executors_without_kafkas_client_say_what_to_install() -> None:
         outcome_of(["only"], [answered(one_task(), ORDERS, open_reader)])
 
 
-def test_passwords_are_neither_in_tasks_nor_in_what_orders_look_like() -> None:
+def test_passwords_are_neither_in_tasks_nor_in_the_repr_of_orders() -> None:
     assert b"hunter2" not in one_task()
     assert "hunter2" not in repr(ORDERS)
 
 
-def test_a_task_that_runs_twice_says_the_same_twice(dozen: Memory) -> None:
+def test_a_task_that_runs_twice_gives_the_same_answer(dozen: Memory) -> None:
     """Speculation, or a lost answer."""
     config = dozen.config()
     twice: Callable[[list[Answer]], list[Answer]] = lambda answers: answers + answers[:1]  # noqa: E731
@@ -233,7 +231,7 @@ def test_the_first_groups_are_of_different_leaders() -> None:
     assert [group[0] // 4 for group in groups] == [0, 1, 2, 0, 1, 2]
 
 
-def test_the_engine_is_the_local_one_unless_another_is_given(dozen: Memory) -> None:
+def test_the_engine_is_the_local_one_by_default(dozen: Memory) -> None:
     assert dozen.outside.run is engine.run
 
 
@@ -256,7 +254,7 @@ def test_a_spark_connect_session_is_refused_before_anything_is_sent() -> None:
         ("", Unreachable, "gave the searches up: Exception."),
     ],
 )
-def test_what_spark_says_becomes_a_sentence(said: str, kind: type[ReconcilerError], told: str) -> None:
+def test_sparks_error_becomes_one_sentence(said: str, kind: type[ReconcilerError], told: str) -> None:
     error = _explained(Exception(said))
     assert type(error) is kind
     assert told in str(error)
@@ -284,7 +282,7 @@ def test_the_first_task_that_fails_ends_the_run_while_others_still_wait() -> Non
         job._awaited(waiting, Reports(TaskReport(5, 2), TaskReport(0, 0, Answer(error=Refused("No.")))))
 
 
-def test_progress_is_told_as_tasks_end() -> None:
+def test_progress_is_reported_as_tasks_end() -> None:
     told: list[Progress] = []
     running: Future[list[Answer]] = Future()
 

@@ -1,4 +1,4 @@
-"""``reconciler drill``: a failover tried on a real cluster, with nothing written and nothing left behind."""
+"""``reconciler drill`` on a real cluster: nothing is written, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def settled(world: World) -> World:
 
 
 def tried(world: World, config: Path, *arguments: object) -> Ended:
-    """Run a drill with Kafka's client; it has left nothing, in the store or the temporary folder."""
+    """Run a drill with Kafka's client; it must leave nothing in the store or the temporary folder."""
     temp = world.folder / "temp"
     temp.mkdir(exist_ok=True)
     before = world.rows()
@@ -50,7 +50,7 @@ def tried(world: World, config: Path, *arguments: object) -> Ended:
     return ended
 
 
-def test_the_first_batch_is_what_lies_behind_the_anchors(settled: World) -> None:
+def test_the_first_batch_is_the_records_after_the_anchors(settled: World) -> None:
     ended = tried(settled, settled.config(), "--format", "json", "--records", "5")
     assert ended.code == 0, ended.said
     found = json.loads(ended.out)
@@ -63,7 +63,7 @@ def test_the_first_batch_is_what_lies_behind_the_anchors(settled: World) -> None
         assert 1 <= row["read"] <= 5
 
 
-def test_it_says_in_words_what_would_happen(settled: World) -> None:
+def test_the_text_describes_the_failover(settled: World) -> None:
     ended = tried(settled, settled.config())
     assert ended.code == 0, ended.said
     lines = ended.out.splitlines()
@@ -75,7 +75,7 @@ def test_it_says_in_words_what_would_happen(settled: World) -> None:
     assert lines[-1] == "It could fail over: 0 records would be read again. Nothing was written."
 
 
-def test_a_job_that_has_processed_all_there_is_has_nothing_to_read(world: World) -> None:
+def test_a_job_that_has_processed_every_record_has_nothing_to_read(world: World) -> None:
     world.deliver(4)
     world.processed(3)
     ended = tried(world, world.config())
@@ -85,7 +85,7 @@ def test_a_job_that_has_processed_all_there_is_has_nothing_to_read(world: World)
     assert (row["read"], row["first"], row["found"]) == (0, None, f"behind {world.offset_of(3)}, the log's end")
 
 
-def test_a_partition_that_needs_a_person_ends_it_with_4(world: World) -> None:
+def test_a_partition_that_needs_a_decision_ends_with_4(world: World) -> None:
     world.deliver(8, 8)
     world.save({0: made(3).stored, 1: StoredOffset(BASE + 4)})
     ended = tried(world, world.config())
@@ -96,7 +96,7 @@ def test_a_partition_that_needs_a_person_ends_it_with_4(world: World) -> None:
     assert [(row["read"] > 0, row["stopped"] is None) for row in both] == [(True, True), (False, False)]
 
 
-def test_a_cluster_that_is_away_ends_it_with_6(world: World) -> None:
+def test_an_unreachable_cluster_ends_with_6(world: World) -> None:
     world.processed(3)
     config = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra='[search]\ndeadline = "1s"')
     assert tried(world, config).code == 6
@@ -111,14 +111,14 @@ def test_a_cluster_that_is_away_ends_it_with_6(world: World) -> None:
         ((), "a drill is one's"),
     ],
 )
-def test_what_cannot_be_meant_ends_it_with_2(world: World, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments_end_with_2(world: World, arguments: tuple[str, ...], said: str) -> None:
     config = world.config(world.job("clicks"), world.job("views", "others"))
     ended = world.run("drill", "-c", config, "--no-spark", *arguments)
     assert (ended.code, said in ended.err) == (2, True), ended.said
 
 
 def drilled(world: World, change: Any) -> Drill:
-    """A drill whose first batch is not what is there."""
+    """A drill whose first batch differs from the log."""
     config = load_config(world.config())
     with context.outside(config) as outside:
 
@@ -159,7 +159,7 @@ def interrupted(config: Path, temp: Path, number: signal.Signals) -> int:
             running.kill()
 
 
-def test_a_drill_that_is_ended_leaves_nothing_and_one_that_is_killed_leaves_it_to_the_next(tmp_path: Path) -> None:
+def test_a_terminated_drill_cleans_up_and_the_next_one_does_after_a_kill(tmp_path: Path) -> None:
     temp = tmp_path / "temp"
     temp.mkdir()
     config = tmp_path / "reconciler.toml"

@@ -1,4 +1,4 @@
-"""A drill on Spark: of a stateful query by a copy of its checkpoint, and of a job that starts by startingOffsets."""
+"""A drill on Spark: for a stateful query with a copy of its checkpoint, and for a job with startingOffsets."""
 
 from __future__ import annotations
 

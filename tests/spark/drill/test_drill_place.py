@@ -1,4 +1,4 @@
-"""A drill's temporary folder: gone at its end, and gone when the next begins if the drill was killed."""
+"""A drill's temporary folder: removed at its end, or by the next drill if it was killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with temporary_place(Path(sys.argv[1])) as place:
 
 
 def a_drill(parent: Path) -> tuple[subprocess.Popen[str], Path]:
-    """A process that holds a place until it is told to end, and the place."""
+    """A process that holds a folder until it is ended, and the folder."""
     command = [sys.executable, "-c", CHILD, str(parent)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -53,7 +53,7 @@ def test_the_place_is_gone_at_the_end_also_of_a_failure(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_next_drill_removes_what_a_killed_one_left_and_nothing_of_one_that_lives(tmp_path: Path) -> None:
+def test_the_next_drill_removes_a_killed_ones_folder_and_keeps_a_running_ones(tmp_path: Path) -> None:
     killed, left = a_drill(tmp_path)
     living, kept = a_drill(tmp_path)
     try:
@@ -68,7 +68,7 @@ def test_the_next_drill_removes_what_a_killed_one_left_and_nothing_of_one_that_l
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_a_drills_stays(tmp_path: Path) -> None:
+def test_folders_of_other_programs_stay(tmp_path: Path) -> None:
     other = tmp_path / "somebody else's"
     other.mkdir()
     (other / LOCK).touch()

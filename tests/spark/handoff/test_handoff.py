@@ -1,4 +1,4 @@
-"""Hand-off: every partition of the plan, nothing that was not proven, and no option that would undo it."""
+"""Hand-off: every partition of the plan, no unproven offset, and no option that would override it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_partition_by_number_and_topics_by_name():
     assert json.loads(text) == handoff.starting_offsets(TWELVE)
 
 
-def test_a_plan_may_come_as_object_as_json_or_as_file(tmp_path):
+def test_a_plan_is_accepted_as_object_as_json_or_as_file(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(TWELVE.to_text(), encoding="utf-8")
     expected = handoff.starting_offsets(TWELVE)
@@ -88,7 +88,7 @@ def test_no_option_overrides_the_plan(name):
 SMALL = plan(job("clicks", row("a.events", 0, 10), row("a.events", 1, 20)))
 
 
-def test_batch_options_end_at_the_latest_or_where_told():
+def test_batch_options_end_at_the_latest_or_at_given_offsets():
     assert handoff.read_options(SMALL)["endingOffsets"] == "latest"
     ends = {"a.events": {"0": 15, "1": -1}}
     assert handoff.read_options(SMALL, ending_offsets=ends)["endingOffsets"] == '{"a.events":{"0":15,"1":-1}}'
@@ -116,7 +116,7 @@ def test_a_partition_without_offset_needs_a_person():
         handoff.starting_offsets(undecided)
 
 
-def test_a_lost_partition_needs_a_persons_word_even_with_an_offset():
+def test_a_lost_partition_needs_a_decision_even_with_an_offset():
     lost = row("a.events", 0, 10, Verdict.LOST)
     with pytest.raises(NeedsPerson, match="lost"):
         handoff.starting_offsets(plan(job("clicks", lost)))
@@ -167,14 +167,14 @@ def test_an_altered_plan_is_refused():
         handoff.starting_offsets(content)
 
 
-def test_several_jobs_must_be_told_apart():
+def test_with_several_jobs_one_must_be_named():
     both = plan(job("clicks", row("a.events", 0, 10)), job("views", row("a.events", 0, 20)))
     with pytest.raises(NeedsPerson, match="clicks, views"):
         handoff.starting_offsets(both)
     assert handoff.starting_offsets(both, "views") == {"a.events": {"0": 20}}
 
 
-def test_a_plan_that_is_not_there(tmp_path):
+def test_a_missing_plan_file(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         handoff.starting_offsets(tmp_path / "none.json")
 
@@ -203,7 +203,7 @@ def test_the_destinations_own_topic_is_read_beside_the_mirrored_one(destination)
     assert latest == {"0": -1, "1": -1, "2": -1}
 
 
-def test_a_pattern_gets_an_offset_for_all_that_matches_now(destination):
+def test_a_pattern_gets_an_offset_for_every_matching_partition(destination):
     options = handoff.load(SMALL).matching(r"(a\.)?events").read_stream_options()
     assert options["subscribePattern"] == r"(a\.)?events"
     assert "subscribe" not in options
@@ -226,7 +226,7 @@ def test_partitions_that_came_after_the_plan_need_a_new_plan(destination):
         handoff.load(fewer).matching(r"a\.events")
 
 
-def test_what_the_plan_has_is_not_added_again(destination):
+def test_a_planned_topic_is_not_added_again(destination):
     with pytest.raises(ConfigError, match=r"has a\.events already"):
         handoff.load(SMALL).also("a.events")
     with pytest.raises(ConfigError, match='"earliest" or "latest"'):
@@ -242,7 +242,7 @@ BACK = plan(job("clicks", row("events", 0, 5)), job("local", row("b.events", 0, 
 
 
 def test_a_query_that_reads_two_jobs_topics_starts_at_both():
-    """Back at the first cluster: what was mirrored is its own topic again, and the other's own one is mirrored."""
+    """Back at the first cluster: the mirrored topic is its own again, and the other cluster's own topic is mirrored."""
     assert handoff.starting_offsets(BACK, ["clicks", "local"]) == {"b.events": {"0": 7}, "events": {"0": 5}}
     both = handoff.load(BACK, "clicks").joined(handoff.load(BACK, "local"))
     assert both.read_stream_options()["subscribe"] == "b.events,events"
@@ -267,7 +267,7 @@ def hooked(tmp_path):
     return {name: str(tmp_path / name) for name in files}
 
 
-def test_what_the_hook_left(hooked, monkeypatch):
+def test_a_handoff_from_the_hooks_files(hooked, monkeypatch):
     for name, path in hooked.items():
         monkeypatch.setenv(name, path)
     start = handoff.from_environment()
@@ -277,7 +277,7 @@ def test_what_the_hook_left(hooked, monkeypatch):
 
 
 @pytest.mark.parametrize("absent", [handoff.PLAN_VARIABLE, handoff.OFFSETS_VARIABLE])
-def test_outside_the_hook_it_says_how_to_start(hooked, absent):
+def test_outside_the_hook_the_error_says_how_to_start(hooked, absent):
     del hooked[absent]
     with pytest.raises(ConfigError, match=f"{absent} is not set.*reconciler hook"):
         handoff.from_environment(environ=hooked)

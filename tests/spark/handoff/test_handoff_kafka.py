@@ -1,4 +1,4 @@
-"""A query that starts from a plan reads, of every partition, exactly from the plan's offset on."""
+"""A query that starts from a plan reads every partition exactly from the plan's offset on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_offsets(rows: list[Any]) -> dict[int, list[int]]:
 EXPECTED = {partition: list(range(start, 10)) for partition, start in STARTS.items()}
 
 
-def test_a_stream_starts_exactly_there(spark, plan, tmp_path):
+def test_a_stream_starts_at_the_planned_offsets(spark, plan, tmp_path):
     rows: list[Any] = []
     options = handoff.read_stream_options(plan, extra={"maxOffsetsPerTrigger": "6"})
     query = (
@@ -68,12 +68,12 @@ def test_a_stream_starts_exactly_there(spark, plan, tmp_path):
     assert read_offsets(rows) == EXPECTED
 
 
-def test_a_batch_read_starts_exactly_there(spark, plan):
+def test_a_batch_read_starts_at_the_planned_offsets(spark, plan):
     rows = spark.read.format("kafka").options(**handoff.read_options(plan)).load().collect()
     assert read_offsets(rows) == EXPECTED
 
 
-def test_a_batch_read_ends_where_told(spark, plan, topic_name):
+def test_a_batch_read_ends_at_the_given_offsets(spark, plan, topic_name):
     ends = {topic_name: {"0": 5, "1": 0, "2": -1, "3": 8}}
     rows = spark.read.format("kafka").options(**handoff.read_options(plan, ending_offsets=ends)).load().collect()
     assert read_offsets(rows) == {0: [3, 4], 1: [], 2: [], 3: [7]}

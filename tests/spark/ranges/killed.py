@@ -1,9 +1,9 @@
-"""Jobs of range batches that are killed (SIGKILL) at a chosen step, or at any moment. The product knows nothing of it.
+"""Jobs of range batches, killed (SIGKILL) at a chosen step or at any moment, without hooks in the product.
 
-Run as a program this is a server: it has loaded everything once, and forks a process for every job that it is told to
-run. That process attaches to the JVM of the tests' Spark as its driver, and is killed alone: what the JVM was told to
-do goes on, as after the loss of a driver in a cluster. A step is a call that changes something outside of the process,
-or is next to one; a job can be killed right before its n-th step. After the last one comes a step named "end".
+Run as a program this is a server: it loads everything once, and forks a process for each requested job. That process
+attaches to the JVM of the tests' Spark as its driver, and only it is killed: the JVM's work continues, as after a
+driver's loss in a cluster. A step is a call that changes something outside the process, or is next to one; a job can be
+killed right before its n-th step. The last step is named "end".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENCE_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """``code`` is negative for a signal; of a killed job the last of ``steps`` is the one that did not happen."""
+    """``code`` is negative for a signal; for a killed job the last of ``steps`` did not happen."""
 
     code: int
     steps: tuple[str, ...]
@@ -62,7 +62,7 @@ class Driver:
         self._server.communicate(timeout=PATIENCE_S)
 
     def run(self, way: str, *, kill_at: int | None = None, after_s: float | None = None, **job: str) -> Ended:
-        """Run a job of this ``way`` until nothing is left; kill it right before a step, or after so many seconds."""
+        """Run a job of this ``way`` until nothing is left; kill it right before a step, or after some seconds."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         self._count += 1

@@ -1,4 +1,4 @@
-"""Values in Avro: what becomes of them, and of bytes that are not of the schema."""
+"""Values in Avro: decoded values, and bytes that do not fit the schema."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def decode(data: bytes | None, frame: Any = "none", broken: str = "fail") -> Any
     return _decode(json.dumps(CLICK), frame, broken, data)
 
 
-def test_a_value_comes_out_as_it_went_in():
+def test_a_value_is_decoded_as_it_was_encoded():
     assert decode(written()) == VALUE
     assert decode(None) is None
 
@@ -57,18 +57,18 @@ def test_frames_are_taken_off():
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01\x00\x00\x00\x07" + written(), written(), written()[:-1], b"\x00" * 5])
-def test_bytes_that_are_not_of_it_fail_the_batch_or_are_null(data: bytes):
+def test_bytes_that_do_not_fit_the_schema_fail_the_batch_or_are_null(data: bytes):
     with pytest.raises(ValueError, match="not one value"):
         decode(data, "registry")
     assert decode(data, "registry", "null") is None
 
 
-def test_more_bytes_than_one_value_are_not_taken_for_it():
+def test_more_bytes_than_one_value_are_refused():
     with pytest.raises(ValueError, match="not one value"):
         decode(written() + b"\x00")
 
 
-def test_sparks_types_hold_what_comes_out():
+def test_spark_types_fit_the_decoded_values():
     assert spark_type(CLICK) == (
         "struct<`id`: string, `at`: timestamp, `price`: decimal(9,2), `tags`: array<string>, `kind`: string, "
         "`before`: string>"
@@ -76,12 +76,12 @@ def test_sparks_types_hold_what_comes_out():
 
 
 @pytest.mark.parametrize("odd", [["int", "string"], {"type": "int", "logicalType": "time-millis"}])
-def test_what_spark_cannot_hold_is_refused(odd: Any):
+def test_types_that_spark_lacks_are_refused(odd: Any):
     with pytest.raises(ConfigError, match="no Spark column"):
         spark_type({**CLICK, "fields": [{"name": "odd", "type": odd}]})
 
 
 @pytest.mark.parametrize("schema", ["{", '{"type": "nothing"}', {"type": "record", "name": "X"}])
-def test_what_is_no_schema_is_refused(schema: Any):
+def test_an_invalid_schema_is_refused(schema: Any):
     with pytest.raises(ConfigError, match="not an Avro schema"):
         spark_type(_parsed(schema))

@@ -1,4 +1,4 @@
-"""Compaction of small files: a reader by the catalogue sees every row once, before, while and after it happens."""
+"""Compaction of small files: a reader of the catalogue sees every row once, before, during and after it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_of_two_compactions_one_counts(spark: Any, tmp_path: Path, monkeypatch: 
     assert world.seen() == ids(range(6))
 
 
-def test_the_command_merges_and_says_what_it_did(spark: Any, tmp_path: Path) -> None:
+def test_the_command_merges_and_reports_the_result(spark: Any, tmp_path: Path) -> None:
     world = Finished(spark, tmp_path / "out")
     world.more(2)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

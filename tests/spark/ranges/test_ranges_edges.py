@@ -1,4 +1,4 @@
-"""Range batches where the log changes under them, where it has gaps, and values of every type on their way."""
+"""Range batches on a log that changes or has gaps, and values of every type."""
 
 # ruff: noqa: F811
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F
 pytestmark = pytest.mark.system
 
 
-class Seen:
-    """A job's function that remembers what it was given since it was last asked."""
+class Collected:
+    """A job's function that collects its records until they are taken."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
@@ -52,12 +52,12 @@ def delete_before(kafka: Kafka, topic: str, partition: int, offset: int) -> None
         future.result(30)
 
 
-def test_a_topic_that_changes_is_noticed_and_nothing_is_skipped_in_silence(
+def test_a_changed_topic_is_noticed_and_nothing_is_skipped_silently(
     spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:
     kafka.create(topic_name, 2)
     kafka.send(topic_name, sent(range(20)))
-    seen, address = Seen(), f"sqlite:///{tmp_path}/offsets.db"
+    seen, address = Collected(), f"sqlite:///{tmp_path}/offsets.db"
 
     def job(**policy: Any) -> Any:
         return a_job(spark, kafka, topic_name, store=address, policy=Policy(**policy))
@@ -109,7 +109,7 @@ def test_a_topic_that_changes_is_noticed_and_nothing_is_skipped_in_silence(
     assert (seen.now(), store.read("clicks")) == ([], before)
 
 
-def test_transactions_leave_gaps_that_are_stepped_over_and_nothing_open_or_aborted_is_read(
+def test_gaps_of_transactions_are_skipped_and_no_open_or_aborted_record_is_read(
     spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path
 ) -> None:
     kafka.create(topic_name)
@@ -128,7 +128,7 @@ def test_transactions_leave_gaps_that_are_stepped_over_and_nothing_open_or_abort
     aborting.produce(topic_name, b"id-999")
     aborting.flush(30)
 
-    seen, address = Seen(), f"sqlite:///{tmp_path}/offsets.db"
+    seen, address = Collected(), f"sqlite:///{tmp_path}/offsets.db"
     job = a_job(
         spark,
         kafka,

@@ -1,4 +1,4 @@
-"""Range batches killed at every step, and at any moment, and started again: what their semantics promise holds."""
+"""Range batches killed at every step or at any moment and restarted: their semantics hold."""
 
 # ruff: noqa: F811
 from __future__ import annotations

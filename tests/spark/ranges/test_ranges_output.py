@@ -1,4 +1,4 @@
-"""The catalogue of a job's output: what counts, what is torn, and how a batch that was cut off is judged."""
+"""The catalogue of a job's output: files that count, incomplete files, and interrupted batches."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def catalogue(tmp_path: Path) -> Catalogue:
     return Catalogue(open_folder(str(tmp_path / "_batches")))
 
 
-def test_an_entry_comes_back_as_it_was():
+def test_an_entry_is_loaded_as_it_was_written():
     whole = entry("n", part(None, at(10)), part(at(3), None, 1), files=("n-0.parquet",))
     assert loads(dumps(whole), "here") == whole
 
 
-def test_a_torn_entry_is_none_and_an_altered_one_is_refused():
+def test_an_incomplete_entry_is_none_and_an_altered_one_is_refused():
     data = dumps(entry("n"))
     assert all(loads(data[:length], "here") is None for length in range(len(data) - 1))
     with pytest.raises(Refused, match="altered"):
@@ -67,7 +67,7 @@ def test_a_snapshot_takes_the_place_of_the_batches_that_it_names(catalogue: Cata
     assert not catalogue.put(snapshot_name(2), Entry(snapshot_name(2), "", ("other",))), "of two, the first counts"
 
 
-def test_a_torn_entry_is_made_again(catalogue: Catalogue, tmp_path: Path):
+def test_an_incomplete_entry_is_rewritten(catalogue: Catalogue, tmp_path: Path):
     (tmp_path / "_batches" / "one.json").write_bytes(dumps(entry("one"))[:-9])
     assert catalogue.put("one.json", entry("one", files=("one-0",)))
     assert catalogue.contents().files == ["one-0"]
@@ -88,12 +88,12 @@ def test_a_torn_entry_is_made_again(catalogue: Catalogue, tmp_path: Path):
     ],
     ids=["all after", "all before", "half", "other half", "neither", "no row any more"],
 )
-def test_the_stored_rows_tell_whether_a_batch_was_saved(now: dict[TopicPartition, StoredOffset], saved: bool | None):
+def test_the_stored_rows_show_whether_a_batch_was_saved(now: dict[TopicPartition, StoredOffset], saved: bool | None):
     begun = entry("n", part(at(3) if now else None, at(10)), part(None, at(20), 1))
     assert is_saved(begun, now) is saved
 
 
-def test_after_a_failover_the_anchors_tell_it():
+def test_after_a_failover_the_anchors_show_whether_a_batch_was_saved():
     begun = entry("n", part(at(3), at(10)))
     assert is_saved(begun, {P0: at(110, "b", "u", record=10)}) is True
     assert is_saved(begun, {P0: at(103, "b", "u", record=3)}) is False
@@ -101,7 +101,7 @@ def test_after_a_failover_the_anchors_tell_it():
     assert is_saved(begun, {P0: at(10, "b", "u", record=5)}) is None, "an equal number of another cluster says nothing"
 
 
-def test_a_partition_without_records_says_nothing():
+def test_a_partition_without_records_has_no_last_record():
     assert is_saved(entry("n", part(at(3), None), part(at(3), at(10), 1)), {P0: at(3), P1: at(10)}) is True
 
 

@@ -1,4 +1,4 @@
-"""Which ranges a batch reads: from stored rows and the log's edges, without anything running."""
+"""The ranges that a batch reads, from stored rows and the log's edges. No I/O."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_partition_without_news_is_not_read():
     assert spans(planned(a_log((0, 30), (0, 20)), a_row(30), a_row(5, 1))) == [(1, 5, 20)]
 
 
-def test_a_first_start_reads_everything_unless_told_otherwise():
+def test_a_first_start_reads_everything_by_default():
     log = a_log((3, 30), (0, 20))
     assert spans(planned(log)) == [(0, 3, 30), (1, 0, 20)]
     latest = planned(log, policy=Policy(first="latest"))
@@ -59,7 +59,7 @@ def test_a_first_start_reads_everything_unless_told_otherwise():
         planned(log, policy=Policy(first="stop"))
 
 
-def test_a_new_partition_is_read_from_its_start_unless_told_otherwise():
+def test_a_new_partition_is_read_from_its_start_by_default():
     log = a_log((0, 30), (2, 20))
     assert spans(planned(log, a_row(30))) == [(1, 2, 20)]
     assert planned(log, a_row(30), policy=Policy(new="latest")).begin == {TopicPartition("events", 1): 20}
@@ -67,7 +67,7 @@ def test_a_new_partition_is_read_from_its_start_unless_told_otherwise():
         planned(log, a_row(30), policy=Policy(new="stop"))
 
 
-def test_partitions_that_start_at_the_earliest_are_not_taken_for_new_ones_later():
+def test_partitions_that_start_at_the_earliest_are_not_new_later():
     log = a_log((0, 30), (0, 0))
     first = planned(log, policy=Policy(first="earliest", new="latest"))
     assert first.begin == dict.fromkeys([TopicPartition("events", 0), TopicPartition("events", 1)])
@@ -84,7 +84,7 @@ def test_fewer_partitions_stop_the_job_unless_it_may_leave_them():
     assert (spans(found), found.left) == ([(0, 10, 30)], (TopicPartition("events", 1),))
 
 
-def test_retention_that_overtook_the_job_stops_it_and_says_how_much_is_gone():
+def test_retention_that_overtook_the_job_stops_it_with_the_number_of_lost_records():
     log = a_log((1_500, 3_000))
     with pytest.raises(NeedsPerson, match=r"1,490 records.*events:0:10-1500"):
         planned(log, a_row(10))
@@ -103,7 +103,7 @@ def test_another_clusters_offset_is_never_read_from_though_it_fits():
         planned(a_log((0, 30)), a_row(10, cluster=THERE))
 
 
-def test_a_topic_made_anew_is_noticed_by_its_id():
+def test_a_recreated_topic_is_noticed_by_its_id():
     with pytest.raises(NeedsPerson, match="recreated"):
         planned(a_log((0, 30), topic_id="id-2"), a_row(10))
     assert spans(planned(a_log((0, 30), topic_id=None), a_row(10))) == [(0, 10, 30)], "an old broker has no ids"
@@ -114,11 +114,11 @@ def test_a_group_that_was_not_handed_over_does_not_start_from_the_beginning():
         plan(dict([a_row(10, cluster=THERE)]), a_log((0, 30), topic="a.events"), ["a.events"], group="clicks")
 
 
-def test_offsets_without_anchors_are_taken_at_their_word():
+def test_offsets_without_anchors_are_accepted():
     assert spans(planned(a_log((0, 30)), a_row(10, cluster=None))) == [(0, 10, 30)]
 
 
-def test_a_topic_that_is_not_there_is_named():
+def test_a_missing_topic_is_named():
     with pytest.raises(ConfigError, match="no topic other"):
         plan({}, a_log((0, 30)), ["events", "other"], group="clicks")
 
@@ -136,7 +136,7 @@ def test_caps_bound_a_batch_and_a_partition():
         Caps(per_run=0)
 
 
-def test_what_is_known_to_be_empty_is_stepped_over_and_only_that():
+def test_only_stretches_known_to_be_empty_are_skipped():
     log, at = a_log((0, 100)), TopicPartition("events", 0)
     caps = Caps(per_partition=10)
     assert spans(planned(log, a_row(20), caps=caps, empty={at: (20, 30)})) == [(0, 30, 40)]
@@ -156,7 +156,7 @@ def test_shares_are_fair(wants: list[int], total: int, turn: int):
 
 @given(st.integers(1, 12), st.integers(1, 12))
 def test_no_partition_waits_for_more_runs_than_there_are_partitions(partitions: int, per_run: int):
-    """Every run is a process of its own: only what it has stored tells whose turn it is."""
+    """Every run is a process of its own: only the stored rows decide whose turn it is."""
     log = a_log(*[(0, 1_000)] * partitions)
     stored = [0] * partitions
     for _ in range(partitions):

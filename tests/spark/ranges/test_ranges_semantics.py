@@ -1,4 +1,4 @@
-"""Range batches over real Kafka, into real sinks: each semantics where nothing goes wrong, and where two runs meet."""
+"""Range batches from real Kafka into real sinks: each semantics without faults, and with two simultaneous runs."""
 
 # ruff: noqa: F811
 from __future__ import annotations
@@ -35,7 +35,7 @@ def staging_tables(psql: Any) -> list[Any]:
     return psql.execute("SELECT relname FROM pg_class WHERE relname LIKE 'reconciler_staged%'").fetchall()
 
 
-def test_every_semantics_handles_each_record_once_where_nothing_goes_wrong(
+def test_without_faults_every_semantics_handles_each_record_once(
     spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, psql: Any, database: str
 ) -> None:
     kafka.create(topic_name, 2)
@@ -75,7 +75,7 @@ def test_every_semantics_handles_each_record_once_where_nothing_goes_wrong(
     assert spark.sparkContext._jsc.sc().getPersistentRDDs().size() == 0
 
 
-def test_of_two_runs_of_one_group_one_saves_and_the_other_says_so(
+def test_of_two_runs_of_one_group_one_saves_and_the_other_fails_with_changed(
     spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, psql: Any, database: str
 ) -> None:
     kafka.create(topic_name, 2)

@@ -1,4 +1,4 @@
-"""What tests of range batches share: records with ids, jobs over them, and what became of each id."""
+"""Shared by tests of range batches: records with ids, jobs over them, and a count of each id."""
 
 from __future__ import annotations
 

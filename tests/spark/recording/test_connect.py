@@ -1,4 +1,4 @@
-"""Spark Connect: the function and what is recorded run in the server's process, reports are heard in the client."""
+"""Spark Connect: the function and the recording run in the server's process, reports arrive in the client."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ spark.stop()
 
 ATTEMPTS = 4
 TOO_SLOW = "Python worker failed to connect back"
-"""What Spark says where starting Python in its server took more than 10 seconds, which no setting changes."""
+"""Spark's error if starting Python in its server took more than 10 seconds, which no setting changes."""
 
 
 def run_job(place: Path, *addresses: str) -> subprocess.CompletedProcess[str]:

@@ -69,7 +69,7 @@ def test_an_empty_batch_has_no_last_records(batch, spark):
 @pytest.mark.parametrize(
     ("key", "value"), [(None, b"v"), (b"k", None), (None, None), (b"", b""), (b"\xff\x00", b"\xfe")]
 )
-def test_bytes_come_as_they_are(batch, key, value):
+def test_bytes_are_kept_unchanged(batch, key, value):
     (anchor,) = anchors(BatchIdentity(id="key"), batch(record(1, value=value, key=key)))
     assert (anchor.fingerprint, anchor.id) == (fingerprint(key, value), key)
 
@@ -157,7 +157,7 @@ def test_time_columns_are_exact(batch, expression, unit, expected):
     assert anchor.timestamp_ms == expected
 
 
-def test_the_users_columns_are_computed_for_the_last_records_alone(batch):
+def test_the_users_columns_are_computed_only_for_the_last_records(batch):
     from pyspark.sql import functions as f
 
     frame = batch(record(1, value=b"poison"), record(2, value=b"7"))
@@ -182,7 +182,7 @@ def test_columns_of_other_types_are_refused(batch, spec, what):
         (["value", "key", "topic", "partition", "offset", "timestamp"], {"id": "header:id"}, "includeHeaders"),
     ],
 )
-def test_what_was_projected_away_is_named(batch, projection, spec, why):
+def test_a_dropped_column_is_named(batch, projection, spec, why):
     with pytest.raises(ConfigError, match=why):
         BatchIdentity(**spec).check(batch(record(1)).selectExpr(*projection))
 

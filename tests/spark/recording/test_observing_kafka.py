@@ -1,4 +1,4 @@
-"""Sinks other than foreachBatch: what Spark reports of a batch is stored, and belongs to the query's checkpoint."""
+"""Sinks other than foreachBatch: Spark's reports are stored, and belong to the query's checkpoint."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_column_that_the_configuration_would_not_find_again_stores_nothing(job
     assert job.rows()[TopicPartition(topic_name, 0)].stored.anchor is None
 
 
-def test_what_is_wrong_is_said_before_the_query_starts(job: Job, topic_name: str) -> None:
+def test_a_wrong_setup_is_reported_before_the_query_starts(job: Job, topic_name: str) -> None:
     job.kafka.create(topic_name, 1)
     with pytest.raises(ConfigError, match="fingerprint=False"):
         job.observing(id="json:$.id", fingerprint=False)

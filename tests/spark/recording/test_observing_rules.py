@@ -1,4 +1,4 @@
-"""What becomes of a report: stored once, in order, of one query; and a failure is told and made good by the next."""
+"""Reports are stored once, in order, for one query; a failure is reported and repaired by the next report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def describe(topics: Iterable[str]) -> ClusterInfo:
 
 
 class Query:
-    """What a query says of its last batches."""
+    """A query with reports of its last batches."""
 
     def __init__(self, *reports: dict[str, Any]) -> None:
         self.recentProgress = list(reports)
@@ -70,7 +70,7 @@ def test_a_report_is_stored_for_the_offset_that_it_ends_at(store: MemoryStore, t
     assert stored(store) == StoredOffset(10, Anchor(9, 5, b"k", fingerprint(b"k", b"9"), "here", "id"), 99)
 
 
-def test_a_report_that_comes_twice_or_late_changes_nothing(store: MemoryStore, tmp_path: Path) -> None:
+def test_a_repeated_or_late_report_changes_nothing(store: MemoryStore, tmp_path: Path) -> None:
     mine = observer(store, tmp_path)
     mine._hear(report(0, 0, 10))
     mine._hear(report(1, 10, 20))
@@ -80,7 +80,7 @@ def test_a_report_that_comes_twice_or_late_changes_nothing(store: MemoryStore, t
     assert store.read(GROUP) == before
 
 
-def test_what_the_listener_has_not_heard_is_settled_at_the_end(store: MemoryStore, tmp_path: Path) -> None:
+def test_settle_stores_reports_that_the_listener_has_not_received(store: MemoryStore, tmp_path: Path) -> None:
     mine = observer(store, tmp_path)
     mine._hear(report(0, 0, 10))
     idle = {**report(2, 20, 20), "observedMetrics": {}}
@@ -89,7 +89,7 @@ def test_what_the_listener_has_not_heard_is_settled_at_the_end(store: MemoryStor
 
 
 def test_a_new_run_may_begin_with_an_earlier_batch(store: MemoryStore, tmp_path: Path) -> None:
-    """A checkpoint that was put back to an earlier state: what is reported is where the query is."""
+    """After a checkpoint was restored to an earlier state the report has the query's true position."""
     mine = observer(store, tmp_path)
     mine._hear(report(7, 70, 80))
     mine._hear(report(3, 30, 40, run="another"))
@@ -105,13 +105,13 @@ def test_a_second_query_is_not_mixed_in(store: MemoryStore, tmp_path: Path) -> N
     assert "Two queries" in mine.trouble.message
 
 
-def test_reports_of_other_queries_are_nobodys_business(store: MemoryStore, tmp_path: Path) -> None:
+def test_reports_of_other_queries_are_ignored(store: MemoryStore, tmp_path: Path) -> None:
     mine = observer(store, tmp_path)
     mine._hear({**report(0, 0, 10), "observedMetrics": {"the user's own": [1]}})
     assert (store.read(GROUP), mine.trouble) == ([], None)
 
 
-def test_what_could_not_be_stored_is_told_and_the_next_report_makes_it_good(
+def test_a_failed_store_is_reported_and_the_next_report_repairs_it(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = observer(store, tmp_path)
@@ -129,7 +129,7 @@ def test_what_could_not_be_stored_is_told_and_the_next_report_makes_it_good(
     ("own", "expected"),
     [({"bytes": "AP8="}, b"\x00\xff"), ({"value": "text"}, b"text"), ({"value": 17}, b"17"), ({}, None), (None, None)],
 )
-def test_the_users_columns_come_back_as_they_were(
+def test_the_users_columns_are_decoded_unchanged(
     store: MemoryStore, tmp_path: Path, own: dict[str, Any] | None, expected: bytes | None
 ) -> None:
     mine = observer(store, tmp_path, BatchIdentity(id=object(), timestamp=object(), unit="s"))
@@ -137,7 +137,7 @@ def test_the_users_columns_come_back_as_they_were(
     assert (stored(store).anchor.id, stored(store).anchor.timestamp_ms) == (expected, 1_780_000_000_000)
 
 
-def test_null_and_empty_payloads_are_told_apart(store: MemoryStore, tmp_path: Path) -> None:
+def test_null_and_empty_payloads_are_distinguished(store: MemoryStore, tmp_path: Path) -> None:
     mine = observer(store, tmp_path)
     mine._hear(report(0, 0, 10, key=None, value=""))
     assert stored(store).anchor.fingerprint == fingerprint(None, b"")

@@ -1,4 +1,4 @@
-"""Anchors for a checkpoint: which are believed at every step of a batch, whatever is killed, repeated or lost."""
+"""Anchors for a checkpoint: which are believed at every step of a batch, after kills, repetitions and losses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUP = "clicks"
 
 
 class Query:
-    """A checkpoint as Spark writes it, and what is recorded beside it."""
+    """A checkpoint as Spark writes it, and the anchors beside it."""
 
     def __init__(self, place: Path, name: str) -> None:
         self.path, self.anchors = place / "checkpoint", f"memory:{name}"
@@ -86,7 +86,7 @@ def test_a_batch_counts_from_its_commit_on_and_not_before(query: Query) -> None:
     assert query.row() == (20, 19, 0)
 
 
-def test_nobody_has_to_read_between_two_batches(query: Query) -> None:
+def test_anchors_settle_without_a_read_between_batches(query: Query) -> None:
     for number in range(3):
         query.plan(number, 10 * number + 10, 0)
         query.run(number, last(10 * number + 9))
@@ -96,7 +96,7 @@ def test_nobody_has_to_read_between_two_batches(query: Query) -> None:
     assert query.row() == (30, 29, 0), "batch 3 is not committed"
 
 
-def test_an_end_behind_a_marker_has_the_record_before_it(query: Query) -> None:
+def test_an_end_after_a_marker_has_the_record_before_it(query: Query) -> None:
     query.plan(0, 13, 0)
     query.run(0, last(9))
     query.commit(0)
@@ -126,7 +126,7 @@ def test_silent_partitions_are_carried_forward(query: Query) -> None:
     assert (query.row(A), query.row(B)) == ((30, 29, 0), (10, 7, 0))
 
 
-def test_a_partition_that_never_held_a_record_says_so(query: Query) -> None:
+def test_a_partition_that_never_held_a_record_has_an_empty_anchor(query: Query) -> None:
     query.plan(0, 10, 0)
     query.run(0, last(9))
     query.commit(0)
@@ -151,7 +151,7 @@ def test_a_recording_of_another_query_is_refused(query: Query) -> None:
         query.run(0, last(9))
 
 
-def test_somebody_who_changes_the_anchors_each_time_is_named(query: Query) -> None:
+def test_a_writer_that_changes_the_anchors_each_time_is_reported(query: Query) -> None:
     class Disturbed(MemoryStore):
         def write(self, group, changes, *, reason, now_ms):
             for change in changes:
@@ -197,7 +197,7 @@ def test_a_silent_partition_is_not_carried_over_a_lost_report(query: Query) -> N
     assert query.row() == (30, 9, 20)
 
 
-def test_a_report_that_comes_before_the_commit_is_not_believed(query: Query) -> None:
+def test_a_report_before_the_commit_is_not_believed(query: Query) -> None:
     done(query, 0, 10)
     query.plan(1, 20, 0)
     heard(query, 1, 10, 20, last(19))
@@ -225,7 +225,7 @@ def test_a_report_names_offsets_as_text_or_as_json() -> None:
 
 
 @pytest.mark.parametrize("starts", [(9, 4), (4, 9)])
-def test_of_two_sources_with_one_partition_the_one_behind_counts(starts: tuple[int, int]) -> None:
+def test_of_two_sources_with_one_partition_the_lower_offset_counts(starts: tuple[int, int]) -> None:
     two = [
         {"startOffset": f'{{"events":{{"0":{at}}}}}', "endOffset": f'{{"events":{{"0":{at + 5}}}}}'} for at in starts
     ]

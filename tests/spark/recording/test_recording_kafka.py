@@ -1,4 +1,4 @@
-"""A real streaming query over a real cluster: what is stored is what another client sees there."""
+"""A real streaming query on a real cluster: the stored rows match the records that another client reads."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_after_a_transaction_the_marker_is_not_counted(job, topic_name):
     assert (row.stored.offset, row.stored.anchor.offset) == (5, 4)
 
 
-def test_markers_alone_store_nothing(job, topic_name):
+def test_a_batch_of_markers_stores_nothing(job, topic_name):
     job.kafka.create(topic_name)
     job.kafka.send(topic_name, records(0, 5), transaction=f"tx-{topic_name}")
     job.run()
@@ -186,7 +186,7 @@ def test_a_function_that_fails_stores_nothing(job, topic_name):
     assert row.stored.offset == 5
 
 
-def test_a_store_that_fails_has_the_batch_run_again(job, topic_name):
+def test_a_failing_store_makes_spark_repeat_the_batch(job, topic_name):
     from pyspark.errors import StreamingQueryException
 
     database = Path(job.address.removeprefix("sqlite:///"))
@@ -206,7 +206,7 @@ def test_a_store_that_fails_has_the_batch_run_again(job, topic_name):
     assert row.stored.offset == 5
 
 
-def test_a_store_that_could_not_be_written_is_found_before_the_work(job, topic_name, tmp_path):
+def test_a_store_that_cannot_be_written_is_reported_before_the_work(job, topic_name, tmp_path):
     from pyspark.errors import StreamingQueryException
 
     job.kafka.create(topic_name)
@@ -247,7 +247,7 @@ def test_a_replay_of_old_batches_holds_the_row_where_it_was(job, topic_name):
     assert list(job.rows().values()) == [before]
 
 
-def test_a_job_that_goes_on_from_its_checkpoint_has_its_last_committed_batchs_anchors(job, topic_name):
+def test_a_job_continuing_from_its_checkpoint_has_the_last_committed_anchors(job, topic_name):
     """Two sources, one of them with transactions; then a batch whose commit never came, and its repetition."""
     more = f"{topic_name}-more"
     for topic in (topic_name, more):
@@ -284,7 +284,7 @@ def test_a_job_that_goes_on_from_its_checkpoint_has_its_last_committed_batchs_an
     assert run() == {**second_time, (more, 1): (5, 4, 0)}
 
 
-def test_a_batch_that_was_not_committed_has_not_happened(job, topic_name):
+def test_an_uncommitted_batch_does_not_count(job, topic_name):
     job.kafka.create(topic_name, 2)
     job.kafka.send(topic_name, [*records(0, 5), *records(1, 3)])
     anchors, job.address = job.address, f"checkpoint:{job.checkpoint}"
@@ -330,7 +330,7 @@ def test_a_new_topic_is_described_when_it_appears(job, topic_name):
     assert rows[topic_name].anchor.topic_id != rows[more].anchor.topic_id
 
 
-def test_a_batch_without_the_sources_columns_says_what_to_keep(job, topic_name):
+def test_an_error_names_the_source_columns_to_keep(job, topic_name):
     from pyspark.errors import StreamingQueryException
 
     job.kafka.create(topic_name)

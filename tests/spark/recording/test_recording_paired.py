@@ -1,4 +1,4 @@
-"""Recording into a store with no room for anchors, with another one beside it."""
+"""Recording into a store with no room for anchors, with an anchor store beside it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_offsets_and_anchors_go_to_their_stores_which_the_first_batch_makes(tmp_
     assert [row.stored for row in SqliteStore(f"{tmp_path}/anchors.db").read(GROUP)] == [StoredOffset(48, expected, 99)]
 
 
-def test_without_an_anchor_store_the_job_is_told_where_one_can_be_given(tmp_path: Path) -> None:
+def test_without_an_anchor_store_the_error_names_the_argument(tmp_path: Path) -> None:
     alone = Recorder(target(tmp_path, None))
     with pytest.raises(ConfigError, match=r"cannot hold anchors.*anchors=\"sqlite:///anchors\.db\""):
         alone.open()

@@ -1,4 +1,4 @@
-"""What may replace what in the store, and what a recorder does when the store or the cluster is not as hoped."""
+"""Which row may replace which, and a recorder's behaviour with faulty stores and clusters."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Cluster:
 
 
 class Shaky(MemoryStore):
-    """A store that does ``before_write`` right before each write, as another program might."""
+    """A store that runs ``before_write`` right before each write, as another program might."""
 
     def __init__(self, name: str, *before_write) -> None:
         super().__init__(name)
@@ -121,13 +121,13 @@ def test_a_replay_writes_nothing(name):
     assert only_row(store) == before
 
 
-def test_one_conflict_is_decided_again(name):
+def test_after_one_conflict_the_write_is_decided_again(name):
     store = Shaky(name, lambda: put(MemoryStore(name), stored(5, "there")))
     recorder(store).store([end(41)], reason="batch 3")
     assert only_row(store).stored.offset == 42
 
 
-def test_a_conflict_with_somebody_further_on_leaves_their_row(name):
+def test_a_conflict_with_a_writer_further_ahead_keeps_its_row(name):
     further = stored(100, topic_id="id-events")
     store = Shaky(name, lambda: put(MemoryStore(name), further))
     recorder(store).store([end(41)], reason="batch 3")
@@ -156,7 +156,7 @@ def test_a_topic_that_the_cluster_lacks_means_the_wrong_cluster(name):
         recorder(MemoryStore(name), "others").store([end(1)], reason="batch")
 
 
-def test_a_cluster_that_is_not_there_is_said_so(name, monkeypatch):
+def test_an_unreachable_cluster_is_reported_with_its_setting(name, monkeypatch):
     def describe(reader, topics):
         raise Unreachable("The cluster did not answer.", hint="Correct [destination.client].")
 
@@ -175,7 +175,7 @@ class Bare(MemoryStore):
 
 
 @pytest.mark.parametrize(("kind", "why"), [(ReadOnly, "be written"), (Bare, "hold anchors")])
-def test_a_store_that_cannot_hold_it_is_refused_before_the_work(name, kind, why):
+def test_a_store_without_room_for_anchors_is_refused_before_the_work(name, kind, why):
     with pytest.raises(ConfigError, match=f"cannot {why}"):
         recorder(kind(name)).open()
 
@@ -183,7 +183,7 @@ def test_a_store_that_cannot_hold_it_is_refused_before_the_work(name, kind, why)
 # ---------------------------------------------------------------- stores that come and go
 
 
-def test_a_store_that_nobody_has_made_yet(tmp_path):
+def test_a_store_that_does_not_exist_yet_is_created(tmp_path):
     address = f"sqlite:///{tmp_path / 'new.db'}"
     mine = recorder(address)
     mine.store([end(41)], reason="batch 0")
@@ -194,7 +194,7 @@ def test_a_store_that_nobody_has_made_yet(tmp_path):
 
 
 class Faulty:
-    """A store of whose writes the first ones fail with ``errors``; the ones after them work."""
+    """A store whose first writes fail with ``errors``; later ones work."""
 
     capabilities = Capabilities()
     address = "faulty:"
@@ -219,7 +219,7 @@ class Faulty:
 
 
 @pytest.mark.parametrize("error", [Unreachable("gone"), OutcomeUnknown("perhaps")])
-def test_a_cut_connection_is_made_anew_once(name, monkeypatch, error):
+def test_a_cut_connection_is_reopened_once(name, monkeypatch, error):
     store = Faulty(name, [error])
     monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
     recorder("faulty:").store([end(41)], reason="batch 3")
@@ -228,7 +228,7 @@ def test_a_cut_connection_is_made_anew_once(name, monkeypatch, error):
 
 
 @pytest.mark.parametrize("errors", [[Unreachable("gone"), Unreachable("still")], [Refused("no")]])
-def test_what_stays_broken_fails_the_batch(name, monkeypatch, errors):
+def test_a_lasting_fault_fails_the_batch(name, monkeypatch, errors):
     store = Faulty(name, list(errors))
     monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
     with pytest.raises(type(errors[-1]), match=str(errors[-1])):
@@ -262,7 +262,7 @@ def write(batch, batch_id):
     """A job's function, as Spark Connect sends it to its server."""
 
 
-def test_what_is_recorded_travels_to_spark_connects_server_by_its_addresses():
+def test_a_recording_is_sent_to_spark_connects_server_by_its_addresses():
     settings = {"store": "memory:sent", "group": "g", "bootstrap_servers": "x:1", "id": "header:id"}
     mine = recording(write, **settings)
     mine._recorder.open()
@@ -273,7 +273,7 @@ def test_what_is_recorded_travels_to_spark_connects_server_by_its_addresses():
     pickle.loads(pickle.dumps(recording(write, **at_checkpoint)))._recorder.open()
 
 
-def test_an_opened_store_cannot_travel():
+def test_an_opened_store_cannot_be_pickled():
     with pytest.raises(ConfigError, match=r"Spark Connect.*as an address"):
         pickle.dumps(recording(write, store=MemoryStore("mine"), group="g", bootstrap_servers="x:1"))
 
@@ -296,7 +296,7 @@ def test_a_column_that_the_configuration_would_not_find_again_is_refused():
         own.anchor_of(replace(last, own_time_ms=9), cluster_id="here", topic_id=None)
 
 
-def test_what_stands_for_a_column_goes_with_a_column():
+def test_a_configuration_text_is_refused_without_a_column():
     with pytest.raises(ConfigError, match="Leave config_id out"):
         wrapped(id="key", config_id="key")
 
