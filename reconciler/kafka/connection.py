@@ -1,8 +1,8 @@
-"""Clients of one cluster, made alike, and what became of their connections.
+"""Clients of one cluster, made with the same settings, and the errors of their connections.
 
-The client library reports a refused login or certificate only through a callback, goes on trying, and answers the call
-with a bare timeout. So the first call of a client is waited for in small steps; what cannot get better by waiting ends
-it at once.
+The client library reports a refused login or certificate only through a callback, retries, and ends the call with a
+bare timeout. So the first call of a client is waited for in short steps, and an error that no wait can mend ends it at
+once.
 
 That call, and the one for the cluster's id, name a topic. librdkafka (2.16) aborts the process (``rko_result``, in
 ``rd_kafka_admin_response_parse``) when a description of the cluster alone has no broker in it, which is what a broker
@@ -21,9 +21,9 @@ from confluent_kafka.admin import AdminClient
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
 from reconciler.kafka.errors import (
     UNANSWERED,
-    Cluster,
-    Heard,
+    ClusterLabel,
     Needs,
+    ReportedErrors,
     bad_settings,
     explain,
     login_refused,
@@ -34,7 +34,7 @@ from reconciler.kafka.errors import (
 
 STEP_S = 0.05
 ANY_TOPIC = "__consumer_offsets"
-"""What is asked about where no topic matters: there is one of that name on nearly every cluster. It is not created."""
+"""The topic to ask for where no topic matters: nearly every cluster has it. It is not created."""
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class Connection:
         servers = self._settings.get("bootstrap.servers", "?")
         user = self._settings.get("sasl.username")
         who = f"user {user!r}" if user else "this user"
-        self.cluster = Cluster(" ".join(filter(None, ("the", whose, "cluster at", servers))), who, timeout_s)
-        self._heard = Heard()
+        self.cluster = ClusterLabel(" ".join(filter(None, ("the", whose, "cluster at", servers))), who, timeout_s)
+        self._reported = ReportedErrors()
 
     @property
     def timeout_s(self) -> float:
@@ -59,7 +59,7 @@ class Connection:
         return self._made(AdminClient, {"allow.auto.create.topics": "false"})
 
     def consumer(self, properties: Mapping[str, Any]) -> Consumer:
-        """A new consumer; ``properties`` come before the user's settings. Raises ConfigError as ``admin`` does."""
+        """A new consumer; ``properties`` override the user's settings. Raises ConfigError as ``admin`` does."""
         return self._made(Consumer, properties)
 
     def _made(self, kind: Any, properties: Mapping[str, Any]) -> Any:
@@ -70,7 +70,7 @@ class Connection:
 
     def _hear(self, error: Any) -> None:
         log.debug("kafka client: %s", error)
-        self._heard(error)
+        self._reported(error)
 
     def cluster_id(self, admin: AdminClient, doing: str) -> str:
         """The id of the cluster, once it answers. Raises as ``await_answer`` does."""
@@ -78,46 +78,46 @@ class Connection:
         return str(admin.list_topics(topic=ANY_TOPIC, timeout=self.timeout_s).cluster_id)
 
     def await_answer(self, admin: AdminClient, doing: str) -> None:
-        """Wait for any answer of the cluster: the first call of a client, for it says whether one gets in at all.
+        """Wait for any answer of the cluster. The first call of a client: it shows whether the cluster lets it in.
 
         Raises KafkaException where no answer comes in time, and Refused, at once, where none can come: the login
         or a certificate is refused.
         """
-        self._heard.clear()  # errors of earlier calls do not explain this one
+        self._reported.clear()  # errors of earlier calls do not explain this one
         asked = admin.describe_topics(TopicCollection([ANY_TOPIC]), request_timeout=self.timeout_s)[ANY_TOPIC]
         while True:
             try:
                 asked.result(timeout=STEP_S)
                 return
             except TimeoutError:
-                admin.poll(0)  # lets the callback speak
+                admin.poll(0)  # runs the callback
             except KafkaException as error:
                 admin.poll(0)
                 if error.args[0].code() > KafkaError.NO_ERROR:
-                    return  # a broker says that there is no such topic, or not for us: it has answered
+                    return  # no such topic, or not for this user: a broker has answered
                 raise
-            if self._heard.all_down:
-                if (refusal := tls_refused(doing, self.cluster, self._heard, self._settings)) is not None:
+            if self._reported.all_down:
+                if (refusal := tls_refused(doing, self.cluster, self._reported, self._settings)) is not None:
                     raise refusal
-                if self._heard.login is not None:
-                    raise login_refused(self._heard.login, doing, self.cluster)
+                if self._reported.login is not None:
+                    raise login_refused(self._reported.login, doing, self.cluster)
 
     def failure(self, error: KafkaException, doing: str, needs: Needs | None = None) -> ReconcilerError:
         """The product's error for the client's: ``doing`` (an infinitive) failed, which ``needs`` permissions."""
-        found = explain(error.args[0], doing, self.cluster, self._heard, needs or Needs())
-        if error.args[0].code() not in UNANSWERED or isinstance(found, Refused) or not self._heard.all_down:
+        found = explain(error.args[0], doing, self.cluster, self._reported, needs or Needs())
+        if error.args[0].code() not in UNANSWERED or isinstance(found, Refused) or not self._reported.all_down:
             return found
-        refusal = tls_refused(doing, self.cluster, self._heard, self._settings)
-        hint = None if refusal is not None else other_protocol(self._heard, self._settings)
+        refusal = tls_refused(doing, self.cluster, self._reported, self._settings)
+        hint = None if refusal is not None else other_protocol(self._reported, self._settings)
         return refusal or (found if hint is None else Unreachable(found.message, hint=hint))
 
     def no_answer(self, what: str) -> Unreachable:
-        """Nothing came, and no call failed. ``what`` begins the sentence."""
-        return no_answer(what, self.cluster, self._heard)
+        """The error where no record came and no call failed. ``what`` begins the sentence."""
+        return no_answer(what, self.cluster, self._reported)
 
 
 class _Demoted(logging.Logger):
-    """Takes librdkafka's log. Whatever level its lines come with, they are details: the errors are judged here."""
+    """librdkafka's log, at debug level whatever level it chose: its errors are reported by this module."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         log.debug(msg, *args, **kwargs)

@@ -1,7 +1,7 @@
-"""What the Kafka client's errors mean: whose move it is, and what to do next. The only place that says so.
+"""The Kafka client's errors as the product's: who must act, and what to do next. Only this module decides that.
 
-The client library reports a failed call by a code, and what happened to its connections (a refused login, a
-certificate) through a callback of its own; ``Heard`` keeps the latter, ``explain`` joins the two.
+The client library reports a failed call by a code, and errors of its connections (a refused login, a certificate)
+through a callback; ``ReportedErrors`` keeps the latter, ``explain`` joins the two.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COORDINATOR_MOVING = frozenset(
         KafkaError.UNSTABLE_OFFSET_COMMIT,
     }
 )
-"""Nothing was done, and the same call will soon be answered: a broker just started, a transaction is ending."""
+"""Nothing was done, and a repeated call will soon be answered: a broker has just started, a transaction is ending."""
 LEADER_MOVING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -73,7 +73,7 @@ UNANSWERED = frozenset(
         KafkaError.BROKER_NOT_AVAILABLE,
     }
 )
-"""No answer, so that a write that was sent may or may not have happened."""
+"""No answer: a write that was sent may or may not have happened."""
 
 _CERTIFICATE_ALERT = re.compile(r"alert (certificate|bad certificate|unknown ca|handshake failure|access denied)")
 _PLAIN_LISTENER = "connecting to a PLAINTEXT broker listener"
@@ -87,27 +87,27 @@ _PROPERTIES = (
     *("ssl.key.pem", "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password"),
     *("ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification", "socket.timeout.ms"),
 )
-"""Properties that a misspelt one may have been meant for."""
+"""Properties to suggest for a misspelt one."""
 _FILES = {
     "ssl.ca.location": "See that the file holds certificates in PEM.",
     "ssl.certificate.location": "See that the file holds certificates in PEM.",
     "ssl.key.location": "See that the file holds a key in PEM, and that ssl.key.password opens it.",
     "ssl.keystore.location": "See that the file is in PKCS#12, and that ssl.keystore.password opens it.",
 }
-"""Properties that name files, and what to look at where a file can be read and is of no use."""
+"""Properties that name files, and the hint where a file can be read but not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The permissions that a call needs, as ``Read on topic a.events``: on its topics, and on its group."""
+    """The permissions that a call needs on its topics and on its group, like ``Read on topic a.events``."""
 
     topic: str = ""
     group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """How a sentence speaks of a cluster and of who asks it, and how many seconds the asking takes at most."""
+class ClusterLabel:
+    """A cluster and its user in sentences, and the timeout of a call in seconds."""
 
     name: str
     user: str
@@ -115,8 +115,8 @@ class Cluster:
 
 
 @dataclass(slots=True)
-class Heard:
-    """What the client said of its connections since ``clear``; give it as ``error_cb``."""
+class ReportedErrors:
+    """Errors of the client's connections since ``clear``; pass it as ``error_cb``."""
 
     login: KafkaError | None = None
     last: KafkaError | None = None
@@ -124,11 +124,11 @@ class Heard:
     """No broker that the client knows of can be used."""
 
     def __call__(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # follows every broken connection, and says less
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # follows every broken connection, and tells less
             self.all_down = True
         elif error.code() in LOGIN:
             self.login = self.last = error
-        elif error.code() < 0:  # a broker's word is the answer to some request, and not about the connection
+        elif error.code() < 0:  # a broker's error answers a request, and is not about the connection
             self.last = error
 
     def clear(self) -> None:
@@ -136,18 +136,20 @@ class Heard:
         self.all_down = False
 
 
-def explain(error: KafkaError, doing: str, cluster: Cluster, heard: Heard, needs: Needs) -> ReconcilerError:
-    """The product's error for a client's. ``doing`` is what could not be done, as an infinitive."""
+def explain(
+    error: KafkaError, doing: str, cluster: ClusterLabel, reported: ReportedErrors, needs: Needs
+) -> ReconcilerError:
+    """The product's error for the client's. ``doing`` is the failed action, an infinitive."""
     code = error.code()
-    if heard.login is not None and code in UNANSWERED and _NO_TOKEN in heard.login.str():
-        return _no_token(heard.login, doing, cluster)
-    if code in LOGIN or (heard.login is not None and code in UNANSWERED):
-        return login_refused(heard.login or error, doing, cluster)
+    if reported.login is not None and code in UNANSWERED and _NO_TOKEN in reported.login.str():
+        return _no_token(reported.login, doing, cluster)
+    if code in LOGIN or (reported.login is not None and code in UNANSWERED):
+        return login_refused(reported.login or error, doing, cluster)
     if code in FORBIDDEN:
         return _forbidden(code, doing, cluster, needs)
     if code in TOPIC_GONE:
         gone = Changed(
-            f"Could not {doing}: {cluster.name} no longer knows the topic or partition ({plainly(error)}).",
+            f"Could not {doing}: {cluster.name} no longer knows the topic or partition ({plain_text(error)}).",
             hint="See whether it is being deleted or recreated, or the Describe permission on it was withdrawn, "
             "then run this again.",
         )
@@ -156,47 +158,49 @@ def explain(error: KafkaError, doing: str, cluster: Cluster, heard: Heard, needs
     if code in COORDINATOR_MOVING or code in LEADER_MOVING:
         return Unreachable(
             f"Could not {doing}: {cluster.name} was not ready for it within {cluster.timeout_s:g} s "
-            f"({plainly(error)}).",
+            f"({plain_text(error)}).",
             hint="Run this again in a moment; if that does not help, look at the brokers' health.",
         )
     if code in DAMAGED:
         return Refused(
-            f"Could not {doing}: {cluster.name} delivered records that are damaged ({plainly(error)}).",
+            f"Could not {doing}: {cluster.name} delivered records that are damaged ({plain_text(error)}).",
             hint="Look at the disk and the log of the broker that leads the partition; have a replica that is whole "
             "lead it, then run this again.",
         )
     if code > 0 and code not in UNANSWERED:
         return Refused(
-            f"Could not {doing}: {cluster.name} said no ({plainly(error)}).",
+            f"Could not {doing}: {cluster.name} refused ({plain_text(error)}).",
             hint="Correct what it names, then run this again.",
         )
-    return no_answer(f"Could not {doing}", cluster, heard, plainly(error))
+    return no_answer(f"Could not {doing}", cluster, reported, plain_text(error))
 
 
-def login_refused(said: KafkaError, doing: str, cluster: Cluster) -> Refused:
-    why = plainly(said)
+def login_refused(error: KafkaError, doing: str, cluster: ClusterLabel) -> Refused:
+    why = plain_text(error)
     hint = f"Correct sasl.username, sasl.password or sasl.mechanism under {SECTION}, or have the user made there."
     if why.endswith("supported mechanisms:"):  # none
         hint = f"That port takes no logins: take another, or set security.protocol without SASL_ under {SECTION}."
     return Refused(f"Could not {doing}: {cluster.name} refused the login of {cluster.user} ({why}).", hint=hint)
 
 
-def tls_refused(doing: str, cluster: Cluster, heard: Heard, client: Mapping[str, str]) -> Refused | None:
-    """The error for a certificate that one side does not accept; None if the client has said nothing of the kind.
+def tls_refused(
+    doing: str, cluster: ClusterLabel, reported: ReportedErrors, client: Mapping[str, str]
+) -> Refused | None:
+    """The error for a certificate that one side does not accept; None if the client has reported none.
 
-    OpenSSL gives one text for a certificate of a stranger, one that is out of date, and one for another name.
+    The client has one text for a certificate of an unknown authority, an expired one, and one for another name.
     """
-    said = plainly(heard.last) if heard.last is not None else ""
-    if "certificate verify failed" in said:
+    text = plain_text(reported.last) if reported.last is not None else ""
+    if "certificate verify failed" in text:
         what = "shows a certificate that is not trusted here, is out of date, or is not made out to its address"
         hint = (
             f"Set ssl.ca.location under {SECTION} to the certificate of the authority that signed the brokers', and "
             "use the name that their certificate holds in bootstrap_servers."
         )
-    elif not _CERTIFICATE_ALERT.search(said):
+    elif not _CERTIFICATE_ALERT.search(text):
         return None
     elif any(name in client for name in ("ssl.keystore.location", "ssl.certificate.location", "ssl.certificate.pem")):
-        what = f"does not accept the client's certificate ({said})"
+        what = f"does not accept the client's certificate ({text})"
         hint = "Have it signed by an authority that the brokers trust, or use another."
     else:
         what = "asks for a client certificate, and none is configured"
@@ -204,16 +208,16 @@ def tls_refused(doing: str, cluster: Cluster, heard: Heard, client: Mapping[str,
     return Refused(f"Could not {doing}: {cluster.name} {what}.", hint=hint)
 
 
-def other_protocol(heard: Heard, client: Mapping[str, str]) -> str | None:
-    """A hint where a broker may speak another security.protocol than the client; None if nothing points to that.
+def other_protocol(reported: ReportedErrors, client: Mapping[str, str]) -> str | None:
+    """A hint that a broker may speak another security.protocol than the client; None without a sign of that.
 
-    A broker closes such a connection without a word, which a proxy does too whose broker is away: so it is a hint.
+    A broker closes such a connection without an answer. So does a proxy whose broker is away: hence only a hint.
     """
     protocol = client.get("security.protocol", "PLAINTEXT").upper()
-    said = heard.last.str() if heard.last is not None else ""
-    if said and "Disconnected" not in said:
+    text = reported.last.str() if reported.last is not None else ""
+    if text and "Disconnected" not in text:
         return None
-    if _PLAIN_LISTENER in said:
+    if _PLAIN_LISTENER in text:
         return (
             f"That port may speak without TLS, and security.protocol is {protocol}: take the port that speaks TLS, or "
             f"set security.protocol under {SECTION} to one without it (not encrypted)."
@@ -247,8 +251,8 @@ def _accepts(host: str, port: int) -> bool:
         return False
 
 
-def _no_token(said: KafkaError, doing: str, cluster: Cluster) -> Unreachable:
-    why = plainly(said).partition(_NO_TOKEN)[2].lstrip(": ")
+def _no_token(error: KafkaError, doing: str, cluster: ClusterLabel) -> Unreachable:
+    why = plain_text(error).partition(_NO_TOKEN)[2].lstrip(": ")
     return Unreachable(
         f"Could not {doing}: there was no token for {cluster.name} in {cluster.timeout_s:g} s ({why}).",
         hint=f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows "
@@ -256,26 +260,26 @@ def _no_token(said: KafkaError, doing: str, cluster: Cluster) -> Unreachable:
     )
 
 
-def no_answer(what: str, cluster: Cluster, heard: Heard, why: str = "") -> Unreachable:
-    """Nothing came in time. ``what`` begins the sentence."""
-    said = plainly(heard.last) if heard.last is not None else why
+def no_answer(what: str, cluster: ClusterLabel, reported: ReportedErrors, why: str = "") -> Unreachable:
+    """The error for a call without an answer in time. ``what`` begins the sentence."""
+    text = plain_text(reported.last) if reported.last is not None else why
     return Unreachable(
-        f"{what}: {cluster.name} gave no answer in {cluster.timeout_s:g} s{f' ({said})' if said else ''}.",
+        f"{what}: {cluster.name} gave no answer in {cluster.timeout_s:g} s{f' ({text})' if text else ''}.",
         hint="See that its brokers are up and reachable from here, then run this again.",
     )
 
 
-def _forbidden(code: int, doing: str, cluster: Cluster, needs: Needs) -> Refused:
+def _forbidden(code: int, doing: str, cluster: ClusterLabel, needs: Needs) -> Refused:
     wanted = needs.topic if code in ON_TOPIC else needs.group if code in ON_GROUP else ""
-    lack = f"needs {wanted}" if wanted else f"lacks a permission ({plainly(KafkaError(code))})"
+    lack = f"needs {wanted}" if wanted else f"lacks a permission ({plain_text(KafkaError(code))})"
     return Refused(
         f"Could not {doing}: {cluster.name} does not allow it, {cluster.user} {lack}.",
         hint="Ask its administrator for that permission.",
     )
 
 
-def plainly(error: KafkaError) -> str:
-    """What the client said, without the marks of its making: which thread, how long after, who is quoted."""
+def plain_text(error: KafkaError) -> str:
+    """The client's text without its decoration: the thread, the time, and who reported it."""
     text = re.sub(r"^\S+/(?:bootstrap|\d+): ", "", error.str().strip().rstrip("."))
     text = re.sub(r" \(after \d+ms in state \w+(, .*)?\)$", "", text)
     return text.removeprefix("Broker: ").removeprefix("Local: ").strip()
@@ -285,9 +289,9 @@ def plainly(error: KafkaError) -> str:
 
 
 def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
-    """The client could not even be made: a property it does not know, a value or a file that it cannot use."""
-    told = error.args[0] if error.args else error
-    text = told.str() if isinstance(told, KafkaError) else str(told)
+    """The error for settings that no client can be made with: an unknown property, an unusable value or file."""
+    cause = error.args[0] if error.args else error
+    text = cause.str() if isinstance(cause, KafkaError) else str(cause)
     text = re.sub(r"^Failed to create \w+( client)?: ", "", text).rstrip(".")
     name = next((name for name in _FILES if name in text), None)
     if name is not None and (unreadable := _file(name, client)) is not None:

@@ -1,4 +1,4 @@
-"""A log that is asked again while its cluster is away. The engine does so itself; this is for all other questions."""
+"""A log whose calls are repeated while its cluster is away. The engine has its own retries; this is for other calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class PatientReader:
-    """Repeats a call of ``reader`` that failed for want of a cluster, until ``deadline_s`` seconds after it began.
+    """Repeats a call of ``reader`` while it fails and a retry may help, until ``deadline_s`` seconds after it began.
 
     ``clock`` gives monotonic seconds. Reading twice harms nothing. Satisfies ``ports.LogReader``.
     """

@@ -1,4 +1,4 @@
-"""A log whose cluster is asked no more often than was agreed."""
+"""A log whose calls are held to a rate of requests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from reconciler.core.probes import Chunk
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 
 BURST_S = 1.0
-"""What was not used within this time is lost."""
+"""Seconds after which unused requests expire."""
 
 
 class RateLimit:
     """At most ``per_second`` requests a second on average, a second's worth at once.
 
-    ``clock`` gives monotonic seconds, ``sleep`` waits for as many, or less if whoever gave it wants to end.
+    ``clock`` gives monotonic seconds, ``sleep`` waits for as many, or less if the caller is stopping.
     ``taken`` and ``waited_s`` count all requests, and the seconds for which they were held back.
     """
 
@@ -31,7 +31,7 @@ class RateLimit:
         self._each_s = 1.0 / per_second
 
     def take(self, requests: int) -> None:
-        """Wait until ``requests`` may be sent. More than a second's worth goes out at once, and is waited for after."""
+        """Wait until ``requests`` may be sent. More than a second's worth is sent at once and delays the next ones."""
         now = self._clock()
         self._free_at = max(self._free_at, now - BURST_S)
         wait_s = self._free_at + min(requests * self._each_s, BURST_S) - now
@@ -45,9 +45,9 @@ class RateLimit:
 class LimitedReader:
     """``reader``, no faster than ``limit``. Satisfies ``ports.LogReader``.
 
-    A request is what a call sends to each broker that leads an asked partition: one for a look-up of offsets, however
-    many partitions it is for; three for a description (cluster, topics, settings). A read counts once for each time
-    that a partition is asked at another place; what it then fetches is up to the records.
+    A request is what a call sends to each broker that leads one of its partitions: one for a look-up of offsets, for
+    any number of partitions; three for a description (cluster, topics, settings). A read counts once for each position
+    in the same partition; the number of its fetches depends on the records.
     """
 
     def __init__(self, reader: LogReader, limit: RateLimit) -> None:
@@ -80,5 +80,5 @@ class LimitedReader:
 
 
 def _turns(partitions: Sequence[TopicPartition]) -> int:
-    """A call asks a partition at one place at a time."""
+    """A call reads one position of a partition at a time."""
     return max(Counter(partitions).values(), default=0)

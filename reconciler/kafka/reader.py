@@ -7,8 +7,8 @@ How it stays fast and safe (figures: docs/decisions, measured with librdkafka 2.
   words for "end" and "start" (Kafka protocol, KIP-79).
 - Reads ``assign`` all partitions at once with explicit offsets and ``auto.offset.reset=error``: a position that is
   gone is an error, never a silent jump. ``check.crcs`` refuses corrupt batches.
-- A fetch size below a partition's batch starves it while other partitions answer, so reads start small and what
-  stays empty is asked again with a larger size.
+- A fetch size below a partition's batch starves it while other partitions answer, so reads start small, and
+  partitions without a record are read again with a larger size.
 - ``isolation.level=read_uncommitted``: the search must see every record any job may see; aborted ones only ever move
   a resume point earlier.
 """
@@ -37,16 +37,17 @@ log = logging.getLogger(__name__)
 
 END, START = -1, -2
 FETCH_BYTES = (64 * 1024, 1024 * 1024, 16 * 1024 * 1024, 128 * 1024 * 1024)
-"""Fetch sizes a partition is tried with, in bytes. The last is above any broker's usual ``message.max.bytes``."""
+"""Fetch sizes to try for a partition, in bytes. The last is above any broker's usual ``message.max.bytes``."""
 FEW_PARTITIONS = 64
-"""Up to this many partitions a large fetch costs little, so the small one is left out, and what has come is taken at
-once: a read of 4 partitions then takes 15 ms, not 52. At 100 it is the slower way, 97 ms for 74 (2 cores, one broker).
+"""Up to this many partitions a large fetch costs little: the small one is left out, messages are taken as they come. A
+read of 4 partitions then takes 15 ms instead of 52; at 100 this would be slower, 97 ms instead of 74 (2 cores, one
+broker).
 """
 STALL_S = 0.5
-"""Seconds without a new record or end for any waiting partition before the fetch size grows, or what there is does.
+"""Seconds without a new record or end for any waiting partition before the fetch size grows, or the read is complete.
 
-Ends come a moment after the last records. A read that gave up sooner would be asked again, and on a busy machine the
-same inputs would cost other numbers of probes.
+Ends come a moment after the last records. A read that gave up sooner would be repeated, and on a busy machine the same
+inputs would cost other numbers of probes.
 """
 POLL_S = 0.05
 BATCH = 2_000
@@ -54,7 +55,7 @@ DESCRIBE = "describe the cluster"
 LOOKUP_NEEDS = Needs(topic="Describe on the job's topics")
 
 POINT_READS = {
-    "group.id": "reconciler-reads-only",  # required by the client; never joined, nothing is ever committed
+    "group.id": "reconciler-reads-only",  # required by the client; never joined, and nothing is committed
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -68,7 +69,7 @@ POINT_READS = {
     "fetch.max.bytes": 256 * 1024 * 1024,
     "receive.message.max.bytes": 512 * 1024 * 1024,
 }
-"""What reads rely on; a user's client settings never override these."""
+"""Settings that reads rely on; a user's client settings never override them."""
 
 
 class KafkaLogReader:
@@ -95,7 +96,7 @@ class KafkaLogReader:
             resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
             asked = admin.describe_configs(resources, request_timeout=self._timeout_s)
             configs = {resource.name: future for resource, future in asked.items()}
-        # All three are under way at once; this one is waited for first, for it says whether one gets in at all.
+        # All three run at once. This one is awaited first: it shows whether the cluster lets this user in.
         try:
             cluster_id = self._connection.cluster_id(admin, DESCRIBE)
         except KafkaException as error:
@@ -182,7 +183,6 @@ class KafkaLogReader:
         return found
 
     def _administration(self) -> AdminClient:
-        """One client for all calls."""
         if self._admin is None:
             self._admin = self._connection.admin()
         return self._admin
@@ -233,7 +233,7 @@ class KafkaLogReader:
     def _read_with(
         self, fetch_bytes: int, requests: Sequence[ReadRequest], *, patient: bool
     ) -> dict[TopicPartition, Chunk]:
-        """Read until every partition has something or has ended, or nothing comes; what is missing starved."""
+        """Read until every partition has a record or an end, or no more come; the partitions left out starved."""
         consumer = self._consumer(fetch_bytes)
         consumer.assign([KafkaPartition(r.partition.topic, r.partition.partition, r.offset) for r in requests])
         gathering = Gathering(requests)
@@ -263,9 +263,8 @@ class KafkaLogReader:
         self._forget()
 
     def _forget(self) -> None:
-        """Let go of all clients, so that a repeated call is made by new ones.
-
-        An old one goes on asking the leader that it knew, and waits longer and longer to reconnect.
+        """Drop all clients, so that a repeated call uses new ones: an old one keeps asking the leader that it knew, and
+        waits longer and longer to reconnect.
         """
         for consumer in self._consumers.values():
             consumer.close()
@@ -274,7 +273,7 @@ class KafkaLogReader:
 
 
 def _some(consumer: Consumer) -> list[Any]:
-    """What has come, as soon as anything has: a call for many waits out its time unless so many come."""
+    """The messages that have come, as soon as there is one: a call for many would wait for its timeout."""
     messages: list[Any] = consumer.consume(1, POLL_S)
     return messages + consumer.consume(BATCH, 0) if messages else messages
 

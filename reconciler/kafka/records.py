@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 
 GOES_ON = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.MSG_SIZE_TOO_LARGE})
-"""Errors after which the client reads on. It says that a message is too large whenever a response held no record,
-as over batches that the log cleaner has emptied, once it has made its fetches as large as it can."""
+"""Errors after which the client reads on. It reports a message as too large whenever a response held no record, as with
+batches that the log cleaner has emptied, once its fetches are as large as they can be."""
 
 
 class KafkaRecord:
-    """One consumed message as a ``core.anchors.Record``. Everything is taken out when asked for, most never is."""
+    """One consumed message as a ``core.anchors.Record``. Fields are read on demand: most are never used."""
 
     __slots__ = ("_message",)
 
@@ -62,7 +62,7 @@ class KafkaRecord:
 
 
 class KafkaRecords(Sequence[KafkaRecord]):
-    """Consumed messages as records, wrapped one by one when they are looked at."""
+    """Consumed messages as records, each wrapped on access."""
 
     __slots__ = ("messages",)
 
@@ -92,7 +92,7 @@ class KafkaRecords(Sequence[KafkaRecord]):
 
 
 class _Place:
-    """What has come for one request."""
+    """The messages of one request so far."""
 
     __slots__ = ("ended_at", "gone", "messages", "open", "request", "wanted")
 
@@ -105,7 +105,7 @@ class _Place:
         self.gone = False
 
     def chunk(self) -> Chunk | None:
-        """The answer, or None if nothing has come."""
+        """The answer; None before the first message."""
         if self.gone:
             return Chunk((), self.request.offset, out_of_range=True)
         records = KafkaRecords(self.messages)
@@ -121,7 +121,7 @@ class Gathering:
         self._places = {(r.partition.topic, r.partition.partition): _Place(r) for r in requests}
         self._open = len(self._places)
         topics = {topic for topic, _ in self._places}
-        # One topic at a time is the rule, and then the partition's number is name enough.
+        # Nearly always there is one topic, and then the partition's number is a sufficient key.
         self._by_number = {number: place for (_, number), place in self._places.items()} if len(topics) == 1 else None
 
     @property
@@ -134,7 +134,7 @@ class Gathering:
         return any(place.open and not place.messages for place in self._places.values())
 
     def take(self, messages: Sequence[Any], connection: Connection) -> bool:
-        """Sort messages in; True if any was news. Runs once a message: kept flat on purpose."""
+        """Sort messages in; True if any was new. A hot loop, so it calls no helpers for a record."""
         news, places, by_number = False, self._places, self._by_number
         for message in messages:
             if by_number is not None:
@@ -156,8 +156,8 @@ class Gathering:
     def _take_error(self, place: _Place, message: Any, connection: Connection) -> bool:
         code = message.error().code()
         if message.topic() is None:
-            # Of no partition, whatever its number says: the client could not find the coordinator of a group that
-            # it was only given because it wants one.
+            # Not about a partition, whatever its number: the client did not find the coordinator of the group that
+            # it must be given, and that is never used.
             log.debug("not about a partition: %s", message.error())
             return False
         if code == KafkaError._PARTITION_EOF:
@@ -165,7 +165,7 @@ class Gathering:
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             place.gone = True
         elif message.error().retriable() or code in GOES_ON:
-            return False  # the client goes on by itself; the stall or the deadline decides
+            return False  # the client retries by itself; the stall or the deadline decides
         else:
             needs = Needs(topic=f'Read on topic "{message.topic()}"')
             doing = f"read {message.topic()}-{message.partition()}"
@@ -184,7 +184,7 @@ class Gathering:
 
 
 def turns(partitions: Sequence[TopicPartition]) -> list[list[int]]:
-    """Places of ``partitions`` in turns, each partition at most once a turn."""
+    """Indexes of ``partitions`` in turns, each partition at most once per turn."""
     turns: list[list[int]] = []
     seen: dict[TopicPartition, int] = {}
     for index, tp in enumerate(partitions):

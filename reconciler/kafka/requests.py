@@ -1,9 +1,9 @@
-"""Admin requests, one deadline a call, asked again while a group's coordinator is moving.
+"""Admin requests with one deadline per call, repeated while a group's coordinator is moving.
 
-librdkafka (2.16) has a fault in requests that go to a group's coordinator: where one times out because no broker
-can be reached, the process is aborted when brokers come back (``eonce->refcnt > 0``, librdkafka issue 4605), or the
-client never recovers. So each call first asks any broker something that has no such fault (``await_answer``), gives the
-coordinator its own full time, and a client that once got no answer is not used again.
+librdkafka (2.16) has a bug in requests to a group's coordinator: after a timeout because no broker could be reached, it
+aborts the process when brokers come back (``eonce->refcnt > 0``, librdkafka issue 4605), or never recovers. So each
+call first sends a harmless request to any broker (``await_answer``) and then gives the coordinator a full timeout; a
+client that once got no answer is not used again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ask: TypeAlias = Callable[[AdminClient, float], T]
 
 
 class _NoBroker(KafkaException):  # type: ignore[misc]
-    """No broker could be asked at all; what was to be asked was not sent."""
+    """No broker could be reached; the request was not sent."""
 
 
 class Admin:
@@ -37,7 +37,7 @@ class Admin:
         self._client = self._connection.admin()
 
     def call(self, doing: str, ask: Ask[T], needs: Needs) -> T:
-        """The result of one admin request, asked again while the coordinator is moving.
+        """The result of one admin request, repeated while the coordinator is moving.
 
         ``ask`` gets the client and a timeout in seconds, and may raise KafkaException. ``doing`` names the action in
         a sentence, ``needs`` the permissions it takes. Raises Unreachable where no broker answers in time, or the
@@ -57,7 +57,7 @@ class Admin:
         try:
             return insist(once, give_up=lambda: monotonic() - began >= timeout_s, helps=_is_moving)
         except KafkaException as error:
-            client.poll(0)  # lets the error callback speak
+            client.poll(0)  # runs the error callback
             if code_of(error) in UNANSWERED:
                 self._client = self._connection.admin()
             raise self.failure(error, doing, needs) from error
@@ -71,7 +71,7 @@ class Admin:
         return self._connection.failure(error, doing, needs)
 
     def close(self) -> None:
-        """Let the last log lines out; the connections end with the object."""
+        """Deliver the last log lines; the connections end with the object."""
         self._client.poll(0)
 
 
@@ -81,7 +81,7 @@ def code_of(error: BaseException | None) -> int | None:
 
 
 def may_have_happened(error: BaseException | None) -> bool:
-    """True where a request was sent, and may or may not have been carried out."""
+    """True if a request was sent and may have been carried out."""
     return not isinstance(error, _NoBroker) and code_of(error) in UNANSWERED
 
 

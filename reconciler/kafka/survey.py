@@ -1,4 +1,4 @@
-"""What a cluster has: its topics and its groups, listed. Reads only, and creates nothing."""
+"""Lists a cluster's topics and groups. Reads only, and creates nothing."""
 
 from __future__ import annotations
 

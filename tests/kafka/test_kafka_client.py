@@ -12,18 +12,27 @@ from confluent_kafka import KafkaError
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.kafka.connection import Connection
-from reconciler.kafka.errors import Cluster, Heard, Needs, addresses, explain, other_protocol, plainly, tls_refused
+from reconciler.kafka.errors import (
+    ClusterLabel,
+    Needs,
+    ReportedErrors,
+    addresses,
+    explain,
+    other_protocol,
+    plain_text,
+    tls_refused,
+)
 from reconciler.kafka.reader import KafkaLogReader
 
-HERE = Cluster("the destination cluster at b:9092", "user 'clicks'", 10.0)
+HERE = ClusterLabel("the destination cluster at b:9092", "user 'clicks'", 10.0)
 LOGIN = KafkaError(
     KafkaError._AUTHENTICATION,
     "sasl_ssl://b:9092/bootstrap: SASL authentication error: Authentication failed (after 311ms in state AUTH_REQ)",
 )
 
 
-def told(code: int, heard: Heard | None = None, needs: Needs | None = None) -> ReconcilerError:
-    return explain(KafkaError(code), "read a.events-0", HERE, heard or Heard(), needs or Needs())
+def told(code: int, reported: ReportedErrors | None = None, needs: Needs | None = None) -> ReconcilerError:
+    return explain(KafkaError(code), "read a.events-0", HERE, reported or ReportedErrors(), needs or Needs())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +48,7 @@ def told(code: int, heard: Heard | None = None, needs: Needs | None = None) -> R
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Refused, False, "user 'clicks' needs Read on topic 'a.events'"),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, Refused, False, "user 'clicks' needs Read on group 'g'"),
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, Refused, False, "lacks a permission (Cluster authorization failed)"),
-        (KafkaError.OFFSET_METADATA_TOO_LARGE, Refused, False, "said no ("),
+        (KafkaError.OFFSET_METADATA_TOO_LARGE, Refused, False, "b:9092 refused ("),
     ],
 )
 def test_each_code_says_whose_move_it_is_and_whether_a_retry_helps(
@@ -54,27 +63,27 @@ def test_each_code_says_whose_move_it_is_and_whether_a_retry_helps(
 
 
 def test_a_call_that_timed_out_because_the_login_was_refused_is_no_timeout() -> None:
-    heard = Heard()
-    heard(LOGIN)
-    heard(KafkaError(KafkaError._TRANSPORT, "b:9092/1: Disconnected (after 2ms in state UP)"))
-    error = told(KafkaError._TIMED_OUT, heard)
+    reported = ReportedErrors()
+    reported(LOGIN)
+    reported(KafkaError(KafkaError._TRANSPORT, "b:9092/1: Disconnected (after 2ms in state UP)"))
+    error = told(KafkaError._TIMED_OUT, reported)
     assert isinstance(error, Refused)
     assert "(SASL authentication error: Authentication failed)" in error.message
 
 
 def test_a_refused_login_of_an_earlier_call_explains_nothing() -> None:
-    heard = Heard()
-    heard(LOGIN)
-    heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    heard.clear()
-    assert not heard.all_down
-    assert type(told(KafkaError._TIMED_OUT, heard)) is Unreachable
+    reported = ReportedErrors()
+    reported(LOGIN)
+    reported(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    reported.clear()
+    assert not reported.all_down
+    assert type(told(KafkaError._TIMED_OUT, reported)) is Unreachable
 
 
 def test_a_group_that_may_not_be_looked_up_is_not_about_the_connection() -> None:
-    heard = Heard()
-    heard(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "FindCoordinator response error"))
-    assert heard.last is None
+    reported = ReportedErrors()
+    reported(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "FindCoordinator response error"))
+    assert reported.last is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +102,7 @@ def test_a_group_that_may_not_be_looked_up_is_not_about_the_connection() -> None
     ],
 )
 def test_the_clients_words_lose_the_marks_of_their_making(said: str, plain: str) -> None:
-    assert plainly(KafkaError(KafkaError._FAIL, said)) == plain
+    assert plain_text(KafkaError(KafkaError._FAIL, said)) == plain
 
 
 @pytest.mark.parametrize("value", ["-----BEGIN PRIVATE KEY-----\nhush\n", "hush\nhush"])
@@ -112,12 +121,12 @@ NOT_VERIFIED = "ssl://b:9092/bootstrap: SSL handshake failed: error:0A000086:SSL
 ALERT = "ssl://b:9092/bootstrap: Receive failed: error:0A00045C:SSL routines::tlsv13 alert certificate required: SSL"
 
 
-def after(said: str | None) -> Heard:
-    heard = Heard()
+def after(said: str | None) -> ReportedErrors:
+    reported = ReportedErrors()
     if said is not None:
-        heard(KafkaError(KafkaError._SSL, said))
-    heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    return heard
+        reported(KafkaError(KafkaError._SSL, said))
+    reported(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    return reported
 
 
 @pytest.mark.parametrize(

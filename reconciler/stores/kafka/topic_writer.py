@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.kafka.connection import Connection
-from reconciler.kafka.errors import Needs, plainly
+from reconciler.kafka.errors import Needs, plain_text
 from reconciler.kafka.requests import code_of
 from reconciler.stores.kafka.topic_log import TOKEN
 
@@ -110,7 +110,7 @@ class Writer:
                     raise OutcomeUnknown(
                         f"Whether the rows were written to topic {self._topic!r} is not known: "
                         f"{self._connection.cluster.name} gave the commit no answer in "
-                        f"{self._connection.timeout_s:g} s ({plainly(err.args[0])}).",
+                        f"{self._connection.timeout_s:g} s ({plain_text(err.args[0])}).",
                         hint="Run this again: it reads what is there and writes only what is missing.",
                     ) from err
 
