@@ -5,8 +5,8 @@
 
     spark = with_kafka(SparkSession.builder.master("local[2]")).getOrCreate()
 
-A connector of another Spark minor version resolves, loads, and then fails inside the query with NoSuchMethodError; that
-is refused here instead. Where jars come from and are kept: ``reconciler.artifacts``.
+A connector for another Spark minor version resolves, loads, and then fails inside the query with NoSuchMethodError; it
+is refused here instead. ``reconciler.artifacts`` fetches the jars and keeps them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONNECTOR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)[:-](?P<version>
 
 
 def connector_jars(progress: Progress = log.info) -> list[Path]:
-    """The connector's jars for the installed pyspark; fetched at the first call, which ``progress`` is told about.
+    """The connector's jars for the installed pyspark; fetched at the first call, with reports to ``progress``.
 
     Raises ConfigError if pyspark is absent or no connector fits it, Unreachable if the jars cannot be fetched.
     """
@@ -47,17 +47,16 @@ def connector_jars(progress: Progress = log.info) -> list[Path]:
 def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> SparkSession.Builder:
     """``builder`` with the connector's jars added to its ``spark.jars``; jars and packages set already are kept.
 
-    ``progress`` is told which connector that is. A connector that the builder, ``PYSPARK_SUBMIT_ARGS`` or pyspark's own
-    jars directory already brings is left to do its work. Raises ConfigError if that one does not fit pyspark, if the
-    session would be a Spark Connect one, or if Spark runs in this process already (its jars are fixed by then); else as
-    ``connector_jars``.
+    The connector's version is reported to ``progress``. A connector from the builder, ``PYSPARK_SUBMIT_ARGS`` or
+    pyspark's own jars directory is kept. Raises ConfigError if that one does not fit pyspark, if the session would be a
+    Spark Connect one, or if Spark already runs in this process (its jars are then fixed); else as ``connector_jars``.
     """
     settings: dict[str, Any] = dict(getattr(builder, "_options", {}))
     remote = str(settings.get("spark.remote") or os.environ.get("SPARK_REMOTE") or "")
     if remote and not remote.startswith("local"):  # remote("local") starts its server here, with the builder's settings
         raise ConfigError(
-            "A Spark Connect session has its server's jars; none can be added from here.",
-            hint="Have the connector installed in the server, and leave with_kafka() out.",
+            "A Spark Connect session has its server's jars; the client cannot add any.",
+            hint="Install the connector in the server, and leave with_kafka() out.",
         )
     version = _pyspark_version()
     present = [*_named_in(settings), *os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace(",", " ").split()]
@@ -86,8 +85,8 @@ def require_fitting(names: Iterable[str], pyspark_version: str) -> bool:
         if match["scala"] != "2.13" or _minor(match["version"]) != _minor(pyspark_version):
             raise ConfigError(
                 f"The Kafka connector {match[0]} does not fit pyspark {pyspark_version}, which needs one for Scala "
-                f"2.13 and Spark {_minor(pyspark_version)}: it would load, and fail in the middle of a query.",
-                hint="Take it out of spark.jars, spark.jars.packages or --packages; with_kafka() then adds the "
+                f"2.13 and Spark {_minor(pyspark_version)}: it would load, then fail in the middle of a query.",
+                hint="Remove it from spark.jars, spark.jars.packages or --packages; with_kafka() then adds the "
                 "right one.",
             )
     return bool(found)

@@ -132,13 +132,13 @@ def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) ->
 def _columns(output: DataFrame, columns: Columns) -> list[Column]:
     topic = f.lit(columns.topic_name) if columns.topic_name is not None else None
     chosen = [topic.alias("topic") if topic is not None else _typed(output, "topic", columns.topic, ("string",))]
-    for what, name, kind in (("partition", columns.partition, "int"), ("offset", columns.offset, "bigint")):
-        chosen.append(_typed(output, what, name, (*WHOLE_NUMBERS, "decimal"), kind))
+    for field, name, kind in (("partition", columns.partition, "int"), ("offset", columns.offset, "bigint")):
+        chosen.append(_typed(output, field, name, (*WHOLE_NUMBERS, "decimal"), kind))
     if columns.id is not None:
         chosen.append(_typed(output, "id", columns.id, ("binary", "string", *WHOLE_NUMBERS)).alias(OWN_ID))
-    for what, found in (("key", columns.key), ("value", columns.value)):
+    for field, found in (("key", columns.key), ("value", columns.value)):
         if found is not None:
-            chosen.append(_typed(output, what, found, ("binary", "string"), "binary"))
+            chosen.append(_typed(output, field, found, ("binary", "string"), "binary"))
     if columns.batch is not None:
         chosen.append(f.col(columns.batch).alias("batch"))
         _require_type(output, "batch", columns.batch, (*WHOLE_NUMBERS, "decimal", "timestamp", "date", "string"))

@@ -174,7 +174,7 @@ class BatchIdentity:
 
         has_own = not (isinstance(self.id, str) and isinstance(self.timestamp, str))
         names = [name for name in (*SOURCE_COLUMNS, *OPTIONAL_COLUMNS) if name in batch.columns]
-        # The user's columns may build on any of the batch's, and are computed for the last records alone.
+        # The user's columns may build on any of the batch's, and are computed only for the last records.
         carried = batch.columns if has_own else names
         last = f.max_by(f.struct(*(_quoted(name) for name in carried)), f.col("offset")).alias("last")
         ends = batch.groupBy("topic", "partition").agg(last).select("last.*")
@@ -182,20 +182,20 @@ class BatchIdentity:
         return ends.select(*(_quoted(name) for name in names), *(column.alias(name) for name, column in own.items()))
 
 
-def _require_same(what: str, spec: str | None, last: LastRecord, own: object, configured: object) -> None:
+def _require_same(field: str, spec: str | None, last: LastRecord, own: object, configured: object) -> None:
     """Raise ConfigError unless the configuration's text reads the column's value: only that is searched for later."""
     if spec is None or own == configured or not last.payload_known:
         return
     raise ConfigError(
-        f"The {what} column gives {own!r} for offset {last.offset} of {last.at.topic}:{last.at.partition}, and "
-        f"{what} = {spec!r} reads {configured!r} from the same record: the reconciler could not find it again.",
-        hint=f"Make both give the same, or correct config_{what} and the job's [jobs.identity].",
+        f"The {field} column gives {own!r} for offset {last.offset} of {last.at.topic}:{last.at.partition}, and "
+        f"{field} = {spec!r} reads {configured!r} from the same record: the reconciler could not find it again.",
+        hint=f"Make both give the same, or correct config_{field} and the job's [jobs.identity].",
     )
 
 
-def _require_type(what: str, found: str | None, allowed: tuple[str, ...], words: str) -> None:
+def _require_type(field: str, found: str | None, allowed: tuple[str, ...], wanted: str) -> None:
     if found is not None and found not in allowed:
-        raise ConfigError(f"The {what} column is of type {found}.", hint=f"Give {words}.")
+        raise ConfigError(f"The {field} column is of type {found}.", hint=f"Give {wanted}.")
 
 
 def _in_ms(ends: DataFrame, name: str) -> DataFrame:

@@ -18,7 +18,7 @@ from reconciler.spark.identity_columns import BatchIdentity
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """One cluster, as Kafka's client and Spark's Kafka source reach it. Both may need passwords, so neither is shown.
+    """One cluster, as Kafka's client and Spark's Kafka source reach it. Both may hold passwords, so its repr is empty.
 
     ``client``: librdkafka properties, ``bootstrap.servers`` among them. ``options``: further options of Spark's Kafka
     source (``kafka.*`` for a login, ``includeHeaders``).

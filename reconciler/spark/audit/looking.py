@@ -124,15 +124,15 @@ class _Edges:
 
 
 def _edges(reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None) -> dict[TopicPartition, _Edges]:
-    asked = list(places)
-    if not asked:
+    partitions = list(places)
+    if not partitions:
         return {}
-    ends, starts = reader.log_ends(asked), reader.log_starts(asked)
+    ends, starts = reader.log_ends(partitions), reader.log_starts(partitions)
     first: Mapping[TopicPartition, int | None] = dict(starts)
     if since_ms is not None:
-        first = dict(zip(asked, reader.offsets_for_times([(at, since_ms) for at in asked]), strict=True))
+        first = dict(zip(partitions, reader.offsets_for_times([(at, since_ms) for at in partitions]), strict=True))
     found = {}
-    for at in asked:
+    for at in partitions:
         begin = first[at]
         begin = ends[at] if begin is None else min(max(begin, starts[at]), ends[at])
         found[at] = _Edges(starts[at], begin, max(ends[at], begin))

@@ -142,7 +142,7 @@ class Output:
             return {"offset": self._column("offset", columns.offset, (*WHOLE_NUMBERS, "decimal")).cast("bigint")}
         named = {"key": columns.key, "value": columns.value}
         return {
-            what: self._column(what, str(name), ("binary", "string")).cast("binary") for what, name in named.items()
+            field: self._column(field, str(name), ("binary", "string")).cast("binary") for field, name in named.items()
         }
 
     def _fingerprint(self, name: str) -> Column:

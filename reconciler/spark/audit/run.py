@@ -223,7 +223,7 @@ class _Audit:
 
     def _result(self, place: Place, found: Mapping[str, Any], reordered: int, semantics: str) -> PartitionResult:
         spans = [span for span in self.planned.spans if span.place == place]
-        alone = spans[0] if place.partition != ALL_PARTITIONS else None
+        single = spans[0] if place.partition != ALL_PARTITIONS else None
         at_most = [span.replay_at_most for span in spans]
         exact = [span.replay_exact for span in spans]
         announced = None if None in at_most else sum(count or 0 for count in at_most)
@@ -231,18 +231,18 @@ class _Audit:
         read_again = int(found.get("read_again") or 0)
         split = split_doubled(figures["doubled"], read_again, announced, semantics)
         figures |= {"reordered": reordered, "doubled_as_announced": split[0], "doubled_beyond": split[1]}
-        until = [s.until for s in self.there.stretches if s.span is alone]
+        until = [s.until for s in self.there.stretches if s.span is single]
         return PartitionResult(
             source_topic=place.topic,
             topic=spans[0].topic,
-            partition=alone.partition if alone else None,
-            stored_offset=alone.stored_offset if alone else None,
-            resume_offset=alone.resume_offset if alone else None,
+            partition=single.partition if single else None,
+            stored_offset=single.stored_offset if single else None,
+            resume_offset=single.resume_offset if single else None,
             until=until[0] if until else None,
             replay_at_most=announced,
             replay_exact=None if None in exact else sum(count or 0 for count in exact),
-            source_read=_read(self.here, alone),
-            destination_read=_read(self.there, alone),
+            source_read=_read(self.here, single),
+            destination_read=_read(self.there, single),
             counts={name: int(found.get(name) or 0) for name in COUNTS},
             figures=figures,
         )

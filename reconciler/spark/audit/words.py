@@ -100,8 +100,8 @@ def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | No
 
 def _of_names(naming: Naming, rules: Rules, totals: Mapping[str, int]) -> Iterable[str]:
     if totals["nameless"]:
-        what = "without an id" if naming.by is By.ID else "that do not identify a record"
-        yield f"{totals['nameless']:,} records and rows {what} were not compared."
+        lacking = "without an id" if naming.by is By.ID else "that do not identify a record"
+        yield f"{totals['nameless']:,} records and rows {lacking} were not compared."
     if totals["possibly_lost"]:
         yield (
             f"{totals['possibly_lost']:,} records may be lost: they are in the log more often than in the output. The "

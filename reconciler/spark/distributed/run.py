@@ -80,15 +80,15 @@ class SparkEngine:
         if not inquiries:
             return Outcome({}, {}, 0)
         settings = settings or EngineSettings()
-        keys, asked = list(inquiries), list(inquiries.values())
-        topics, began = {each.partition.topic for each in asked}, clock()
+        keys, searches = list(inquiries), list(inquiries.values())
+        topics, began = {each.partition.topic for each in searches}, clock()
         leaders = insist(
             lambda: leaders_of(self.client, topics, timeout_s=self.timeout_s),
             give_up=lambda: clock() - began >= settings.deadline_s,
         )
-        tasks = tasks_of(asked, leaders, self.per_task)
+        tasks = tasks_of(searches, leaders, self.per_task)
         orders = Orders(dict(self.client), self.timeout_s, settings.deadline_s)
-        job = _Job(_classic(self.session()), settings.on_progress, len(asked))
+        job = _Job(_classic(self.session()), settings.on_progress, len(searches))
         return outcome_of(keys, job.run(tasks, orders))
 
 

@@ -183,12 +183,12 @@ def _from_anchors(
     reader: LogReader, rows: Sequence[PartitionPlan], ranges: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, list[Record]]:
     """The records from each plan row's anchor record on, or from its resume offset if it has none."""
-    asked: dict[TopicPartition, LogRange] = {}
+    spans: dict[TopicPartition, LogRange] = {}
     for row in rows:
         begin = row.resume_offset if row.record_offset is None else row.record_offset
         if row.key in ranges and begin is not None:
-            asked[row.key] = LogRange(begin, max(ranges[row.key].end, begin + 1))
-    return read_ranges(reader, asked)
+            spans[row.key] = LogRange(begin, max(ranges[row.key].end, begin + 1))
+    return read_ranges(reader, spans)
 
 
 def _tried(

@@ -120,9 +120,9 @@ def _complex(kind: str, schema: Mapping[str, Any], named: dict[str, str]) -> str
     return _ddl(kind, named)
 
 
-def _unfit(what: str) -> ConfigError:
+def _unfit(content: str) -> ConfigError:
     return ConfigError(
-        f"The Avro schema has {what}, which no Spark column can hold.", hint="Decode it in your own function."
+        f"The Avro schema has {content}, which no Spark column can hold.", hint="Decode it in your own function."
     )
 
 

@@ -1,4 +1,4 @@
-"""A DataFrame of exactly the planned ranges, and the proof that Spark read what was planned.
+"""A DataFrame of exactly the planned ranges, and the proof that Spark read all of them.
 
 - R1  The partitions are assigned by number, and each has a start and an end: none is read from a default.
 - R2  ``failOnDataLoss`` stays on: a missing offset fails the batch, and Spark's error becomes one of this product.

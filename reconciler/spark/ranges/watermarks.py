@@ -35,10 +35,10 @@ def look(reader: LogReader, topics: Iterable[str], committed: Mapping[str, Any] 
 
 def last_records(reader: LogReader, log: LogEdges, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Record]:
     """Each partition's last record before an offset, where there is one within ``LOOK_BACK`` offsets."""
-    asked = [at for at, end in ends.items() if end > log.starts[at]]
-    requests = [ReadRequest(at, max(log.starts[at], ends[at] - LOOK_BACK), LOOK_BACK) for at in asked]
+    wanted = [at for at, end in ends.items() if end > log.starts[at]]
+    requests = [ReadRequest(at, max(log.starts[at], ends[at] - LOOK_BACK), LOOK_BACK) for at in wanted]
     found = {}
-    for at, chunk in zip(asked, reader.read(requests) if requests else (), strict=True):
+    for at, chunk in zip(wanted, reader.read(requests) if requests else (), strict=True):
         before = [record for record in chunk.records if record.offset < ends[at]]
         if before:
             found[at] = before[-1]

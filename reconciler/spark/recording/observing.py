@@ -10,7 +10,7 @@
 
 Theory of operation. ``watch`` has Spark observe the last record of each partition while the batch runs: one
 aggregation over the whole batch, with a ``max_by`` for each partition, since ``observe`` knows no groups. When the
-batch is done and committed, Spark reports its end offsets together with what was observed; a listener stores both.
+batch is done and committed, Spark reports its end offsets together with these records; a listener stores both.
 
 The report comes after the commit, so nothing is stored for a batch that failed. It is asynchronous: the last report of
 a killed driver may be lost. The store is then a batch behind the checkpoint: the anchor lags, the verdict is
@@ -228,13 +228,13 @@ class Observer:
         reader = self._recorder.target.cluster.reader()
         try:
             info = self._recorder.cluster.having({at.topic for at in places})
-            asked = {}
+            inquiries = {}
             for at, offset in places.items():
                 topic = info.topics[at.topic]
                 place = Place(offset, info.cluster_id, topic.topic_id, topic.compacted, None, clock_ms())
                 begin = partial(look_back, place, self._texts())
-                asked[at] = Inquiry(at, cast("Callable[[], Search[Finding]]", begin))
-            answers = run(reader, asked, clock=monotonic, settings=EngineSettings(LOOK_UP_S)).found
+                inquiries[at] = Inquiry(at, cast("Callable[[], Search[Finding]]", begin))
+            answers = run(reader, inquiries, clock=monotonic, settings=EngineSettings(LOOK_UP_S)).found
         except Unreachable as error:
             log.warning("the last records of %d silent partitions could not be looked up: %s", len(places), error)
             return {}

@@ -9,7 +9,7 @@ The row that a write finds in the store decides what happens:
 - I3  Every write is a compare-and-set on the row that the decision was made on. A conflict is read and decided once
       more; a second one means that another job writes this group.
 
-These objects travel to another process by their addresses alone (Spark Connect runs functions in its server).
+These objects travel to another process only by their addresses (Spark Connect runs functions in its server).
 """
 
 from __future__ import annotations
