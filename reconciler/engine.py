@@ -1,7 +1,7 @@
 """Runs many partitions' searches in lockstep rounds, each round's probes batched into a few calls.
 
 The number of rounds is that of the slowest partition, not the sum. Probes only read, so a round that failed because
-brokers were away is asked again until the deadline; a partition whose range moved while it was searched (retention, a
+brokers were away is repeated until the deadline; a partition whose range moved while it was searched (retention, a
 new leader) starts over, a few times at most.
 """
 
@@ -35,12 +35,12 @@ RESTARTS = 5
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 F = TypeVar("F")
-"""What a search ends in."""
+"""The result of a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry(Generic[F]):
-    """A partition and how to begin a search of it; ``start`` may be called again after a restart."""
+    """A partition and how to start its search; a restart calls ``start`` again."""
 
     partition: TopicPartition
     start: Callable[[], Search[F]]
@@ -48,7 +48,7 @@ class Inquiry(Generic[F]):
 
 @dataclass(frozen=True, slots=True)
 class SearchResult(Generic[F]):
-    """A finding and what it cost."""
+    """A finding and its cost."""
 
     finding: F
     probes: int
@@ -57,7 +57,7 @@ class SearchResult(Generic[F]):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands: told after every round."""
+    """The state of a run, reported after every round."""
 
     rounds: int
     done: int
@@ -66,14 +66,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """``deadline_s``: seconds from the run's start after which an unreachable cluster is given up."""
+    """``deadline_s``: seconds from the run's start after which it gives up an unreachable cluster."""
 
     deadline_s: float = 60.0
     on_progress: Callable[[Progress], None] | None = None
 
 
 class _Task(Generic[F]):
-    """One search on its way."""
+    """One running search."""
 
     def __init__(self, inquiry: Inquiry[F]) -> None:
         self.partition = inquiry.partition
@@ -85,7 +85,7 @@ class _Task(Generic[F]):
         self._step(lambda: next(self._search))
 
     def answer(self, answers: tuple[Answer, ...]) -> None:
-        """Send a round's answers in; a range that moved meanwhile starts the search over."""
+        """Send a round's answers to the search; start over if the log's range has moved."""
         if any(isinstance(part, Chunk) and part.out_of_range for part in answers):
             self._start_over()
         else:
@@ -129,7 +129,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[K, F]):
-    """All findings by the caller's keys, and how many probes of each kind were asked."""
+    """All findings by the caller's keys, and the number of probes of each kind."""
 
     found: Mapping[K, SearchResult[F]]
     probes: Mapping[str, int]
@@ -145,7 +145,7 @@ def run(
 ) -> Outcome[K, F]:
     """Run every search to its finding. ``clock`` gives monotonic seconds.
 
-    Raises ``Unreachable`` when the cluster stays away past the deadline, ``Refused`` when it says no.
+    Raises ``Unreachable`` if the cluster stays away past the deadline, ``Refused`` if it refuses.
     """
     state = _Run(reader, clock, settings or EngineSettings(), clock())
     tasks = {key: _Task(inquiry) for key, inquiry in inquiries.items()}
@@ -163,7 +163,7 @@ def run(
 
 
 def _ask(state: _Run, active: Sequence[_Task[F]]) -> list[tuple[Answer, ...]]:
-    """One round: gather probes by kind, one batched call a kind, hand the answers back in each task's order."""
+    """One round: group the probes by kind, make one batched call a kind, and return answers in each task's order."""
     places: dict[type[Probe], list[tuple[int, int]]] = {Edges: [], TimeLookup: [], Cleaning: [], Read: []}
     for index, task in enumerate(active):
         for slot, probe in enumerate(task.asked):
@@ -197,5 +197,5 @@ def _ask_kind(state: _Run, kind: type[Probe], asked: Sequence[tuple[TopicPartiti
 
 
 def _insist(state: _Run, call: Callable[[], T]) -> T:
-    """Ask, and ask again while the cluster is away and the deadline has not passed. Reading twice harms nothing."""
+    """Repeat a call while the cluster is away, until the deadline. Reading twice is harmless."""
     return insist(call, give_up=lambda: state.clock() - state.began >= state.settings.deadline_s)

@@ -1,7 +1,7 @@
 """From a job's ``[jobs.identity]`` to functions that read timestamp and id off a record.
 
-The functions answer None for whatever is not there or cannot be read (a tombstone, broken JSON, a missing header, a
-user's function that raises): a poisoned record is simply not the anchor, and must never stop a reconciliation.
+The functions return None for anything that is missing or unreadable (a tombstone, broken JSON, a missing header, a
+user's function that raises): a poisoned record is not the anchor, and must not stop a reconciliation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconciler.core.errors import ConfigError
 log = logging.getLogger(__name__)
 
 UNITS_PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
-"""How many of a unit make one millisecond."""
+"""Units per millisecond."""
 
 _PATH = re.compile(r"^\$(?:\.[^.\[\]]+|\[\d+\])+$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
@@ -31,7 +31,7 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class SpecifiedIdentity(Identity):
-    """An Identity that goes to another process (pickled) as the settings it was made from, and is made anew there."""
+    """An Identity that is pickled as the settings it was made from, and recreated from them in another process."""
 
     settings: tuple[str, str, str, str] = ("record", "none", "opaque", "ms")
 
@@ -42,7 +42,7 @@ class SpecifiedIdentity(Identity):
 def identity_from_spec(
     timestamp: str = "record", id: str = "none", id_order: str = "opaque", unit: str = "ms"
 ) -> Identity:
-    """The Identity that the four settings describe; ``ConfigError`` names the one that is wrong."""
+    """The Identity that the four settings describe; raises ``ConfigError`` for a wrong one."""
     if id_order not in ("opaque", "increasing"):
         raise ConfigError(f'id_order = "{id_order}" is not known: use "opaque" or "increasing".')
     if unit not in UNITS_PER_MS:
@@ -94,7 +94,7 @@ def json_text(value: object) -> bytes | None:
         return value.encode("utf-8", "surrogatepass")
     try:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    except RecursionError:  # nested more deeply than it can be written, if not than it could be read
+    except RecursionError:  # nested too deeply to be written, though not to be read
         return None
 
 
@@ -173,7 +173,7 @@ def _iso_ms(text: str) -> int | None:
 def load_function(setting: str, spec: str) -> Callable[..., object]:
     """The user's function that ``python:package.module:function`` names.
 
-    Raises ConfigError where there is none; ``setting`` says whose value ``spec`` is.
+    Raises ConfigError where there is none; ``setting`` is the name of the setting with the value ``spec``.
     """
     kind, _, target = spec.partition(":")
     module_name, _, function_name = target.partition(":")
@@ -183,7 +183,7 @@ def load_function(setting: str, spec: str) -> Callable[..., object]:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f'{setting} = "{spec}": {error}.', hint="Put the module on PYTHONPATH of whoever runs this command."
+            f'{setting} = "{spec}": {error}.', hint="Put the module on the PYTHONPATH of this command."
         ) from error
     except (Exception, SystemExit) as error:
         raise ConfigError(
@@ -196,7 +196,7 @@ def load_function(setting: str, spec: str) -> Callable[..., object]:
 
 
 def _guarded(function: Callable[[Record], object]) -> Callable[[Record], bytes | None]:
-    """The user's function, unable to stop a run: what it raises is logged and means "no id here"."""
+    """The user's function, wrapped: an exception is logged and counts as "no id"."""
 
     def id_of(record: Record) -> bytes | None:
         try:

@@ -1,4 +1,4 @@
-"""What cannot be reached is said once, and once more when it is back."""
+"""Logging outages: one line when a place becomes unreachable, one when it answers again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 
 class Outages:
-    """Outages by place, told to ``log``; of more than ``most`` a round, only how many.
+    """Outages by place, written to ``log``; beyond ``most`` a round only their number.
 
-    ``every_s`` is how often whoever tells tries again.
+    ``every_s`` is the caller's retry interval, which the lines mention.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class Outages:
         self._begun = 0
 
     def tell(self, troubles: Mapping[str, Exception]) -> None:
-        """All that a round could not reach; what is not among it answers again."""
+        """Report all places that a round could not reach; the others answer again."""
         for place, error in troubles.items():
             self.began(place, error)
         if self._begun > self._most:
@@ -39,7 +39,7 @@ class Outages:
             del self._since[place]
 
     def began(self, place: str, error: Exception) -> None:
-        """Said at once, unless it was."""
+        """Log an outage at once, unless it is known already."""
         if place in self._since:
             return
         self._since[place] = self._monotonic()

@@ -1,4 +1,4 @@
-"""What a destination's log and an offset store must offer. One Protocol each; back-ends are one module each."""
+"""The ports: protocols that a destination's log and an offset store implement, and the values that they exchange."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ __all__ = [
     "Capabilities",
     "Change",
     "ClusterInfo",
+    "HistoryEntry",
+    "KeepsHistory",
+    "ListsGroups",
     "LogReader",
+    "OffsetReader",
     "OffsetStore",
     "ReadRequest",
     "Row",
     "TopicInfo",
     "TopicPartition",
+    "Traits",
     "WriteResult",
 ]
 
@@ -30,7 +35,7 @@ __all__ = [
 class TopicInfo:
     """A topic as the cluster describes it: its id (KIP-516; None on old brokers) and its partitions' numbers.
 
-    ``compacted``: whether log compaction may remove records; None where the cluster does not let us know.
+    ``compacted``: whether log compaction may remove records; None where the cluster does not say.
     """
 
     name: str
@@ -41,7 +46,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """A cluster and the asked-for topics it has. A topic that does not exist is absent from ``topics``."""
+    """A cluster and the requested topics. A topic that does not exist is absent from ``topics``."""
 
     cluster_id: str
     topics: Mapping[str, TopicInfo]
@@ -59,8 +64,8 @@ class ReadRequest:
 class LogReader(Protocol):
     """Reading a cluster's log, batched over partitions.
 
-    Every method answers for exactly the partitions asked, or raises: ``Unreachable`` when brokers cannot be reached
-    in time (the call may be repeated), ``Refused`` when they say no.
+    Every method answers for exactly the requested partitions, or raises: ``Unreachable`` if brokers cannot be reached
+    in time (the call may be repeated), ``Refused`` if they refuse.
     """
 
     def describe(self, topics: Iterable[str]) -> ClusterInfo: ...
@@ -75,7 +80,7 @@ class LogReader(Protocol):
         """Per question (partition, epoch ms): first offset in log order with a timestamp at or after it, or None."""
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        """One chunk a request, in the requests' order. A partition may be asked at several offsets."""
+        """One chunk a request, in the requests' order. A partition may occur at several offsets."""
 
     def close(self) -> None: ...
 
@@ -85,7 +90,7 @@ class LogReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do; the behaviour suite and the commands ask before they rely on it."""
+    """The abilities of a store; commands and the behaviour suite check them before they rely on one."""
 
     writable: bool = True
     keeps_anchors: bool = True
@@ -109,7 +114,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a store's address alone says of it (``stores.registry.traits``): no client is loaded, nothing is opened."""
+    """The traits of a store that its address alone tells (``stores.registry.traits``): nothing is loaded or opened."""
 
     on_destination: bool = False
     """Its rows live in the destination cluster: they share that cluster's outages and rate limit."""
@@ -180,7 +185,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of a batch: keys written, and keys whose row had changed (nothing was written to those)."""
+    """The result of a batch: keys written, and keys whose row had changed (nothing was written to those)."""
 
     written: tuple[TopicPartition, ...] = ()
     conflicts: tuple[TopicPartition, ...] = field(default=())
@@ -212,7 +217,7 @@ class OffsetStore(OffsetReader, Protocol):
         """Compare-and-set each change; ``reason`` goes into the history. With ``atomic_batches`` all or none."""
 
     def create(self) -> None:
-        """Make what the store lives in (a file, a table) if it is not there. Commands do it only when asked to."""
+        """Create the store's file, table or topic if it does not exist. Commands do it only on request."""
 
     def check_writable(self, group: str) -> None:
         """Raise ``Refused`` if a write would be refused now (a group with live members). Writes nothing."""

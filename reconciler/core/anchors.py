@@ -19,7 +19,7 @@ PRESENT = b"\x01"
 
 
 def fingerprint(key: bytes | None, value: bytes | None) -> str:
-    """32 hex digits naming a record's key and value; headers, offset and timestamp do not count."""
+    """32 hex digits naming a record's key and value; headers, offset and timestamp are left out."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (key, value):
         if part is None:
@@ -66,7 +66,7 @@ class Names(Enum):
     """Which record an anchor names, relative to the stored offset."""
 
     LAST = "last"
-    """The last processed record: the one before the stored offset. The rule."""
+    """The last processed record: the one before the stored offset. This is the default."""
     NEXT = "next"
     """The record at the stored offset, not processed yet (the flowlet layout)."""
     MAX_TIME = "max-time"
@@ -75,10 +75,10 @@ class Names(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The identity of one record, as far as it is known.
+    """The identity of one record, as far as known.
 
     ``offset`` is in the numbering of the cluster ``cluster_id``. An anchor without timestamp, id and fingerprint
-    says only whose numbering the stored offset is in: this product writes it at the start of an empty log.
+    says only which cluster numbers the stored offset: this product writes it at the start of an empty log.
     """
 
     offset: int | None = None
@@ -102,13 +102,13 @@ class Anchor:
 
     @property
     def is_bare(self) -> bool:
-        """True if nothing but the numbering is known."""
+        """True if only the numbering is known."""
         return self.timestamp_ms is None and self.id is None and self.fingerprint is None
 
     def numbered_by(self, cluster_id: str | None, topic_id: str | None) -> bool:
         """True if ``offset`` is in the numbering of this very topic of this cluster.
 
-        A topic id that either side lacks is not held against it; two that differ mean the topic was recreated.
+        A missing topic id matches any; two that differ mean that the topic was recreated.
         """
         if self.cluster_id is None or self.cluster_id != cluster_id:
             return False
@@ -119,8 +119,8 @@ class Anchor:
 class StoredOffset:
     """The next offset to read as a job saved it, with its anchor.
 
-    ``offset`` below 0 is a sentinel: nothing was processed yet. ``written_at_ms`` is when the row was written
-    (epoch ms), where the store knows.
+    ``offset`` below 0 is a sentinel: nothing was processed yet. ``written_at_ms`` is the time of writing (epoch ms),
+    where the store keeps it.
     """
 
     offset: int
@@ -141,7 +141,7 @@ class IdOrder(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How to read a job's identity off a record. The callables never raise: they return None for "not there".
+    """How to read a record's identity. The callables never raise: they return None for "not there".
 
     ``timestamp_of`` gives epoch ms, ``id_of`` the id's bytes. ``record_time`` is True when ``timestamp_of`` is the
     record's own Kafka timestamp, which is what a broker's time lookup knows.
@@ -170,14 +170,14 @@ def record_timestamp(record: Record) -> int | None:
 
 
 RECORD_TIME_ONLY = Identity(timestamp_of=record_timestamp)
-"""The identity of a job that names its records by timestamp and fingerprint alone."""
+"""The identity of a job that identifies records by timestamp and fingerprint alone."""
 
 
 _NUMBER = re.compile(rb"-?\d{1,40}(\.\d{1,40})?")
 
 
 def order_key(id_bytes: bytes) -> tuple[int, Decimal, bytes]:
-    """How increasing ids compare: as numbers when they are decimal text, else as bytes; numbers come first."""
+    """The sort key of an increasing id: a number if it is decimal text, else its bytes; numbers come first."""
     if _NUMBER.fullmatch(id_bytes):
         return (0, Decimal(id_bytes.decode()), b"")
     return (1, Decimal(0), id_bytes)

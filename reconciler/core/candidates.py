@@ -1,8 +1,8 @@
 """Places where the anchor may be, found by bisection on records actually read.
 
-In a log with re-sent stretches neither ids nor times are monotone, so what bisection finds is a copy of the anchor,
-not its first copy, and a probe below the anchor proves nothing about what lies before it. A candidate therefore never
-decides; it gives the anchor's own Kafka timestamp, which every copy carries, and with it a proven lower bound L(c).
+In a log with re-sent stretches neither ids nor times are monotone, so bisection finds some copy of the anchor, not
+necessarily the first, and a probe below the anchor proves nothing about the records before it. A candidate therefore
+never decides; it gives the anchor's own Kafka timestamp, which every copy carries, and so a proven lower bound L(c).
 
 Cost: log2(n/8) + 2 reads for an increasing id; as many and one short scan for a time from the payload.
 """
@@ -18,7 +18,7 @@ from reconciler.core.question import Question
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, Stretch, advance, scan_for_anchor
 
 PEEK = 8
-"""Records looked at per bisection step, so that a record without id or time does not end the search."""
+"""Records read per bisection step, so that a record without id or time does not end the search."""
 
 
 def find_candidate(question: Question, anchor: Anchor, matcher: Matcher, lower: int, end: int) -> Search[Record | None]:
@@ -47,7 +47,7 @@ def _bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Se
     """An offset whose next record compares >= 0 while the one before compares < 0, were the log monotone.
 
     Invariant: the interval [low, high) shrinks at every step; a record read at or after the middle decides which half
-    stays. A stretch without anything to compare is left to the lower half. What one read can hold is read at once.
+    stays, the lower one if no record there compares. The last few offsets are read at once.
     """
     low, high = lower, end
     while high - low > PEEK:
@@ -73,7 +73,7 @@ def _bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Se
 def _next_that_compares(
     compare: Callable[[Record], int | None], begin: int, end: int
 ) -> Search[tuple[int, int | None]]:
-    """The first of a few records that has anything to compare, and how it does."""
+    """The first comparable one of a few records: its offset, and how it compares."""
     chunk = yield from ask_read(begin, PEEK)
     advance(chunk, begin, end)
     for record in chunk.records:

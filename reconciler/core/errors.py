@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status means (fixed by the contract)."""
+    """The exit status of a command (fixed by the contract)."""
 
     OK = 0
     BUG = 1
@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """The contract's words, for every help text and every table of exit codes."""
+        """The contract's words, for help texts and tables of exit codes."""
         return _MEANINGS[self]
 
 
@@ -43,7 +43,7 @@ class ReconcilerError(Exception):
     """Root of all errors this product raises on purpose.
 
     ``message`` says what happened; ``hint`` what to do next. ``retryable`` says whether the same call
-    may succeed later without anybody changing anything.
+    may succeed later without any change.
     """
 
     exit_code: ExitCode = ExitCode.BUG

@@ -1,4 +1,4 @@
-"""Is this record the anchor? And, once the anchor is found: is that later record one that was processed?"""
+"""Comparing records with the anchor, and telling processed records after it from new ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from reconciler.core.verdicts import MatchedBy
 
 
 class Matcher:
-    """Compares records with one anchor by all that the anchor knows.
+    """Compares records with one anchor by everything known of it.
 
-    A strictly increasing id names one record and decides alone. Any other id may have been given twice by a
-    producer, so id, fingerprint and timestamp, as far as known, must all agree. A timestamp that the destination's
-    broker stamped (LogAppendTime) says nothing about the source's and is not compared.
+    A strictly increasing id names one record and decides alone. A producer may have used any other id twice, so id,
+    fingerprint and timestamp, as far as known, must all agree. A timestamp that the destination's broker stamped
+    (LogAppendTime) says nothing about the source's and is not compared.
     """
 
     def __init__(self, anchor: Anchor, identity: Identity) -> None:
@@ -27,7 +27,7 @@ class Matcher:
 
     @property
     def pins(self) -> bool:
-        """True if a match proves the record; a timestamp alone never does."""
+        """True if a match proves the record; a timestamp alone does not."""
         return self._by_id or self._anchor.fingerprint is not None
 
     @property
@@ -37,7 +37,7 @@ class Matcher:
         return MatchedBy.FINGERPRINT if self._anchor.fingerprint is not None else MatchedBy.TIMESTAMP
 
     def is_anchor(self, record: Record) -> bool:
-        """True if ``record`` is the anchor, by everything known. The cheapest test comes first."""
+        """True if ``record`` is the anchor by everything known. The cheapest test comes first."""
         if self.by_order:
             return self._id(record) == self._anchor.id
         if not self._same_time(record):
@@ -47,7 +47,7 @@ class Matcher:
         return self._anchor.fingerprint in (None, fingerprint(record.key, record.value))
 
     def is_anchor_or_before(self, record: Record) -> bool:
-        """True also for a record that an increasing id puts in front of the anchor."""
+        """True also for a record that an increasing id puts before the anchor."""
         return self.is_anchor(record) or (self.by_order and self.compare(record) == -1)
 
     def shares_id(self, record: Record) -> bool:
@@ -73,14 +73,14 @@ class Matcher:
 
 @runtime_checkable
 class Screened(Protocol):
-    """Records that can be screened by time at once: a reader may offer it where a record at a time is slow."""
+    """Records that can be screened by time in one call, for readers that decode records slowly."""
 
     def not_created_after(self, latest_ms: int, stamps: Container[int]) -> Sequence[Record]:
-        """Those not known to be created after ``latest_ms``, and those created at one of ``stamps``; in order."""
+        """The records not known to be created after ``latest_ms``, or created at one of ``stamps``; in order."""
 
 
 class ProcessedState(IntEnum):
-    """Whether a record behind the anchor's copy was processed already."""
+    """Whether a record after the anchor's copy was processed already."""
 
     UNPROCESSED = 0
     PROCESSED = 1
@@ -88,15 +88,15 @@ class ProcessedState(IntEnum):
     POSSIBLY_IF_HIDDEN = 3
     """Processed only if its first copy is no longer in the log."""
     TWIN = 4
-    """Another record that is the anchor by all that is known: the real one may be this, and what lies between, done."""
+    """Another record that equals the anchor by everything known: if it is the anchor, all before it is processed."""
 
 
 class Processed:
-    """Tells re-sent records from new ones behind the first copy of the anchor's record.
+    """Tells re-sent records from new ones after the first copy of the anchor's record.
 
     Why it is enough to remember the window between the time bound L(t) and the first copy f: a processed record
-    with a timestamp >= t that is still in the log in front of f cannot lie before L(t), because L(t) is the first
-    offset with such a timestamp. So a record behind f with timestamp >= t whose content is not in the window is new,
+    with a timestamp >= t that is still in the log before f cannot lie before L(t), because L(t) is the first
+    offset with such a timestamp. So a record after f with timestamp >= t whose content is not in the window is new,
     unless its first copy is gone from the log; and then its time is at most the anchor's plus the disorder margin.
     """
 
@@ -136,7 +136,7 @@ class Processed:
             self.remember(record, None)
 
     def undecided(self, records: Sequence[Record]) -> Sequence[Record]:
-        """The records that ``judge`` has to look at; the others are new by their timestamp alone. Made to be quick."""
+        """The records that ``judge`` must examine; the others are new by their timestamp alone. Optimised for speed."""
         if self._matcher.by_order or self._stamp is None or self._latest is None or not self._identity.record_time:
             return records
         latest, window = self._latest, self._window
@@ -149,7 +149,7 @@ class Processed:
         ]
 
     def judge(self, record: Record) -> ProcessedState:
-        """What a record behind the first copy is."""
+        """The state of a record after the first copy."""
         if self._matcher.by_order:
             order = self._matcher.compare(record)
             if order is None:
@@ -166,6 +166,6 @@ class Processed:
         return ProcessedState.UNPROCESSED if self.is_later(record) else ProcessedState.POSSIBLY_IF_HIDDEN
 
     def is_later(self, record: Record) -> bool:
-        """True if its time says that it stands behind the anchor in the source."""
+        """True if its time puts it after the anchor in the source."""
         time = self._identity.timestamp_of(record)
         return time is not None and self._latest is not None and time > self._latest

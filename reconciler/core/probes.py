@@ -1,4 +1,4 @@
-"""Questions a search asks of one partition's log, and their answers.
+"""The questions of a search to one partition's log, and their answers.
 
 A search is a generator: it yields a round (a tuple of probes), is sent the answers in the same order, and returns a
 ``Finding``. It does no I/O, so the same search runs on a broker, on a simulated log and in a test.
@@ -39,14 +39,14 @@ class TimeLookup:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Whether log compaction may have removed records (cleanup.policy). Answer: bool, or None if it cannot be told."""
+    """Whether log compaction may have removed records (cleanup.policy). Answer: bool, or None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """The first records at or after ``offset``, about ``max_records`` at most. Answer: Chunk.
 
-    ``offset`` lies in the log's range; a Chunk that says otherwise means that retention has moved the range.
+    ``offset`` lies in the log's range; a Chunk with ``out_of_range`` means that retention has moved the range.
     """
 
     offset: int
@@ -59,10 +59,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records in offset order, and where to go on reading.
+    """Records in offset order, and where to continue reading.
 
-    ``next_offset`` is past every offset this chunk has dealt with, gaps included. Empty ``records`` means that there
-    was none from the asked offset up to ``next_offset``, which is then the log's end as the reader saw it.
+    ``next_offset`` is after every offset that this chunk covers, gaps included. Empty ``records`` means that there is
+    none from the requested offset up to ``next_offset``, which is then the log's end as the reader saw it.
     """
 
     records: Sequence[Record]
@@ -73,7 +73,7 @@ class Chunk:
 class LogMoved(Exception):
     """The log ends before an end that was known: it was cut, or its new leader has not caught up yet.
 
-    What was read so far may be of another log: the search has to begin anew.
+    The records read so far may belong to another log: the search must start over.
     """
 
 

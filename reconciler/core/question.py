@@ -1,4 +1,4 @@
-"""What one partition's reconciliation is asked, and within which limits."""
+"""The input of one partition's reconciliation, and its limits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Limits:
     """How far a search may go.
 
     ``max_disorder_ms``: if x stands before y in a source partition, x's time is at most y's plus this. It is a
-    statement about the producers; it matters only while the anchor's record has not been found.
+    statement about the producers; it matters only as long as the anchor's record is not found.
     ``scan_records``: records read in search of the anchor, per partition.
-    ``tail_records``: records read behind the resume point to count the replay, per partition; what is left unread
-    counts as replay, so a small number loosens the bound and never breaks it.
+    ``tail_records``: records read after the resume point to count the replay, per partition; unread records count as
+    replay, so a small number loosens the bound and never breaks it.
     """
 
     max_disorder_ms: int = 0
@@ -42,12 +42,13 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One destination partition and the stored offset that should be right for it.
+    """One destination partition and the stored offset to be verified or corrected.
 
     ``anchor_lag``: offsets between the anchor's record and the stored offset (a tracker that ran a while ago); all of
     them may be records that were processed. ``hints``: offsets that may hold the anchor; tried, never trusted.
-    ``compacted``: whether the destination topic is compacted, which can remove a first copy and leave a later one; None
-    if unknown: then the log is asked where it matters; if it does not tell, a gap in the numbering is taken for one.
+    ``compacted``: whether the destination topic is compacted, which can remove a first copy and leave a later one. None
+    if unknown: then the search asks the log where it matters, and takes a gap in the numbering for compaction if the
+    log cannot say.
     """
 
     stored: StoredOffset | None

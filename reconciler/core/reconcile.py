@@ -1,4 +1,4 @@
-"""One partition's reconciliation from its question to its finding."""
+"""One partition's reconciliation, from its question to its finding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.core.verdicts import Finding, MatchedBy, Verdict
 
 
 def reconcile(question: Question) -> Search[Finding]:
-    """Choose the way by what is stored: nothing, no anchor, an anchor of this log, an anchor of another."""
+    """Choose the method by what is stored: nothing, no anchor, an anchor of this log, or one of another log."""
     stored = question.stored
     if stored is None or stored.is_sentinel:
         return (yield from _start_new(question))
@@ -26,7 +26,7 @@ def reconcile(question: Question) -> Search[Finding]:
         detail = "the anchor lies at or behind the stored offset: the pair does not belong together"
         return Finding(Verdict.UNRESOLVED, None, detail=detail)
     if stored.anchor.cluster_id == question.cluster_id:  # and another topic id
-        why = "the topic was deleted and made anew since; "
+        why = "the topic was deleted and recreated since; "
         return (yield from search(question, stored.anchor, why, mirrored=False))
     return (yield from search(question, stored.anchor))
 
@@ -69,10 +69,10 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
 
 
 def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Search[Finding]:
-    """The anchor is numbered by this very topic: is its record where it says?
+    """Verify an anchor that is numbered by this very topic.
 
-    A record that retention or compaction has removed leaves the numbering as it was; another record in its place
-    does not (a truncated log, a restored backup): then the search decides.
+    If retention or compaction removed its record, the numbering still holds. If another record is in its place (a
+    truncated log, a restored backup), it does not, and the search decides.
     """
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
@@ -116,14 +116,14 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
 
 
 def place(question: Question, offset: int) -> Search[Finding]:
-    """A person's offset, checked against the log: the record before it, and how many records follow.
+    """Check a person's offset against the log: find the record before it, and count the records that follow.
 
-    The verdict is ``unresolved`` when the offset is outside of the log; else the caller puts what was found.
+    The verdict is ``unresolved`` if the offset is outside the log; otherwise the caller sets the verdict.
     """
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
     if not start <= offset <= end:
-        return Finding(Verdict.UNRESOLVED, None, detail=f"offset {offset} is outside of the log [{start}, {end}]")
+        return Finding(Verdict.UNRESOLVED, None, detail=f"offset {offset} is outside the log [{start}, {end}]")
     previous = yield from last_before(offset, start)
     record_offset = previous.offset if previous else None
     return Finding(Verdict.NEW, offset, end - offset, None, record_offset=record_offset, detail="set by hand")

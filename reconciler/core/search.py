@@ -84,13 +84,13 @@ class Bounds:
 
     @property
     def begin(self) -> int:
-        """Where a scan begins: a little in front of ``lower``."""
+        """Where a scan begins: a little before ``lower``."""
         return max(self.start, self.lower - PEEK_BACK)
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One search's fixed parts."""
+    """The fixed inputs of one search."""
 
     question: Question
     anchor: Anchor
@@ -99,7 +99,7 @@ class _Case:
     why: str
     mirrored: bool = True
     candidate: Record | None = None
-    """A copy that was found already, not necessarily the first."""
+    """A known copy, not necessarily the first."""
 
     @property
     def anchor_is_done(self) -> bool:
@@ -113,10 +113,10 @@ class _Case:
 def search(
     question: Question, anchor: Anchor, why: str = "", *, mirrored: bool = True, candidate: Record | None = None
 ) -> Search[Finding]:
-    """Find where the job continues. ``why`` opens the finding's detail with what led here.
+    """Find where the job continues. ``why`` opens the finding's detail with the reason for this search.
 
-    ``mirrored`` False: the log was cut and written again, so F does not hold, and only order and time tell.
-    ``candidate`` is a copy of the anchor that was found on the way here.
+    ``mirrored`` False: the log was cut and written again, so F does not hold, and only order and time decide.
+    ``candidate`` is a known copy of the anchor.
     """
     matcher = Matcher(anchor, question.identity)
     if anchor.names is Names.MAX_TIME or not matcher.pins:
@@ -162,7 +162,7 @@ def _bounds(case: _Case) -> Search[Bounds]:
 
 
 def _tighten(case: _Case, bounds: Bounds) -> Search[Bounds]:
-    """A better lower bound, by the Kafka timestamp of any copy: L(c) is at or before every copy."""
+    """Raise the lower bound to L(c) for the Kafka timestamp c of any copy: it is at or before every copy."""
     found = yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
     if found is None or found.append_time or found.timestamp_ms is None:
         return bounds
@@ -171,10 +171,10 @@ def _tighten(case: _Case, bounds: Bounds) -> Search[Bounds]:
 
 
 def _better_bounds(case: _Case, bounds: Bounds, scan: Scan) -> Search[Bounds | None]:
-    """Bounds to scan from again, where what was read shows that ``lower`` was not proven; else None.
+    """Bounds for a second scan, where the records read show that ``lower`` was not proven; else None.
 
-    A lookup goes by the stamps of the log. Where those are the broker's own, or the anchor's time is the payload's, the
-    bound rests on clocks, and a copy may lie before it.
+    A lookup uses the log's timestamps. Where those are the broker's own, or the anchor's time is from the payload, the
+    bound depends on clocks, and a copy may lie before it.
     """
     found, time = scan.found, case.anchor.timestamp_ms
     if bounds.lower <= bounds.start or time is None:
@@ -187,7 +187,7 @@ def _better_bounds(case: _Case, bounds: Bounds, scan: Scan) -> Search[Bounds | N
         return replace(bounds, lower=bounds.start) if by_clocks else None
     stamp = found.timestamp_ms
     if found.append_time:
-        if found.offset < bounds.lower:  # a copy in front of the bound: the clocks differ by more than was stated
+        if found.offset < bounds.lower:  # a copy before the bound: the clocks differ by more than was stated
             return replace(bounds, lower=bounds.start)
         return replace(bounds, lower=bounds.safe) if bounds.safe < bounds.lower else None
     if case.question.identity.record_time or stamp is None:
@@ -223,10 +223,10 @@ def _by_time_alone(question: Question, anchor: Anchor, why: str) -> Search[Findi
 
 
 def _without_time(case: _Case) -> Search[Finding]:
-    """Find a copy; it knows its time, and with that the search proper can be made.
+    """Find a copy to learn the anchor's time, then search with that.
 
-    An increasing id names one record, and any copy will do. Other anchors may have equals of another time, and only the
-    first in the whole log is sure not to lie behind the real one.
+    With an increasing id any copy will do. Other anchors may equal records of another time, and only the first in the
+    whole log surely does not lie after the real one.
     """
     edges = yield from ask_edges()
     found: Record | None = None
@@ -247,7 +247,7 @@ def _without_time(case: _Case) -> Search[Finding]:
         finding = yield from search(case.question, timed, case.why, mirrored=case.mirrored, candidate=found)
         if case.matcher.by_order or finding.resume_offset is None:
             return finding
-        # An equal record of another time may be the real one, and all in front of it processed.
+        # An equal record of another time may be the anchor, and all before it processed.
         budget = case.question.limits.tail_records
         last = yield from last_equal(case.matcher, finding.resume_offset, edges.end, budget)
         if last is None:
@@ -281,12 +281,12 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
         doubtful = scan.gap or (bounds.begin > front and (yield from has_gap(front, bounds.begin)))
         if doubtful and question.compacted is None:
             doubtful = (yield from ask_cleaning()) is not False
-    # A payload's time does not tell by the Kafka timestamp whether a record's first copy lay in front of the log.
+    # With times from the payload, a Kafka timestamp does not tell whether a first copy lay before the log's start.
     hidden = doubtful or (bounds.start > 0 and not question.identity.record_time)
     budget = question.limits.tail_records
     replay = yield from count_replay(processed, scan, bounds.end, budget, lag=lag, may_be_hidden=hidden)
     if doubtful:
-        # A copy that was removed left a gap right in front of the first record that followed it and is still there.
+        # A removed copy left a gap directly before the first record that followed it and is still there.
         begin = max(bounds.start, min(bounds.safe, bounds.lower) - settled)
         resume = yield from first_unproven(case.judge, begin, copy.offset, only_after_gap=settled)
         if resume < copy.offset:
@@ -298,7 +298,7 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
 
 
 def _older_survives(case: _Case, bounds: Bounds, scan: Scan) -> Search[bool]:
-    """True if a record that was surely processed is still there in front of all that may not have been (W)."""
+    """True if a surely processed record is still there before all that may be unprocessed (W)."""
     if scan.before is not None and scan.before.offset < bounds.safe:
         return True
     previous = yield from last_before(bounds.safe, bounds.start)
@@ -313,7 +313,7 @@ def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: 
     previous = yield from last_before(resume, bounds.start)
     front_end = copy.offset + case.anchor_is_done
     in_front = front_end - resume
-    if case.matcher.by_order and case.question.anchor_lag <= 0:  # ids say it; times only if max_disorder is true
+    if case.matcher.by_order and case.question.anchor_lag <= 0:  # ids prove it; times only if max_disorder is right
         by_id = judge_by_order(case.matcher, lambda _: None, anchor_is_done=case.anchor_is_done)
         in_front = yield from count_possible(by_id, resume, front_end)
     stepped_over = replay.begin - copy.offset - 1
@@ -336,7 +336,7 @@ def _found(case: _Case, replay: Replay, copy: Record, resume: int, record_offset
         verdict, exact = Verdict.BOUNDED, None
         detail = f"the anchor is {lag} offsets older than the stored offset: up to {lag} records in between repeat"
     elif exact is None:
-        detail += f"; up to {at_most} of the records behind it may be processed ones that were sent again"
+        detail += f"; up to {at_most} of the records after it may be processed ones that were sent again"
     return Finding(verdict, resume, at_most, exact, case.matcher.matched_by, record_offset, case.why + detail)
 
 

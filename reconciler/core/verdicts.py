@@ -1,4 +1,4 @@
-"""What can be found for a partition, best to worst, and what a finding carries."""
+"""The verdicts on a partition, best to worst, and the finding that carries one."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Position(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found for one partition.
+    """The result of one partition's search.
 
-    ``replay_at_most`` bounds, in records, what was already processed and will be read again from
-    ``resume_offset``; ``replay_exact`` is set where it is known to the record. ``record_offset`` is the
+    ``replay_at_most`` bounds the processed records that will be read again from ``resume_offset``;
+    ``replay_exact`` is set where their exact number is known. ``record_offset`` is the
     destination record that the resume offset was checked against: the one right before it, or None at the start of a
     log. ``detail`` is a sentence for a person.
     """

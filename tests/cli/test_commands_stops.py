@@ -119,7 +119,7 @@ def test_a_persons_offset_by_the_sources_name_means_the_same_partition(world: Wo
 @pytest.mark.parametrize(
     ("word", "answer"),
     [
-        ("{there}:0=999999", "offset 999999 is outside of the log [0, "),
+        ("{there}:0=999999", "offset 999999 is outside the log [0, "),
         ("{there}:7=0", "the chosen jobs have no such partition on the destination"),
         ("elsewhere:0=0", "the chosen jobs have no such partition on the destination"),
         ("{there}:0=-1", "is not TOPIC:PARTITION=OFFSET"),

@@ -1,4 +1,4 @@
-"""Worlds in the job's own numbering: logs that were cleaned, expired, cut and written again, or made anew."""
+"""Worlds in the job's own numbering: logs that were cleaned, expired, cut and written again, or recreated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Own:
     """What was written first, how much the job processed of it, and what became of the log since.
 
     ``cut`` is the offset from which on ``rewritten`` took the place of the first records; None: it was never cut.
-    ``made_anew``: the topic was deleted and made again, under another topic id.
+    ``recreated``: the topic was deleted and created again with another topic id.
     """
 
     seed: int
@@ -36,7 +36,7 @@ class Own:
     topic_id: str | None
     ids: str
     limits: Limits
-    made_anew: bool = False
+    recreated: bool = False
 
     def now(self) -> tuple[Made, ...]:
         return self.first if self.cut is None else (*self.first[: self.cut], *self.rewritten)
@@ -55,15 +55,15 @@ def make_own(seed: int) -> Own:
         made.append(Made(stamp, stamp, b"%d" % place, b"k%d" % rng.randrange(6), b"v%d" % place))
     first, fresh = made[:count], made[count:]
     processed = rng.randrange(count)
-    made_anew = rng.random() < 0.2
-    cut = 0 if made_anew else rng.randint(0, count) if rng.random() < 0.4 else None
+    recreated = rng.random() < 0.2
+    cut = 0 if recreated else rng.randint(0, count) if rng.random() < 0.4 else None
     rewritten: list[Made] = []
     if cut is not None:  # some of what was cut is sent again by its producers, among new records
         again = [one for one in first[cut:] if rng.random() < 0.6]
         new = fresh[: rng.randint(0, 8)]
         while again or new:
             rewritten.append((again if again and (not new or rng.random() < 0.5) else new).pop(0))
-        if made_anew and rng.random() < 0.3:
+        if recreated and rng.random() < 0.3:
             rng.shuffle(rewritten)
     length = count if cut is None else cut + len(rewritten)
     return Own(
@@ -74,10 +74,10 @@ def make_own(seed: int) -> Own:
         tuple(rewritten),
         rng.randint(0, length) if rng.random() < 0.25 else 0,
         rng.randint(0, length) if rng.random() < 0.25 else 0,
-        "destination/the old events" if made_anew else HERE_TOPIC if rng.random() < 0.8 else None,
+        "destination/the old events" if recreated else HERE_TOPIC if rng.random() < 0.8 else None,
         rng.choice(("increasing", "opaque", "none")) if cut is None else rng.choice(("opaque", "none")),
         Limits(true_disorder(made[: count + 8], False)),
-        made_anew,
+        recreated,
     )
 
 
@@ -111,7 +111,7 @@ def answer(own: Own, log: MemoryLog, meter: Meter | None = None) -> Finding:
 
 def looks_untouched(own: Own, held: dict[int, Made]) -> bool:
     """Where the anchor was is the anchor, or nothing any more: nobody can tell that the log was cut."""
-    if own.made_anew:
+    if own.recreated:
         return False
     return held.get(own.processed) in (None, own.first[own.processed]) and own.processed < len(own.now())
 
@@ -133,7 +133,7 @@ def broken_promises(own: Own, held: dict[int, Made], finding: Finding) -> Iterat
 
 
 def kinds_of(own: Own) -> tuple[str, ...]:
-    became = "made anew" if own.made_anew else "cut and written again" if own.cut is not None else "own numbering"
+    became = "recreated" if own.recreated else "cut and written again" if own.cut is not None else "own numbering"
     words = [(own.cleaned > 0, "compacted"), (own.deleted > 0, "expired")]
     return (became, *(word for holds, word in words if holds))
 

@@ -11,7 +11,7 @@ from tests.simulation.own import HERE_TOPIC, answer, carry_out, make_own
 
 def test_a_log_that_nobody_cut_is_a_match_or_a_loss() -> None:
     for seed in range(500):
-        own = replace(make_own(seed), cut=None, rewritten=(), topic_id=HERE_TOPIC, made_anew=False)
+        own = replace(make_own(seed), cut=None, rewritten=(), topic_id=HERE_TOPIC, recreated=False)
         log, _ = carry_out(own)
         expected = Verdict.LOST if log.partitions[PLACE].start > own.processed + 1 else Verdict.MATCH
         assert answer(own, log).verdict is expected

@@ -55,7 +55,7 @@ def test_every_ill_was_tried(campaign: Tally) -> None:
     assert tried >= {
         *("monotone", "ties", "one time", "bounded", "unbounded", "future", "clock back", "payload time"),
         *("LogAppendTime", "compacted", "expired", "markers", "aborted", "sent again", "local writers among"),
-        *("local writers after", "anchor lags", "made anew", "cut and written again", "other partitions"),
+        *("local writers after", "anchor lags", "recreated", "cut and written again", "other partitions"),
     }
 
 
