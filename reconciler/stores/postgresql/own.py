@@ -6,8 +6,9 @@ The sequence ``reconciler_changes`` numbers the changes; ``reconciler_store`` al
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from psycopg import sql
 
@@ -18,6 +19,8 @@ from reconciler.stores.postgresql.connection import Database, Session, Undo, ide
 from reconciler.stores.postgresql.errors import Again
 from reconciler.stores.sql_rows import COLUMN_TYPES, COLUMNS, HISTORY_COLUMNS, NOTHING, Kind
 
+T = TypeVar("T")
+
 SCHEMA_VERSION = 1
 _ONE_AT_A_TIME = 0x4F464652
 """The advisory lock held while the tables are made: the letters OFFR."""
@@ -26,6 +29,16 @@ _SQL_TYPES = {int: "bigint", str: "text", bytes: "bytea"}
 _TYPES = {name: _SQL_TYPES[kind] for name, kind in COLUMN_TYPES.items()}
 _KEY = ("grp", "topic", "partition")
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+@dataclass(frozen=True, slots=True)
+class _NewRow:
+    """One change as it is written: the row's columns ``before`` and ``after`` it, None for no row."""
+
+    key: tuple[str, str, int]
+    number: int
+    before: tuple[object, ...] | None
+    after: tuple[object, ...] | None
 
 
 class OwnStore:
@@ -48,24 +61,16 @@ class OwnStore:
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
 
-        def work(db: Session) -> list[Row]:
-            name = self._name(db)
+        def work(db: Session, name: str) -> list[Row]:
             rows = (self._decoder.row(name, *values) for values in self._rows(db, group, wanted))
             return sorted(rows, key=lambda row: row.key)
 
-        return self._database.transaction(work)
+        return self._transaction(work)
 
     def groups(self) -> list[str]:
         """The groups that have rows."""
-
-        def work(db: Session) -> list[str]:
-            self._name(db)
-            return [
-                name
-                for (name,) in db.all(self._sql("SELECT DISTINCT grp FROM {table} ORDER BY grp", "reconciler_offsets"))
-            ]
-
-        return self._database.transaction(work)
+        statement = self._sql("SELECT DISTINCT grp FROM {table} ORDER BY grp", "reconciler_offsets")
+        return [group for (group,) in self._transaction(lambda db, _: db.all(statement))]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version.
@@ -76,8 +81,7 @@ class OwnStore:
         if not changes:
             return WriteResult()
 
-        def work(db: Session) -> WriteResult:
-            name = self._name(db)
+        def work(db: Session, name: str) -> WriteResult:
             found = {
                 TopicPartition(topic, partition): (sql_rows.version(name, change), values)
                 for topic, partition, change, *values in self._rows(
@@ -93,25 +97,20 @@ class OwnStore:
             self._put(db, group, ordered, before, reason, now_ms)
             return common.written(changes)
 
-        return self._database.transaction(work)
+        return self._transaction(work)
 
     def history(self, group: str) -> list[HistoryEntry]:
         """The changes to the group's rows, oldest first; the last ``HISTORY_KEPT`` of each partition."""
         common.check_name("group's name", group)
-
-        def work(db: Session) -> list[tuple[Any, ...]]:
-            self._name(db)
-            statement = self._sql(
-                "SELECT topic, partition, reason, at_ms, {history} FROM {table} WHERE grp = %s ORDER BY change",
-                "reconciler_history",
-                history=_listed(HISTORY_COLUMNS),
-            )
-            return db.all(statement, (group,))
-
-        return [self._decoder.entry(*values) for values in self._database.transaction(work)]
+        statement = self._sql(
+            f"SELECT topic, partition, reason, at_ms, {', '.join(HISTORY_COLUMNS)} FROM {{table}} WHERE grp = %s"
+            " ORDER BY change",
+            "reconciler_history",
+        )
+        return [self._decoder.entry(*values) for values in self._transaction(lambda db, _: db.all(statement, (group,)))]
 
     def create(self) -> None:
-        """Make the tables, unless they are there. The database and the schema must exist."""
+        """Create the tables, unless they exist. The database and the schema must exist."""
 
         def work(db: Session) -> None:
             db.all("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
@@ -128,16 +127,19 @@ class OwnStore:
         """Raise Refused if the database is read-only, or this user may not write the tables. Writes nothing."""
         common.check_name("group's name", group)
 
-        def work(db: Session) -> None:
-            self._name(db)
+        def work(db: Session, _: str) -> None:
             self._database.refuse_read_only(db)
             for table in ("reconciler_offsets", "reconciler_history"):
                 self._database.refuse_without(db, _PRIVILEGES, quoted(self._schema, table))
 
-        self._database.transaction(work)
+        self._transaction(work)
 
     def close(self) -> None:
         self._database.close()
+
+    def _transaction(self, work: Callable[[Session, str], T]) -> T:
+        """Run ``work`` with the store's name in a transaction. Raises Refused for tables that are not this store's."""
+        return self._database.transaction(lambda db: work(db, self._name(db)))
 
     # ------------------------------------------------------------ rows
 
@@ -145,11 +147,10 @@ class OwnStore:
         self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
     ) -> list[tuple[Any, ...]]:
         statement = self._sql(
-            "SELECT topic, partition, change, {columns} FROM {table} WHERE grp = %s"
+            f"SELECT topic, partition, change, {', '.join(COLUMNS)} FROM {{table}} WHERE grp = %s"
             " AND (%s::text[] IS NULL OR topic = ANY(%s::text[])) ORDER BY topic, partition"
             + (" FOR UPDATE" if lock else ""),
             "reconciler_offsets",
-            columns=_listed(COLUMNS),
         )
         names = None if topics is None else sorted(topics)
         return db.all(statement, (group, names, names))
@@ -163,36 +164,43 @@ class OwnStore:
         reason: str,
         now_ms: int,
     ) -> None:
-        keys = [(group, change.key.topic, change.key.partition) for change in changes]
-        after = [sql_rows.to_columns(common.stamped(change, now_ms)) for change in changes]
         sequence = quoted(self._schema, "reconciler_changes")
         found = db.all("SELECT nextval(%s::regclass) FROM generate_series(1, %s)", (sequence, len(changes)))
         numbers = sorted(number for (number,) in found)
-        rows = list(zip(changes, keys, after, numbers, strict=True))
-        remembered = [
-            (number, *key, reason, now_ms, *before.get(change.key, NOTHING), *new) for change, key, new, number in rows
+        rows = [
+            _NewRow(
+                (group, change.key.topic, change.key.partition),
+                number,
+                before.get(change.key),
+                sql_rows.to_columns(common.stamped(change, now_ms)) if change.new is not None else None,
+            )
+            for change, number in zip(changes, numbers, strict=True)
         ]
-        db.each(self._insert("reconciler_history", ("change", *_KEY, "reason", "at_ms", *HISTORY_COLUMNS)), remembered)
+        db.each(
+            self._insert("reconciler_history", ("change", *_KEY, "reason", "at_ms", *HISTORY_COLUMNS)),
+            [(row.number, *row.key, reason, now_ms, *(row.before or NOTHING), *(row.after or NOTHING)) for row in rows],
+        )
         where = "WHERE grp = %s AND topic = %s AND partition = %s"
         db.each(
             self._sql(f"DELETE FROM {{table}} {where}", "reconciler_offsets"),
-            [key for change, key, _, _ in rows if change.new is None],
+            [row.key for row in rows if row.after is None],
         )
+        new_values = ", ".join(f"{name} = %s" for name in COLUMNS)
         db.each(
-            self._sql(f"UPDATE {{table}} SET change = %s, {{new}} {where}", "reconciler_offsets", new=_set(COLUMNS)),
-            [(number, *new, *key) for change, key, new, number in rows if change.new and change.key in before],
+            self._sql(f"UPDATE {{table}} SET change = %s, {new_values} {where}", "reconciler_offsets"),
+            [(row.number, *row.after, *row.key) for row in rows if row.after and row.before],
         )
-        made = [(*key, number, *new) for change, key, new, number in rows if change.new and change.key not in before]
-        insert = self._insert("reconciler_offsets", (*_KEY, "change", *COLUMNS))
-        if db.each(sql.SQL("{} ON CONFLICT DO NOTHING").format(insert), made) != len(made):
-            raise Again(f"{self._database.place}: another writer made the same rows; nothing was written.")
+        inserted = [(*row.key, row.number, *row.after) for row in rows if row.after and not row.before]
+        insert = self._insert("reconciler_offsets", (*_KEY, "change", *COLUMNS), " ON CONFLICT DO NOTHING")
+        if db.each(insert, inserted) != len(inserted):
+            raise Again(f"{self._database.place}: another writer inserted the same rows; nothing was written.")
         db.each(
             self._sql(
                 f"DELETE FROM {{table}} {where} AND change <= (SELECT change FROM {{table}} {where}"
                 f" ORDER BY change DESC LIMIT 1 OFFSET {sql_rows.HISTORY_KEPT})",
                 "reconciler_history",
             ),
-            [(*key, *key) for key in keys],
+            [(*row.key, *row.key) for row in rows],
         )
 
     def _damaged(self, what: str) -> Refused:
@@ -267,17 +275,9 @@ class OwnStore:
     def _sql(self, text: str, table: str, **parts: sql.Composable) -> sql.Composable:
         return sql.SQL(text).format(table=identifier(self._schema, table), **parts)
 
-    def _insert(self, table: str, columns: Sequence[str]) -> sql.Composable:
-        marks = sql.SQL(", ").join([sql.Placeholder()] * len(columns))
-        return self._sql("INSERT INTO {table} ({names}) VALUES ({marks})", table, names=_listed(columns), marks=marks)
-
-
-def _listed(names: Sequence[str]) -> sql.Composable:
-    return sql.SQL(", ").join(map(identifier, names))
-
-
-def _set(names: Sequence[str]) -> sql.Composable:
-    return sql.SQL(", ").join(sql.SQL("{} = %s").format(identifier(name)) for name in names)
+    def _insert(self, table: str, columns: Sequence[str], more: str = "") -> sql.Composable:
+        marks = ", ".join(["%s"] * len(columns))
+        return self._sql(f"INSERT INTO {{table}} ({', '.join(columns)}) VALUES ({marks}){more}", table)
 
 
 def _declared(prefix: str) -> sql.Composable:
