@@ -121,7 +121,7 @@ def open_store(
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client)
     if anchors is None or not store.capabilities.needs_tracking:
         return store
-    from reconciler.stores.paired.store import paired
+    from reconciler.stores.paired import paired
 
     return paired(store, open_store(anchors, kafka_client=kafka_client), kafka_client)
 

@@ -33,9 +33,17 @@ from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.retry import insist
-from reconciler.stores.paired.rules import Kept, pair
-from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of
-from reconciler.stores.paired.store import of_anchors, read_kept, refuse_unable
+from reconciler.stores.paired import (
+    NOTHING,
+    Kept,
+    aside_of,
+    of_anchors,
+    pair,
+    read_kept,
+    refuse_unable,
+    same,
+    version_of,
+)
 from reconciler.tracking.lookback import Looked, Place, look_back
 
 T = TypeVar("T")

@@ -246,7 +246,7 @@ class _Joined:
 
 
 def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetStore:
-    from reconciler.stores.paired.store import paired
+    from reconciler.stores.paired import paired
     from reconciler.stores.postgresql.mapped import MappedStore
     from reconciler.stores.postgresql.own import OwnStore
 

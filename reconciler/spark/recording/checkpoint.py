@@ -27,9 +27,7 @@ from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper, another_job
 from reconciler.spark.target import AnchorTarget
 from reconciler.stores import registry
-from reconciler.stores.paired.rules import Kept
-from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of
-from reconciler.stores.paired.store import read_kept, refuse_unable
+from reconciler.stores.paired import NOTHING, Kept, aside_of, read_kept, refuse_unable, same, version_of
 
 ATTEMPTS = 3
 """How often rows are decided on that others change at the same time (a tracker, a command that finishes a write)."""
