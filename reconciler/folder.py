@@ -280,7 +280,7 @@ class SharedFolder:
             why = f"no answer in {TIMEOUT_S:g} s"
             raise self._failure(why, f"there was {why} to the request to {changes}" if changes else None) from err
         except Exception as err:  # every file system has errors of its own
-            why = _one_line(err)
+            why = one_line(err)
             status = getattr(getattr(err, "response", None), "status_code", None)
             if isinstance(err, PermissionError) or status in (401, 403):
                 raise Refused(
@@ -349,7 +349,7 @@ def _not_connected(error: BaseException) -> bool:
     return False
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """The first line of an error's text, without its full stop, and without a URL: it may hold a secret."""
     lines = str(error).strip().splitlines()
     line = lines[0][:200].rstrip(".") if lines else type(error).__name__

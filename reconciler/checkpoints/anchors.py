@@ -1,14 +1,14 @@
-"""Anchors for the offsets of a copied checkpoint, so that later checks know whose numbers they are.
+"""Anchors for the offsets of a copied checkpoint, so that later checks can tell which cluster's numbers they are.
 
-What ``apply`` writes beside the offsets of a store. They are kept under the destination's topic names: nothing that was
-kept for the original is replaced, and it can be planned again. Where both clusters have one name for a topic, nothing
-is kept for it.
+``apply`` writes the same beside the offsets of a store. These are kept under the destination's topic names: the
+original's anchors stay, and it can be planned again. A topic with one name on both clusters gets none.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import closing
 
 from reconciler.config.file import Config
 from reconciler.core.anchors import Record, StoredOffset
@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 def keep_anchors(
     config: Config, job: JobPlan, cluster_id: str, records: Mapping[PartitionPlan, Record], outside: Outside
 ) -> int:
-    """Keep an anchor for every offset of the copy; how many. The copy is good without them: trouble is only logged.
+    """Keep an anchor for every offset of the copy, and return how many. An error is only logged: the copy is complete.
 
-    ``records``: by row, the record in front of its offset; a row without one begins at the log's first record.
+    ``records``: by row, the record before its offset; a row without one starts at the log's first record.
     """
     (configured,) = config.chosen(job.name)
     new: dict[TopicPartition, StoredOffset] = {}
@@ -48,8 +48,7 @@ def keep_anchors(
 
 
 def _write(address: str, group: str, new: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:
-    store = outside.open_store(address)
-    try:
+    with closing(outside.open_store(address)) as store:
         if not store.capabilities.writable:  # a drill, which changes nothing
             return 0
         there = by_key(store.read(group, sorted({key.topic for key in new})))
@@ -57,9 +56,7 @@ def _write(address: str, group: str, new: Mapping[TopicPartition, StoredOffset],
             Change(key, there[key].version if key in there else None, stored) for key, stored in sorted(new.items())
         ]
         result = store.write(group, changes, reason="checkpoint clone", now_ms=outside.now_ms())
-    finally:
-        store.close()
     if result.conflicts:
         key = result.conflicts[0]
-        _log.warning("somebody else wrote the anchor of %s-%d at the same moment: not kept", key.topic, key.partition)
+        _log.warning("another program wrote the anchor of %s at the same moment: not kept", key)
     return len(result.written)

@@ -1,39 +1,37 @@
 """A copy of a Structured Streaming checkpoint that goes on at another cluster, with its state.
 
-    from reconciler.spark.checkpoint_clone import clone
+    from reconciler.checkpoints.clone import clone
 
     done = clone("/data/checkpoints/clicks", "/data/checkpoints/clicks-b", "clicks.plan.json")
     print(done.batch, done.replay_at_most)
 
 Then start the query on the new path, with the destination's ``kafka.bootstrap.servers`` and topics. Its next batch
-begins at the plan's offsets. What a restart reads is rewritten, line by line; the query's id, the commits and the state
-are the same bytes; the original is only read. Plain Python: needs no pyspark.
+begins at the plan's offsets. The lines that a restart reads are rewritten; the query's id, the commits and the state
+stay the same bytes; the original is only read. Plain Python: needs no pyspark.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from reconciler import __version__
 from reconciler.checkpoints.anchors import keep_anchors
-from reconciler.checkpoints.files import Listed, Tree, changed, copy_tree
+from reconciler.checkpoints.files import MANIFEST, Listed, Tree, changed, copy_tree
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.checkpoints.verify import verify, verify_configured
-from reconciler.clock import clock_ms, stamp
+from reconciler.clock import stamp
 from reconciler.config.file import Config, load_config
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.failover.outside import Outside
+from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import both, ends_of, planned_ends
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
@@ -43,8 +41,6 @@ from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 
 FORMAT = "reconciler.checkpoint-clone/1"
-MANIFEST = "_reconciler-clone.json"
-"""In the checkpoint's own folder, of which Spark opens only the files and folders that it knows by name."""
 TIMEOUT_S = 10.0
 
 
@@ -59,12 +55,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """What was made. ``batch``: the number of the batch that a restart runs.
+    """A finished copy. ``batch``: the number of the batch that a restart runs.
 
     ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records. Where its end is not known at the
-    destination, what it had put out already, up to ``repeated_at_most`` records, comes again in the batches after it.
+    destination, up to ``repeated_at_most`` records that it may have put out come again in the batches after it.
     ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
-    ``sources`` were moved, ``kept`` were not.
+    ``sources`` were moved, ``kept`` were not. ``anchors``: how many anchors of the copy's offsets were kept in the
+    configuration's [anchors] store.
     """
 
     path: str
@@ -80,7 +77,6 @@ class Clone:
     edits: tuple[Edit, ...]
     left_out: tuple[str, ...]
     anchors: int = 0
-    """Anchors that were kept for the copy's offsets, in the configuration's [anchors] store."""
 
 
 def clone(
@@ -97,11 +93,11 @@ def clone(
     Paths are local, or URLs that fsspec opens. ``config``, the file that the plan was made with, is needed where the
     destination wants a login, where ids decide and the records' content was changed on the way, and for a policy other
     than the default. With it, anchors of the copy's offsets are kept in its [anchors] store, as ``apply`` does.
-    ``outside`` is the destination and the clocks, where they are made already.
+    ``outside``: the destination and the clocks, if the caller has them.
 
-    Raises NeedsPerson where a partition must not start, Changed where the plan has expired or was altered, or the
-    checkpoint or the destination are not what it saw, ConfigError where the new path is taken or the job's topics do
-    not fit, Refused for what is not understood, Unreachable, and OutcomeUnknown where the last step's answer was lost.
+    Raises NeedsPerson if a partition must not start, Changed if the plan has expired or was altered, or the checkpoint
+    or the destination has changed since, ConfigError if the new path is taken or the job's topics do not fit, Refused
+    for content that is not understood, Unreachable, and OutcomeUnknown if the last step's answer was lost.
     """
     known = _parsed(plan)
     settings = load_config(Path(config)) if isinstance(config, str | PathLike) else config
@@ -114,7 +110,7 @@ def clone(
     found = read_checkpoint(fspath(path))
     with _the_outside(known, settings, outside) as world:
         if found.repeats_a_batch:
-            translate(found, chosen)  # what is wrong with the plan is said first
+            translate(found, chosen)  # a plan that does not fit is refused before anything is asked
             chosen = _with_ends(known, chosen, settings, world)
             refuse_undecided(chosen, policy)
         moved = translate(found, chosen)
@@ -176,23 +172,11 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
     if given is not None:
         yield given
         return
-    from reconciler.kafka.reader import KafkaLogReader
-    from reconciler.stores.registry import open_store
-
     client: Mapping[str, str] = {"bootstrap.servers": plan.bootstrap_servers}
     if config is not None:
         client = config.destination.client
-    reader = KafkaLogReader(client, timeout_s=TIMEOUT_S)
-    anchors = config.anchor_store if config else None
-    try:
-        yield Outside(
-            reader=reader,
-            open_store=partial(open_store, kafka_client=client, anchors=anchors),
-            monotonic=time.monotonic,
-            now_ms=clock_ms,
-        )
-    finally:
-        reader.close()
+    with connect(client, config.anchor_store if config else None, timeout_s=TIMEOUT_S) as outside:
+        yield outside
 
 
 def _refuse_taken(source: Tree, target: Tree) -> None:
@@ -204,7 +188,7 @@ def _refuse_taken(source: Tree, target: Tree) -> None:
             hint="Give NEW_PATH a place of its own: the original stays as it is.",
         )
     if not target.is_empty():
-        raise ConfigError(f"{target.shown} is there already.", hint="Choose a NEW_PATH that is not.")
+        raise ConfigError(f"{target.shown} exists already.", hint="Choose a NEW_PATH that does not exist.")
 
 
 def _edits(source: Tree, moved: Translation) -> Iterator[Edit]:
@@ -224,7 +208,7 @@ def _edits(source: Tree, moved: Translation) -> Iterator[Edit]:
 
 
 def _side_files(edits: tuple[Edit, ...]) -> Iterator[str]:
-    """Checksums of what is rewritten: Hadoop's on local file systems, and Spark's own."""
+    """The checksums of the rewritten files: Hadoop's on local file systems, and Spark's own."""
     for edit in edits:
         folder, name = posixpath.split(edit.file)
         yield posixpath.join(folder, f".{name}.crc")
@@ -242,14 +226,14 @@ def _refuse_changed(source: Tree, listed: Listed, edits: tuple[Edit, ...]) -> No
     now = source.listing()
     for name in sorted({*listed.files, *now.files}):
         if listed.files.get(name) != now.files.get(name):
-            what = "came" if name not in listed.files else "is gone" if name not in now.files else "was written"
-            raise changed(source, f"{name} {what}")
+            change = "appeared" if name not in listed.files else "is gone" if name not in now.files else "was written"
+            raise changed(source, f"{name} {change}")
     for edit in edits:
         if source.read(edit.file) != edit.before:
             raise changed(source, f"{edit.file} was written")
 
 
-# ---------------------------------------------------------------- what was made
+# ---------------------------------------------------------------- the result
 
 
 def _made(
@@ -312,7 +296,7 @@ def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, earlier: Any) -> b
         "batch": made.batch,
         "repeats": made.repeats,
         "repeats_empty": made.repeats_empty,
-        "plan": {"sha256": plan.to_json()["sha256"], "created_at": plan.created_at, "job": job.name},
+        "plan": {"sha256": plan.sha256, "created_at": plan.created_at, "job": job.name},
         "destination": {"bootstrap_servers": plan.bootstrap_servers, "cluster_id": plan.cluster_id},
         "replay_at_most": made.replay_at_most,
         "sources": list(made.sources),

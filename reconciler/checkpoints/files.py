@@ -1,12 +1,12 @@
 """The files of a checkpoint on any file system that fsspec opens: listing, copying byte by byte, making visible.
 
-A copy is made so that a torn one is never taken for a checkpoint:
+A torn copy is never taken for a checkpoint:
 
-- Where a directory can be renamed in one step (local, HDFS, and others that are file systems), all is copied under
-  another name beside the new path, and renamed last. The new path is there whole, or not at all.
-- On object stores (S3, GCS, Azure's blobs) there is no such step. The first file written is a barrier: an entry of the
-  offset log, of the number after the last, that no Spark reads. It goes last, after ``metadata``. So Spark refuses to
-  start on a torn copy: every version at the barrier, and 4.2 also for want of ``metadata``.
+- Where a directory can be renamed in one step (local, HDFS and other file systems), everything is copied under another
+  name beside the new path, and renamed last. The new path is whole, or does not exist.
+- Object stores (S3, GCS, Azure's blobs) have no such step. The first file written is a barrier: an entry of the offset
+  log, with the number after the last, that no Spark can read. It is removed last, after ``metadata`` is written. So
+  Spark refuses to start on a torn copy: every version because of the barrier, and 4.2 also without ``metadata``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from typing import Any, TypeVar
 
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import sync
-from reconciler.folder import open_folder
+from reconciler.folder import one_line, open_folder
 
 T = TypeVar("T")
 
 WITHOUT_RENAME = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
+MANIFEST = "_reconciler-clone.json"
+"""In the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
 CHUNK = 8 * 1024 * 1024
 AT_ONCE = 16
 """Files copied at the same time on file systems of other machines."""
@@ -36,20 +38,20 @@ BARRIER = b"This copy is not finished: do not start a query on it.\n"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What was in the folder: files with what changes when they do, and folders without files."""
+    """The content of the folder: each file with its size and a mark that changes with it, and the folders."""
 
     files: Mapping[str, tuple[int, str]]
     folders: frozenset[str]
 
 
 class Tree:
-    """A folder with all below it, at a local path or a URL.
+    """A folder with everything below it, at a local path or a URL.
 
-    Raises ConfigError for what cannot be opened, Refused and Unreachable for what cannot be used.
+    Raises ConfigError if it cannot be opened, Refused and Unreachable if it cannot be used.
     """
 
     def __init__(self, url: str) -> None:
-        self.shown = open_folder(url).shown  # says which package is missing, and hides secrets
+        self.shown = open_folder(url).shown  # raises for a missing package, and hides secrets
         self.url = url
         self._opened: tuple[Any, str] | None = None
 
@@ -61,7 +63,7 @@ class Tree:
 
     @property
     def renames(self) -> bool:
-        """True if a folder gets another name in one step: not on object stores, and not where fsspec copies for it."""
+        """True if a folder is renamed in one step: not on object stores, and not where fsspec copies instead."""
         from fsspec.core import split_protocol
         from fsspec.spec import AbstractFileSystem
 
@@ -114,7 +116,7 @@ class Tree:
 
     @contextmanager
     def tried(self) -> Any:
-        """Errors of the file system as this product's."""
+        """Raise the file system's errors as this product's."""
         try:
             yield
         except (ReconcilerError, FileNotFoundError):
@@ -123,14 +125,14 @@ class Tree:
             raise ConfigError(f"Files in {self.shown} cannot be opened: {err}.", hint="Install that package.") from err
         except PermissionError as err:
             raise Refused(
-                f"The files in {self.shown} may not be used by this user: {_plainly(err)}.",
+                f"The files in {self.shown} may not be used by this user: {one_line(err)}.",
                 hint="Ask for that permission, or run this as the user that runs the query.",
             ) from err
         except OSError as err:
             if self.is_local:
                 raise Refused(
                     f"The files in {self.shown} cannot be used: {err.strerror or err}.",
-                    hint="See to that on this machine (space, mounts), then run this again.",
+                    hint="Check space and mounts on this machine, then run this again.",
                 ) from err
             raise self._unreachable(err) from err
         except Exception as err:  # every file system has errors of its own
@@ -138,8 +140,8 @@ class Tree:
 
     def _unreachable(self, err: Exception) -> Unreachable:
         return Unreachable(
-            f"The files in {self.shown} could not be used: {_plainly(err)}.",
-            hint="See that the file system is up and reachable from here, then run this again.",
+            f"The files in {self.shown} could not be used: {one_line(err)}.",
+            hint="Check that the file system is up and reachable from here, then run this again.",
         )
 
 
@@ -153,10 +155,11 @@ def copy_tree(
     barrier: str,
     still: Callable[[], None],
 ) -> None:
-    """Copy all listed files but ``leave_out``; ``instead`` has other contents, and files that were not there.
+    """Copy all listed files but ``leave_out``. ``instead`` has new contents by name, also of files that did not exist.
 
-    ``still`` is called when everything is copied and nothing is visible yet; it raises if it must not become so.
-    Raises Changed if a listed file vanished, and for ``OutcomeUnknown`` see ``_publish``; nothing is left behind else.
+    ``still`` is called when everything is copied and nothing is visible yet; it raises if the copy must not appear.
+    Raises Changed if a listed file vanished, and OutcomeUnknown if the answer to the last step was lost. After any
+    other error no part of the copy is left.
     """
     out = set(leave_out) | set(instead)
     names = sorted(name for name in listed.files if name not in out)
@@ -197,7 +200,7 @@ def _publish(target: Tree, beside: str, root: str) -> None:
     fs, _ = target.open()
     with target.tried():
         if not target.is_empty():
-            raise ConfigError(f"{target.shown} came to be while it was copied.", hint="Choose another NEW_PATH.")
+            raise ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
         if target.is_local:
             _sync(beside)
             os.rename(beside, root)  # takes the place of an empty folder, and of nothing else
@@ -209,22 +212,22 @@ def _publish(target: Tree, beside: str, root: str) -> None:
         fs.mv(beside, root)
     except Exception as err:
         raise OutcomeUnknown(
-            f"Whether {target.shown} is there is not known: the request to rename the finished copy failed "
-            f"({_plainly(err)}).",
-            hint="See with: reconciler checkpoint show. What is there is whole.",
+            f"Whether {target.shown} exists is not known: the request to rename the finished copy failed "
+            f"({one_line(err)}).",
+            hint="See with: reconciler checkpoint show. If it exists, it is whole.",
         ) from err
     with target.tried():
         _see_published(target, beside, root)
 
 
 def _see_published(target: Tree, beside: str, root: str) -> None:
-    """WebHDFS says no in an answer that fsspec does not look at, and puts it below a folder that is there by now."""
+    """WebHDFS refuses in an answer that fsspec ignores, and moves the copy into a folder that exists by now."""
     fs, _ = target.open()
     fs.invalidate_cache()
     astray = posixpath.join(root, posixpath.basename(beside))
     if fs.exists(astray):
         fs.rm(astray, recursive=True)
-        raise ConfigError(f"{target.shown} came to be while it was copied.", hint="Choose another NEW_PATH.")
+        raise ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
     if not fs.exists(root) or fs.exists(beside):
         raise Refused(f"The finished copy could not be named {target.shown}.", hint="Choose another NEW_PATH.")
 
@@ -253,8 +256,8 @@ def _copy_in_place(
         fs.rm_file(posixpath.join(root, barrier))
     except Exception as err:
         raise OutcomeUnknown(
-            f"Whether the barrier {barrier} is out of {target.shown} is not known ({_plainly(err)}).",
-            hint=f"All else is there: remove {barrier}, and the query can start.",
+            f"Whether the barrier {barrier} was removed from {target.shown} is not known ({one_line(err)}).",
+            hint=f"The rest is complete: remove {barrier}, and the query can start.",
         ) from err
 
 
@@ -294,15 +297,15 @@ def _write_files(target: Tree, contents: Mapping[str, bytes], to: str) -> None:
 
 
 def changed(source: Tree, what: str) -> Changed:
-    """The error of a checkpoint that somebody writes."""
+    """The error for a checkpoint that a query writes during the copy."""
     return Changed(
         f"The checkpoint {source.shown} changed while it was copied: {what}. There is no copy.",
-        hint="A query runs on it: stop that, make a new plan, then run this again.",
+        hint="A query runs on it: stop the query, make a new plan, then run this again.",
     )
 
 
 def _mark(info: Mapping[str, Any]) -> str:
-    """What changes when a file is written again, as far as this file system tells."""
+    """A value that changes when a file is written again, if this file system has one."""
     for key in ("ETag", "etag", "md5Hash", "mtime", "modificationTime", "LastModified", "last_modified", "updated"):
         if info.get(key) is not None:
             return str(info[key])
@@ -310,15 +313,8 @@ def _mark(info: Mapping[str, Any]) -> str:
 
 
 def _sync(folder: str) -> None:
-    """Have a local copy's files on the disk before it gets its name."""
+    """Flush a local copy's files to the disk before it gets its name."""
     for path, _, names in os.walk(folder):
         for name in names:
             sync(os.path.join(path, name))
         sync(path)
-
-
-def _plainly(error: BaseException) -> str:
-    """The first line of what an error says, and nothing that may be a secret."""
-    text = str(error).strip().splitlines()
-    said = text[0][:200].rstrip(".") if text else type(error).__name__
-    return said if "://" not in said else type(error).__name__

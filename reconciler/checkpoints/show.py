@@ -1,6 +1,6 @@
-"""What a Structured Streaming checkpoint holds, for a person or a program to look at.
+"""The content of a Structured Streaming checkpoint, for a person or a program to look at.
 
-    from reconciler.spark.checkpoint_show import describe
+    from reconciler.checkpoints.show import describe
 
     found = describe("/data/checkpoints/clicks")
     print(found.last_batch, found.committed, [source.name for source in found.sources])
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
-from reconciler.checkpoints.clone import MANIFEST
+from reconciler.checkpoints.files import MANIFEST
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A stateful operator. ``name`` and ``partitions`` None where Spark wrote none down (before 3.5)."""
+    """A stateful operator. ``name`` and ``partitions`` are None where Spark recorded none (before 3.5)."""
 
     number: int
     name: str | None
@@ -49,11 +49,11 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """All that is known of a checkpoint.
+    """Everything that is known of a checkpoint.
 
-    ``last_batch`` None: no batch was planned. ``next_batch``: what a restart runs; ``repeats``: it was begun before.
-    ``numbers_missing``: the logs have gaps, as asynchronous progress tracking leaves them. Real-time mode leaves no
-    trace. ``watermark_ms`` and ``planned_at_ms`` are the last batch's.
+    ``last_batch`` None: no batch was planned. ``next_batch``: the batch that a restart runs; ``repeats``: it was begun
+    before. ``numbers_missing``: the logs have gaps, as asynchronous progress tracking leaves them. Real-time mode
+    leaves no trace. ``watermark_ms`` and ``planned_at_ms`` (epoch ms) are the last batch's.
     """
 
     path: str
@@ -108,7 +108,7 @@ class Description:
 
 
 def describe(path: str | PathLike[str]) -> Description:
-    """The checkpoint at a local path or a URL. Raises what ``read_checkpoint`` raises."""
+    """The checkpoint at a local path or a URL. Raises as ``read_checkpoint`` does."""
     found = read_checkpoint(fspath(path))
     folder = open_folder(fspath(path))
     last = found.last

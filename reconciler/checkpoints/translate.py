@@ -1,15 +1,15 @@
 """From a plan's rows to the new offsets of a checkpoint's sources. Pure: nothing is opened here.
 
-What a restart reads (``spark_checkpoint.readings``) is laid beside the rows of one job, source by source:
+Each offset that a restart reads (``spark_checkpoint.readings``) is compared with the rows of one job, source by source:
 
-- Every offset that is replaced must be the stored offset of the row that replaces it. So a checkpoint that has gone on
-  since the plan was made is found out, and so is a plan that was made for another one.
+- Every replaced offset must be the stored offset of the row that replaces it. This reveals a checkpoint that has gone
+  on since the plan was made, and a plan for another checkpoint.
 - A source moves whole, or not at all: one Kafka source reads one cluster.
-- A partition that only the plan knows (it is new at the destination) is added. One that only the checkpoint knows is
-  dropped where the plan spreads its records over others (``remapped``), or a person accepted that it is missing.
+- A partition that is only in the plan (it is new at the destination) is added. One that is only in the checkpoint is
+  dropped if the plan spreads its records over others (``remapped``), or if a person accepted that it is missing.
 - A batch that a restart repeats has a start and an end. A plan without rows for the end (``position`` ``end``), or with
-  an end in front of its start, repeats it empty: the batch after it begins at the proven start, so nothing is skipped,
-  and what the batch may have put out already is read again.
+  an end before its start, repeats it empty: the batch after it begins at the proven start, so nothing is skipped, and
+  records that the batch may have put out are read again.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Rows = Mapping[int, PartitionPlan]
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What a copy needs to go on elsewhere.
+    """The changes that let a copy go on elsewhere.
 
-    ``edits``: by file, by the source's name there, the new text. ``sources``: the sources that move, ``kept`` those
-    that stay as they are. ``repeats_empty``: the repeated batch gets no records from them.
+    ``edits``: the new text, by file and the source's name there. ``sources`` move, ``kept`` stay as they are.
+    ``repeats_empty``: the repeated batch gets no records from the sources that move.
     """
 
     edits: Mapping[str, Mapping[str, str]]
@@ -67,9 +67,11 @@ class _Topic:
 
 @dataclass(slots=True)
 class _Work:
-    """One translation under way. ``names``: each topic by the name that the checkpoint has for it.
+    """One translation in progress. ``names``: each topic by its name in the checkpoint.
 
     ``read``: by source, the topics that it reads, those of its start first. ``starts``: by source, its new start.
+    ``added_to``: the source that gets the topics that no source has read yet. ``has_records``: the repeated batch gets
+    any.
     """
 
     topics: Sequence[_Topic]
@@ -78,27 +80,26 @@ class _Work:
     starts: dict[str, Offsets] = field(default_factory=dict)
     added_to: str | None = None
     has_records: bool = False
-    """True if the repeated batch gets any."""
 
 
 def refuse_undecided(job: JobPlan, policy: StartPolicy) -> None:
-    """Raise NeedsPerson where a partition must not start, or nobody decided where."""
+    """Raise NeedsPerson for a partition that must not start, or whose offset is not decided."""
     for row in job.partitions:
         why = why_stopped(row, policy)
         if why is None and row.resume_offset is None and row.verdict is not Verdict.MISSING:
             why = "it has no offset: choose one with --set TOPIC:PARTITION=OFFSET"
         if why is not None:
             raise NeedsPerson(
-                f"{row.topic}-{row.partition} of job {job.name} must not start ({row.verdict.value}): {why}.",
-                hint="Nothing was copied. Make a new plan once it is decided.",
+                f"{row.key} of job {job.name} must not start ({row.verdict.value}): {why}.",
+                hint="Nothing was copied. Decide, then make a new plan.",
             )
 
 
 def translate(found: Checkpoint, job: JobPlan) -> Translation:
     """The new offsets for every place that a restart reads.
 
-    Raises Changed where the plan was not made from what the checkpoint holds now, ConfigError where the job's topics
-    are not whole sources of it, NeedsPerson where two sources differ, Refused for a source that is not understood.
+    Raises Changed if the checkpoint no longer holds the offsets that were planned, ConfigError if the job's topics are
+    not whole sources of it, NeedsPerson if two sources differ, Refused for a source that is not understood.
     """
     topics = _topics(job)
     if found.last is not None and found.committed and any(topic.ends for topic in topics):
@@ -129,8 +130,8 @@ def _topics(job: JobPlan) -> list[_Topic]:
     rows: dict[tuple[str, str], dict[str, dict[int, PartitionPlan]]] = {}
     for row in job.partitions:
         at = rows.setdefault((row.source_topic, row.topic), {}).setdefault(row.position, {})
-        if row.position not in (NEXT, START, END) or row.partition in at:
-            raise Changed(f"The plan's rows for {row.topic}-{row.partition} make no sense.", hint="Make a new plan.")
+        if row.partition in at:
+            raise Changed(f"The plan has two rows for {row.key} at one position.", hint="Make a new plan.")
         at[row.partition] = row
     return [_Topic(source, name, positions) for (source, name), positions in rows.items()]
 
@@ -153,7 +154,7 @@ def _moves(reading: Reading, places: Sequence[Reading], topics: Sequence[_Topic]
 
 
 def _refuse_unknown(found: Checkpoint, places: Sequence[Reading], topics: Sequence[_Topic]) -> None:
-    """A source whose offsets are not Kafka's, and that names a topic of the job, would stay where it was, unseen."""
+    """Raise Refused for a source that names a topic of the job but has no Kafka offsets: it would not be moved."""
     texts = {(each.file, each.source): each.text for each in places if each.kafka is None}
     if found.last is not None:
         at = f"offsets/{found.last.batch}"
@@ -190,7 +191,7 @@ def _name_topics(work: _Work, moving: Sequence[Reading], job: JobPlan) -> None:
     unnamed = sorted(names - set(work.names))
     if unnamed:
         raise ConfigError(
-            f"Which topic of job {job.name} the checkpoint calls {_listed(unnamed)} is not clear.",
+            f"It is not clear which topic of job {job.name} the checkpoint calls {_listed(unnamed)}.",
             hint="Give the job the topics by the names that the query read them under.",
         )
     _choose_for_new(work, moving, job)
@@ -214,7 +215,7 @@ def _choose_for_new(work: _Work, moving: Sequence[Reading], job: JobPlan) -> Non
 
 
 def _misfit(topic: _Topic, name: str, reading: Reading) -> str | None:
-    """How the rows differ from what the checkpoint has of a topic under a name; None if they do not."""
+    """How the rows differ from the checkpoint's offsets of a topic under a name; None if they do not."""
     assert reading.kafka is not None
     now = {partition: offset for (each, partition), offset in reading.kafka.items() if each == name}
     if not now:
@@ -225,7 +226,7 @@ def _misfit(topic: _Topic, name: str, reading: Reading) -> str | None:
             return _difference(f"{name}-{partition}", row.stored_offset, now.get(partition), reading.file)
     beyond = sorted(set(now) - set(rows))
     if beyond and not any(row.verdict is Verdict.REMAPPED for row in rows.values()):
-        return f"{name}-{beyond[0]} is in {reading.file}, and the plan does not know it"
+        return f"{name}-{beyond[0]} is in {reading.file}, and not in the plan"
     return None
 
 
@@ -285,7 +286,7 @@ def _offsets(topics: Iterable[_Topic], position: str) -> dict[Place, int]:
 
 
 def _ends(work: _Work, reading: Reading, topics: Sequence[_Topic]) -> Offsets:
-    """Where a repeated batch ends: nowhere in front of its start, and at its start where the end is not known."""
+    """The ends of a repeated batch: never before its start, and at its start where the end is not known."""
     for name in work.read[reading.source]:
         why = _misfit(work.names[name], name, reading) if work.names[name].ends else None
         if why is not None:

@@ -1,9 +1,8 @@
-"""A plan held against the destination once more, before a checkpoint's copy begins there.
+"""Checks a plan against the destination once more, before a checkpoint's copy starts there, as ``apply`` does.
 
-What ``apply`` does for a store. With the job's configuration its own ``prepare`` is run: the store (the checkpoint, and
-the anchors kept for it) is read again, and the record in front of every offset is compared with the anchor. Without it
-the plan must do, which has no ids: where an id decided and the content is another than the source's, a configuration is
-asked for.
+With the job's configuration, ``apply``'s own ``prepare`` runs: it reads the store (the checkpoint and its anchors)
+again, and compares the record before every offset with the anchor. Without it only the plan can be compared, which has
+no ids: where an id decided and the content differs from the source's, the configuration is needed.
 """
 
 from __future__ import annotations
@@ -27,11 +26,10 @@ from reconciler.ports import ClusterInfo, LogReader
 def verify(
     plan: Plan, job: JobPlan, reader: LogReader, now_ms: int, *, compares: bool = True
 ) -> dict[PartitionPlan, Record]:
-    """Raise Changed if the plan has expired or the destination is not what it saw. Reads only.
+    """Return the record right before each row's offset, where the plan names one. Reads only.
 
-    Returns the record right before each row's offset, where the plan knows one.
-    ``compares`` False leaves the records' content to ``verify_configured``. ConfigError where a configuration is needed
-    to compare it.
+    Raises Changed if the plan has expired or the destination has changed since. ``compares`` False leaves the records'
+    content to ``verify_configured``; else raises ConfigError where that needs the configuration.
     """
     if stamp(now_ms) >= plan.expires_at:
         raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
@@ -43,12 +41,12 @@ def verify(
     records = records_before(rows, reader)
     for row, record in records.items() if compares else ():
         _compare(row, record)
-    _check_topics(plan, job, reader.describe(topics))  # what was read of a topic made anew in between says nothing
+    _check_topics(plan, job, reader.describe(topics))  # a topic that was recreated in between was not checked
     return records
 
 
 def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
-    """``apply``'s own checks, for both positions of a repeated batch. Raises what ``prepare`` does."""
+    """Run ``apply``'s own checks, for both positions of a repeated batch. Raises as ``prepare`` does."""
     (configured,) = config.chosen(job.name)
     for position in sorted({row.position for row in job.partitions}):
         asked = ends_of(config, configured) if position == END else configured
@@ -58,14 +56,14 @@ def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside
 
 
 def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
-    """As ``apply`` does; and as a query reads whole topics, there must be no partition that the plan does not know."""
+    """Check as ``apply`` does; and a query reads whole topics, so no partition may be missing from the plan."""
     check_destination(replace(plan, jobs=(job,)), cluster)
     known = {(row.topic, row.partition) for row in job.partitions}
     for topic in sorted({row.topic for row in job.partitions}):
         info = cluster.topics.get(topic)
         more = [number for number in sorted(info.partitions) if (topic, number) not in known] if info else []
         if more:
-            raise Changed(f"The topic {topic} has partition {more[0]} now, which the plan does not know.", hint=AGAIN)
+            raise Changed(f"The topic {topic} has partition {more[0]} now, which is not in the plan.", hint=AGAIN)
 
 
 def _compare(row: PartitionPlan, record: Record) -> None:

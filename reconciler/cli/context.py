@@ -6,21 +6,18 @@ import argparse
 import getpass
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.arguments import pairs
-from reconciler.clock import clock_ms
 from reconciler.config.file import Config, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
 from reconciler.engine import Progress
-from reconciler.failover.outside import Outside
+from reconciler.failover.outside import Outside, connect
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
 
 if TYPE_CHECKING:
@@ -85,20 +82,9 @@ def request_timeout_s(config: Config) -> float:
 @contextmanager
 def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks; progress goes to stderr if that is a terminal."""
-    from reconciler.kafka.reader import KafkaLogReader
-    from reconciler.stores.registry import open_store
-
-    reader = KafkaLogReader(config.destination.client, timeout_s=request_timeout_s(config))
-    try:
-        yield Outside(
-            reader=reader,
-            open_store=partial(open_store, kafka_client=config.destination.client, anchors=config.anchor_store),
-            monotonic=time.monotonic,
-            now_ms=clock_ms,
-            on_progress=_terminal_progress() if sys.stderr.isatty() else None,
-        )
-    finally:
-        reader.close()
+    client, on_progress = config.destination.client, _terminal_progress() if sys.stderr.isatty() else None
+    with connect(client, config.anchor_store, timeout_s=request_timeout_s(config)) as outside:
+        yield replace(outside, on_progress=on_progress)
 
 
 def _terminal_progress() -> Callable[[Progress], None]:

@@ -1,5 +1,8 @@
-"""The heart: from stored offsets to a plan, and from a plan to written offsets and back.
+"""From stored offsets to a plan, and from a plan to written offsets and back.
 
-In: a configuration, the destination's log, the jobs' stores. Out: a plan with a verdict a partition; rows written by
-compare-and-set, after a snapshot of what they replace.
+In: a configuration, the destination's log, the jobs' stores. Out: a plan with a verdict for each partition, and rows
+written by compare-and-set after a snapshot of the rows that they replace.
+
+Other rooms use ``outside``, ``check``, ``apply``, ``rollback`` and ``positions``, and, to judge rows and plans as these
+do, ``gather``, ``selection`` and ``plan_checks``. ``passes``, ``repartition`` and ``snapshot`` are this room's own.
 """

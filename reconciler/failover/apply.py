@@ -87,7 +87,7 @@ def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
 
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
-    if any(row.position is not Position.NEXT for row in job_plan.partitions):
+    if any(row.position != Position.NEXT for row in job_plan.partitions):
         raise Refused(
             f'The checkpoint of job "{job.name}" stopped within a batch, and a checkpoint is not written, but copied.',
             hint="Copy it with: reconciler checkpoint clone PATH NEW_PATH --plan PLAN. Plan the other jobs without it.",

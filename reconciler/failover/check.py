@@ -217,7 +217,7 @@ def replay_total(plan: Plan) -> str:
 
 def replay_sum(rows: Iterable[PartitionPlan]) -> str:
     """The replay over some partitions, as text. The end of a repeated batch adds nothing to it."""
-    counted = [row for row in rows if row.replay_at_most is not None and row.position is not Position.END]
+    counted = [row for row in rows if row.replay_at_most is not None and row.position != Position.END]
     at_most = sum(row.replay_at_most or 0 for row in counted)
     noun = "record" if at_most == 1 else "records"
     exact = all(row.replay_exact is not None for row in counted)

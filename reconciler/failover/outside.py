@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, TypeVar
 
 from reconciler import engine
+from reconciler.clock import clock_ms
 from reconciler.config.file import SearchSettings
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
@@ -63,3 +67,17 @@ class Outside:
     def patient(self, settings: SearchSettings) -> LogReader:
         """The destination; a call that fails is repeated until the search's deadline has passed."""
         return PatientReader(self.reader, self.monotonic, settings.deadline_s)
+
+
+@contextmanager
+def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float) -> Iterator[Outside]:
+    """The destination of these librdkafka properties and this machine's clocks; nothing is contacted yet.
+
+    ``anchors`` is the address of the [anchors] store, ``timeout_s`` how long one request may take. Raises ConfigError
+    for properties that the client does not accept.
+    """
+    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.stores.registry import open_store
+
+    with closing(KafkaLogReader(client, timeout_s=timeout_s)) as reader:
+        yield Outside(reader, partial(open_store, kafka_client=client, anchors=anchors), time.monotonic, clock_ms)

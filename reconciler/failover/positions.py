@@ -1,11 +1,10 @@
 """The end of a batch that was begun and not committed: a second position for every partition of a plan.
 
-A restart repeats such a batch, from its start to its end. The start is where everything before was processed; the plan
-has it as ever. The end matters to sinks that know a batch by its number: what they have of the batch then is what they
-get again. It is looked for as the start is, by its own anchor. ``recording`` lays one aside for it, and ``track`` keeps
-one where the configuration has a second job, with a group of its own, with the checkpoint's address and
-``?position=end``. Where none was kept, or nothing could be proven, the batch is repeated empty: its records come in the
-next one.
+A restart repeats such a batch, from its start to its end. Every record before the start was processed. The end matters
+to sinks that know a batch by its number: if the repeated batch ends at the same record, such a sink gets the records
+again that it has. The end is searched for like the start, by an anchor of its own. ``recording`` keeps that anchor, and
+so does ``track`` where the configuration has a second job, with a group of its own, for the checkpoint's address with
+``?position=end``. Without a proven end the batch is repeated empty, and its records come in the next one.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ any record of the source can lie in any partition, and only times bound what is 
 
 The last two are also seen where a topic grew and the job has not noticed yet. An anchor that is found in a partition of
 another number proves that records were spread; else both must be reckoned with, and of the two answers the earlier one
-is safe. What no sign tells: the source had more partitions than there are rows, and the job had none for the last ones.
+is safe. One case shows no sign: the source had more partitions than there are rows, and the job had none for the last.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FIRST_RECORDS = 16
 class Span:
     """The times of a topic's anchors, epoch ms.
 
-    ``earliest_ms`` None: nothing was read of some partition, or its anchor has no time, so that no time bounds what is
-    unprocessed. ``latest_ms`` None: no time bounds what was processed.
+    ``earliest_ms`` None: some partition was not read, or its anchor has no time, so no time bounds the unprocessed
+    records. ``latest_ms`` None: no time bounds the processed records.
     """
 
     earliest_ms: int | None
@@ -98,14 +98,19 @@ def not_newer_than(
 
 
 def earlier_of(own: Finding, by_time: Finding) -> Finding:
-    """What is safe whether or not records were spread: the earlier offset, and a bound that holds in both cases."""
+    """A finding that is safe whether or not records were spread: the earlier offset, and a bound for both cases."""
     if own.resume_offset is None or by_time.resume_offset is None or by_time.replay_at_most is None:
         return own if own.resume_offset is None else by_time
-    detail = f"there are more partitions than are stored, and records may have been spread anew; {own.detail}"
-    first, later = (own, by_time) if own.resume_offset < by_time.resume_offset else (by_time, by_time)
-    at_most = by_time.replay_at_most + (later.resume_offset or 0) - (first.resume_offset or 0)
-    verdict = max(Verdict.REMAPPED, own.verdict, by_time.verdict)
-    return replace(first, verdict=verdict, replay_at_most=at_most, replay_exact=None, matched_by=None, detail=detail)
+    detail = f"there are more partitions than are stored, and records may have been spread over them; {own.detail}"
+    earlier_by = by_time.resume_offset - own.resume_offset
+    return replace(
+        own if earlier_by > 0 else by_time,
+        verdict=max(Verdict.REMAPPED, own.verdict, by_time.verdict),
+        replay_at_most=by_time.replay_at_most + max(0, earlier_by),
+        replay_exact=None,
+        matched_by=None,
+        detail=detail,
+    )
 
 
 def earliest_anchor_ms(questions: Sequence[Question]) -> int | None:

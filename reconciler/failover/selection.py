@@ -52,7 +52,7 @@ def is_own(row: Row, cluster_id: str) -> bool:
 def is_unread(stored: StoredOffset | None) -> bool:
     """True if nothing of the partition was processed: no row, a sentinel, or offset 0 of a log with no record to name.
 
-    What ``track`` keeps for the last of these is the numbering alone.
+    For the last of these ``track`` keeps the numbering alone.
     """
     if stored is None or stored.is_sentinel:
         return True
@@ -66,9 +66,9 @@ def _written(row: Row) -> int:
 def anchor_lag(row: Row, source: TopicPartition, cluster_id: str, *, translated: bool) -> int:
     """Offsets between the anchor's record and the stored offset, where both are in one numbering; else 0.
 
-    A store that knows what it was made for says it. Else the numbers tell: a row of the destination's name with the
-    source's anchor is one whose offset MirrorMaker translated; in a store that MirrorMaker writes (``translated``), so
-    is every row with the source's anchor.
+    A row may bring its lag. Else the numbers give it: a row under the destination's name with the source's anchor has
+    an offset that MirrorMaker translated. In a store that MirrorMaker writes (``translated``), so has every row with
+    the source's anchor.
     """
     anchor = row.stored.anchor
     if anchor is not None and row.anchor_lag is not None:
@@ -87,9 +87,9 @@ def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
 def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool) -> bool:
     """True if a planned row changes the store.
 
-    A row that is right where the job will look stays as it is. A partition that starts at the earliest needs no row: it
-    will start there whenever it is asked, also after retention has moved the earliest. Where the job had stored offset
-    0 it gets one all the same, whatever the job does without.
+    A row that is right where the job will look is left alone. A partition that starts at the earliest needs no row: it
+    starts there without one, also after retention has moved the earliest. A job that had stored offset 0 gets a row all
+    the same, since it may start elsewhere without one.
     """
     if row.resume_offset is None:
         return False

@@ -11,7 +11,8 @@ import pytest
 from fsspec.implementations.webhdfs import WebHDFS
 
 from reconciler.checkpoints import files as checkpoint_files
-from reconciler.checkpoints.clone import MANIFEST, clone
+from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.files import MANIFEST
 from reconciler.checkpoints.show import describe
 from reconciler.core.errors import Changed, ConfigError
 from tests.checkpoints.checkpoint_files import PLAN, Files, log, moved_plan, outside
@@ -58,7 +59,7 @@ def test_a_copy_on_hdfs_is_the_same_to_the_byte_and_can_be_copied_again(files: F
     clone(f"{home}/first", f"{home}/empty", moved_plan(), outside=world)
     assert names(home) == ["empty", "first"]
     assert describe(f"{home}/empty").sources[0].start == {("a.o", 0): 5, ("a.o", 1): 5}
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         clone(f"{home}/first", f"{home}/empty", moved_plan(), outside=world)
 
 
@@ -87,7 +88,7 @@ def test_what_appears_there_or_changes_there_meanwhile_is_noticed(
         move(self, path1, path2, **more)
 
     monkeypatch.setattr(WebHDFS, "mv", someone_makes_the_folder)
-    with pytest.raises(ConfigError, match="came to be while it was copied"):
+    with pytest.raises(ConfigError, match="appeared while the copy was made"):
         clone(f"{home}/first", f"{home}/new", moved_plan(), outside=world)
     assert names(home) == ["first", "new"]
     assert names(f"{home}/new") == []

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.checkpoints.clone import MANIFEST, clone
+from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.files import MANIFEST
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
@@ -160,7 +161,7 @@ def test_a_topic_made_anew_is_refused(files: Files) -> None:
 def test_a_partition_that_came_since_is_refused(files: Files) -> None:
     only = plan(job(proven(0, 30, 3)))
     files.batch(2, {"o": {0: 30}}, "19")
-    refused(files, Changed, "has partition 1 now, which the plan does not know", known=only)
+    refused(files, Changed, "has partition 1 now, which is not in the plan", known=only)
 
 
 def test_an_offset_that_retention_has_passed_is_refused(files: Files) -> None:

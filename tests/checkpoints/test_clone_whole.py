@@ -11,7 +11,8 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from reconciler.checkpoints import files as checkpoint_files
-from reconciler.checkpoints.clone import MANIFEST, clone
+from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.files import MANIFEST
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import Files, cloned, log, moved_plan, new, outside, refused
@@ -29,7 +30,7 @@ def files(tmp_path: Path) -> Files:
 def test_a_new_path_that_is_taken_is_refused(files: Files) -> None:
     new(files).mkdir()
     (new(files) / "x").write_text("mine")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         cloned(files)
     assert os.listdir(new(files)) == ["x"]
 
@@ -108,7 +109,7 @@ def test_what_appears_at_the_new_path_meanwhile_is_not_replaced(files: Files, mo
         (new(files) / "theirs").write_text("")
 
     monkeypatch.setattr(checkpoint_files, "_write_files", meanwhile)
-    with pytest.raises(ConfigError, match="came to be while it was copied"):
+    with pytest.raises(ConfigError, match="appeared while the copy was made"):
         cloned(files)
     assert os.listdir(new(files)) == ["theirs"]
 
@@ -162,7 +163,7 @@ def test_a_rename_whose_answer_is_lost_is_told(files: Files, shared: str, monkey
         raise ConnectionResetError("reset")
 
     monkeypatch.setattr(Shared, "before_move", lost)
-    with pytest.raises(OutcomeUnknown, match=r"Whether .* is there is not known"):
+    with pytest.raises(OutcomeUnknown, match=r"Whether .* exists is not known"):
         cloned(files, shared)
 
 
@@ -170,7 +171,7 @@ def test_a_folder_that_appears_there_at_the_last_moment_stays_as_it_is(
     files: Files, shared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Shared, "before_move", lambda path: os.makedirs(path))
-    with pytest.raises(ConfigError, match="came to be while it was copied"):
+    with pytest.raises(ConfigError, match="appeared while the copy was made"):
         cloned(files, shared)
     assert os.listdir(new(files)) == []
     assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.checkpoints.clone import MANIFEST, Clone, clone
+from reconciler.checkpoints.clone import Clone, clone
+from reconciler.checkpoints.files import MANIFEST
 from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
