@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.arguments import pairs
-from reconciler.config.file import Config, load_config
+from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
 from reconciler.engine import Progress
@@ -28,6 +28,17 @@ PASSPHRASE = "RECONCILER_KEY_PASSPHRASE"
 
 def read_config(options: argparse.Namespace) -> Config:
     return load_config(options.config)
+
+
+def one_job(config: Config, name: str | None) -> Job:
+    """The job of that name, or the only one. Raises ConfigError if the configuration has several and none is named."""
+    jobs = config.chosen(name)
+    if len(jobs) != 1:
+        raise ConfigError(
+            "The configuration has several jobs, and this command takes one.",
+            hint="Name it with --job: " + ", ".join(job.name for job in jobs) + ".",
+        )
+    return jobs[0]
 
 
 def start_policy(options: argparse.Namespace) -> StartPolicy:

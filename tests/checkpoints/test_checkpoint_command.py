@@ -92,7 +92,7 @@ def test_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFixture[str]) 
 def test_a_query_that_planned_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = Files(tmp_path / "checkpoint")
     out = shown(files, capsys)
-    assert "none was planned" in out
+    assert "none planned" in out
     files.began({"o": {0: 7}})
     assert "o-0           7" in shown(files, capsys)
     assert describe(files.path).next_batch == 0
@@ -154,7 +154,7 @@ def test_a_clone_says_what_it_made_and_what_it_left(
     assert "Rewritten: offsets/0, offsets/1" in out
     assert "source 1 stays as it is: the plan's job has none of its topics" in said
     assert "up to 2 records will be read again: a query that counts" in said
-    assert "where batch 1 ended is not known: what it put out before it was stopped (8 records at most)" in said
+    assert "the end of batch 1 is not known: its output before the stop (8 records at most)" in said
     capsys.readouterr()
     assert f"cloned     from {files.path}" in shown(Files(tmp_path / "new"), capsys)
 

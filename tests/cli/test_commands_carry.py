@@ -44,11 +44,11 @@ def test_anchors_go_to_a_file_and_into_another_store(full: World) -> None:
     config = full.config(full.job(store=other))
     imported = full.run("anchors", "import", "-c", config, lines)
     assert (imported.code, imported.out) == (0, "")
-    assert "3 rows written, 0 were there already." in imported.err
+    assert "3 rows written, 0 existed already." in imported.err
     assert content(full, other) == content(full)
     after = full.rows(other)
     again = full.run("anchors", "import", "-c", config, lines)
-    assert (again.code, "0 rows written, 3 were there already." in again.err) == (0, True)
+    assert (again.code, "0 rows written, 3 existed already." in again.err) == (0, True)
     assert full.rows(other) == after
 
 
@@ -90,7 +90,7 @@ def test_rows_that_differ_are_not_overwritten_unasked(full: World) -> None:
     assert "--replace" in refused.err
     assert full.rows() == before
     replaced = full.run("anchors", "import", lines, "-c", config, "--replace")
-    assert (replaced.code, "1 rows written, 2 were there already." in replaced.err) == (0, True)
+    assert (replaced.code, "1 rows written, 2 existed already." in replaced.err) == (0, True)
     assert content(full) == wanted
 
 

@@ -126,7 +126,7 @@ def test_a_file_that_is_there_is_left_alone(world: World, written: Path) -> None
     asked = ("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes")
     refused = world.run(*asked, "--output", written)
     assert refused.code == 2
-    assert "is there already. Name another --output, or add --force." in refused.err
+    assert "exists already. Choose another --output, or add --force." in refused.err
     assert written.read_text() == "mine"
     assert world.run(*asked, "--output", written, "--force").code == 0
     assert written.read_text() != "mine"

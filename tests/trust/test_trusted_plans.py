@@ -118,7 +118,7 @@ def test_a_plan_is_made_signed_by_another_applied_and_rolled_back(ready: World, 
         ("rollback", "result", "done"),
     ]
     whole = ready.run("audit-log", "verify", "-c", config)
-    assert (whole.code, "6 records, and the chain is whole." in whole.out) == (0, True)
+    assert (whole.code, "6 records, and the chain is intact." in whole.out) == (0, True)
     shown = ready.run("audit-log", "show", trust.log)
     assert [line.split()[2:4] for line in shown.out.splitlines()[1:]] == [
         ["apply", "refused"],
@@ -396,7 +396,7 @@ def test_a_log_that_was_tampered_with_stops_apply_and_is_told_where(ready: World
     lines = whole.splitlines(keepends=True)
     trust.log.write_text("".join(lines[:-1]))
     shorter = ready.run("audit-log", "verify", trust.log)
-    assert (shorter.code, "5 records, and the chain is whole." in shorter.out) == (0, True)
+    assert (shorter.code, "5 records, and the chain is intact." in shorter.out) == (0, True)
     assert ready.run("audit-log", "verify", trust.log, "--expect", head).code == 5
 
     trust.log.write_text("".join([*lines[:2], *lines[3:]]))

@@ -8,6 +8,7 @@ neither cut nor folded: a log keeps whole lines.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -70,6 +71,11 @@ def wrap(sentence: str, *, indent: str = "  ", stream: TextIO | None = None) -> 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: frozenset[int]) -> None:
     """Print a table that fits stdout."""
     print(render(heads, rows, right=right, columns=width(), colour=wants_colour()))
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON on stdout."""
+    print(json.dumps(value, indent=1, ensure_ascii=False))
 
 
 def count_cell(value: int | None, tone: str | None = None) -> Cell:

@@ -22,6 +22,7 @@ from reconciler.cli.page.advice import MOST_SETS, command, next_steps, row_steps
 from reconciler.cli.page.markup import Markup as Safe
 from reconciler.cli.page.markup import asset, fill
 from reconciler.cli.page.picture import PIVOT, Scale, described, picture
+from reconciler.core.verdicts import Position
 from reconciler.formats.plan import PartitionPlan, Plan, StartPolicy, parse_plan
 from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row
 
@@ -146,7 +147,7 @@ def test_the_policy_that_judges_is_the_given_one() -> None:
 
 
 def test_both_ends_of_a_repeated_batch_are_one_partition() -> None:
-    ends = [row(0, position="start", at_most=5), row(0, position="end", at_most=5)]
+    ends = [row(0, position=Position.START, at_most=5), row(0, position=Position.END, at_most=5)]
     said = words(html_of(plan(job(*ends, store="checkpoint:/srv/clicks?user=me"))))
     assert "The partition may start" in said
     assert "At most 5 records will be read again" in said

@@ -187,7 +187,7 @@ def test_page_and_text_show_every_figure_and_escape_every_name() -> None:
     ("more", "why"),
     [
         (["--since", "yesterday"], "is not a time"),
-        (["--column", "id=x"], "none is named"),
+        (["--column", "id=x"], "none is given"),
         (["--conf", "x"], "--conf x is not NAME=VALUE"),
         (["--examples", "-1"], "below 0"),
         (["--html", "/nowhere/at/all.html"], "no folder"),

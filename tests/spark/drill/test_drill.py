@@ -72,7 +72,7 @@ def test_the_text_describes_the_failover(settled: World) -> None:
     assert heads[:6] == ["PARTITION", "VERDICT", "RESUME", "REPLAY", "READ", "FIRST"]
     cells = lines[4].split()
     assert cells[1:6] == ["moved", str(settled.offset_of(9) + 1), "0", "10", str(settled.offset_of(10))]
-    assert lines[-1] == "It could fail over: 0 records would be read again. Nothing was written."
+    assert lines[-1] == "The job could fail over: 0 records would be read again. Nothing was written."
 
 
 def test_a_job_that_has_processed_every_record_has_nothing_to_read(world: World) -> None:
@@ -80,7 +80,7 @@ def test_a_job_that_has_processed_every_record_has_nothing_to_read(world: World)
     world.processed(3)
     ended = tried(world, world.config())
     assert ended.code == 0, ended.said
-    assert "It could fail over (nothing is there to be read yet)" in ended.out
+    assert "The job could fail over (there is nothing to read yet)" in ended.out
     (row,) = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
     assert (row["read"], row["first"], row["found"]) == (0, None, f"behind {world.offset_of(3)}, the log's end")
 
@@ -91,7 +91,7 @@ def test_a_partition_that_needs_a_decision_ends_with_4(world: World) -> None:
     ended = tried(world, world.config())
     assert ended.code == 4, ended.said
     assert f"{world.there}-1 must not start" in ended.out
-    assert ended.out.splitlines()[-1].startswith("It could not fail over")
+    assert ended.out.splitlines()[-1].startswith("The job could not fail over")
     both = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
     assert [(row["read"] > 0, row["stopped"] is None) for row in both] == [(True, True), (False, False)]
 
@@ -108,7 +108,7 @@ def test_an_unreachable_cluster_ends_with_6(world: World) -> None:
         (("--records", "0"), "--records 0 is not a number"),
         (("--job", "nobody"), 'no job "nobody"'),
         (("--temp", "/nowhere"), "--temp /nowhere is not a folder"),
-        ((), "a drill is one's"),
+        ((), "this command takes one"),
     ],
 )
 def test_invalid_arguments_end_with_2(world: World, arguments: tuple[str, ...], said: str) -> None:

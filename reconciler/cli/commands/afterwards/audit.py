@@ -1,4 +1,4 @@
-"""``reconciler audit``: after a failover, on Spark: what the job lost, doubled and reordered."""
+"""``reconciler audit``: count on Spark what a job lost, doubled and reordered over a failover."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 EXAMPLE = "reconciler audit -c clicks.toml failover.plan.json --output parquet:/srv/clicks/out --column id=event_id"
 HELP = Help(
     """
-    Counts, on Spark, what a job lost, doubled and reordered over a failover, from the plan that was applied, both
-    logs and the job's output. The source is compared if it is configured and answers. It writes nothing but its
-    results.
+    Counts, on Spark, what a job lost, doubled and reordered over a failover, from the applied plan, both logs and the
+    job's output. The source is compared if it is configured and reachable. It writes only its results.
     """,
     [
         ("against the job's output", EXAMPLE),
@@ -41,9 +40,9 @@ HELP = Help(
     {
         ExitCode.OK: "clean",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "something was lost, perhaps lost, doubled beyond the plan's word, or reordered; "
-        "or there was nothing to compare with",
-        ExitCode.CHANGED: "a log is not the one that the plan is about, or lost records meanwhile",
+        ExitCode.NEEDS_PERSON: "something was lost, perhaps lost, doubled beyond the plan's bound, or reordered; "
+        "or there was nothing to compare",
+        ExitCode.CHANGED: "a log is not the plan's, or lost records during the audit",
         ExitCode.UNREACHABLE: "the destination is not reachable, or Spark could not finish",
     },
     environment=CONFIG_ENVIRONMENT,
@@ -52,21 +51,21 @@ HELP = Help(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plans", metavar="PLAN", nargs="+", type=Path, help="the plan that was applied (or plans)")
+    parser.add_argument("plans", metavar="PLAN", nargs="+", type=Path, help="the applied plan (or plans)")
     arguments.add_config(parser)
     arguments.add_job(parser)
     output = parser.add_argument_group("the job's output")
     output.add_argument("--output", metavar="FORMAT:PATH", help="parquet:PATH, delta:PATH, table:NAME, jdbc:, …")
-    _repeatable(output, "--option", "an option of that Spark source")
-    _repeatable(
+    arguments.add_repeatable(output, "--option", "an option of that Spark source")
+    arguments.add_repeatable(
         output,
         "--column",
         "its column for id; or key and value; or fingerprint; or offset; also topic, partition, order, or "
-        "topic_name=TOPIC where no column says it",
-        metavar="FIELD=NAME",
+        "topic_name=TOPIC if there is no such column",
+        "FIELD=NAME",
     )
     rules = parser.add_argument_group("what is compared")
-    rules.add_argument("--exactly-once", action="store_true", help="the job must process nothing twice")
+    rules.add_argument("--exactly-once", action="store_true", help="the job must not process a record twice")
     rules.add_argument("--unique-ids", action="store_true", help="no two records of the source share an id")
     rules.add_argument(
         "--since", metavar="TIME", help="leave out older records of both logs, like 2026-01-31T06:00:00Z"
@@ -75,25 +74,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--until",
         choices=("end", "stored"),
         default="end",
-        help="the job has read to the log's end (default), or to the offsets in its store",
+        help="the job has read to the end of the log (default), or to the offsets in its store",
     )
-    rules.add_argument("--no-source", action="store_true", help="leave the source out, even if it is configured")
+    rules.add_argument("--no-source", action="store_true", help="do not compare the source, even if it is configured")
     results = parser.add_argument_group("results")
-    results.add_argument("--format", choices=("text", "json"), default="text", help="what is printed (default: text)")
+    arguments.add_format(results, "the printed format (default: text)")
     results.add_argument("--json", metavar="FILE", type=Path, help="write the result as JSON")
-    results.add_argument("--html", metavar="FILE", type=Path, help="write it as one self-contained page")
-    results.add_argument("--parquet", metavar="FOLDER", help="write the figures and all findings, on Spark")
+    results.add_argument("--html", metavar="FILE", type=Path, help="write the result as one self-contained page")
+    results.add_argument("--parquet", metavar="FOLDER", help="write the figures and all findings, with Spark")
     results.add_argument(
         "--examples", type=int, default=10, metavar="N", help="of each kind and partition (default: 10)"
     )
     spark = parser.add_argument_group("Spark")
-    _repeatable(spark, "--conf", "a setting of the Spark session")
-    _repeatable(spark, "--kafka-option", "an option for reading the destination, like kafka.security.protocol=SSL")
-    _repeatable(spark, "--source-option", "the same for the source")
-
-
-def _repeatable(group: Any, name: str, what: str, metavar: str = "NAME=VALUE") -> None:
-    group.add_argument(name, metavar=metavar, action="append", default=[], help=f"{what} (repeatable)")
+    arguments.add_repeatable(spark, "--conf", "a setting of the Spark session")
+    arguments.add_repeatable(spark, "--kafka-option", "an option of the destination, like kafka.security.protocol=SSL")
+    arguments.add_repeatable(spark, "--source-option", "the same for the source")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -148,7 +143,7 @@ def _give(result: AuditResult, options: argparse.Namespace) -> None:
         print(f"Written to {', '.join(written)}")
 
 
-# ---------------------------------------------------------------- what was asked for
+# ---------------------------------------------------------------- parsed options
 
 
 def _job(config: Config, plans: Sequence[Plan], name: str | None) -> Job:
@@ -160,7 +155,7 @@ def _job(config: Config, plans: Sequence[Plan], name: str | None) -> Job:
 
 
 def _id(path: Path, job: Job) -> str | Identity:
-    """The id as text where the file has it so: Spark then reads keys and headers itself, which is faster."""
+    """The id as the configuration's text if possible: Spark then reads keys and headers itself, which is faster."""
     tables = tomllib.loads(path.read_text(encoding="utf-8")).get("jobs", [])
     texts = [table.get("identity", {}).get("id", "none") for table in tables if table.get("name") == job.name]
     plain = len(texts) == 1 and "${" not in texts[0] and not texts[0].startswith("file:")
@@ -180,7 +175,7 @@ def _since(text: str | None) -> int | None:
 
 
 def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int]:
-    """How far the job has come by its own store, which the destination's numbering is asked of."""
+    """The job's offsets in its own store, as far as they are in the destination's numbers."""
     rows = [row for plan in plans for row in plan.job(job.name).partitions if row.resume_offset is not None]
     found = {row.key: row.resume_offset or 0 for row in rows}
     own_name = {row.topic for row in rows if row.topic != row.source_topic}
@@ -205,7 +200,7 @@ def _columns(options: argparse.Namespace) -> Columns | None:
     if options.output is not None:
         return Columns.named(given)
     if given or options.option:
-        raise ConfigError("--column and --option are about an output, and none is named.", hint="Add --output.")
+        raise ConfigError("--column and --option describe an output, and none is given.", hint="Add --output.")
     return None
 
 
@@ -225,15 +220,15 @@ def _output(spark: Any, options: argparse.Namespace, columns: Columns | None) ->
         reader = spark.read.format(kind).options(**arguments.pairs("option", options.option))
         return Output(reader.load(path) if path else reader.load(), columns)
     except AnalysisException as error:
-        said = str(error).splitlines()[0]
-        raise ConfigError(f"The output cannot be read: {said}", hint="Correct --output or --option.") from error
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"The output cannot be read: {reason}", hint="Correct --output or --option.") from error
 
 
 def _require_folders(options: argparse.Namespace) -> None:
-    """What is computed for an hour is not to be lost for a folder that is not there."""
+    """Check the results' folders first: an hour's computation must not be lost for a missing one."""
     for path in (options.json, options.html):
         if path is not None and not path.absolute().parent.is_dir():
-            raise ConfigError(f"There is no folder for {path}.", hint="Make it first.")
+            raise ConfigError(f"There is no folder for {path}.", hint="Create it first.")
 
 
 def _on_stderr(text: str) -> None:

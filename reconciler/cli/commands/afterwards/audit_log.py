@@ -1,4 +1,4 @@
-"""``reconciler audit-log``: the log of who applied and rolled back what, verified and shown."""
+"""``reconciler audit-log``: verify and show the log of who applied and rolled back what."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reconciler.cli import context
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
-from reconciler.cli.terminal.table import Cell, render, wants_colour, width
+from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.trust.audit_log import Record, TornLine, verified
 
 EXAMPLE = "reconciler audit-log verify -c reconciler.toml"
 HELP = Help(
-    "Verifies and shows the audit log: what apply, rollback, hook, anchors import and checkpoint clone wrote, for "
-    "whom. Verifying finds lines that were altered, removed or moved. That the end was cut off can only be found with "
-    "a hash that was noted before: --expect.",
+    "Verifies and shows the audit log: what apply, rollback, hook, anchors import and checkpoint clone wrote, and for "
+    "whom. Verifying finds lines that were altered, removed or moved. A log that was cut off at its end can only be "
+    "detected with a hash noted earlier: --expect.",
     [
-        ("is it whole?", EXAMPLE),
-        ("does it still go on from where it was?", "reconciler audit-log verify audit.jsonl --expect 3f9a…"),
+        ("verify the chain", EXAMPLE),
+        ("verify that a record noted earlier is still there", "reconciler audit-log verify audit.jsonl --expect 3f9a…"),
         ("the last ten attempts", "reconciler audit-log show -c reconciler.toml --last 10"),
     ],
     exits={
-        ExitCode.OK: "the chain is whole",
-        ExitCode.USAGE: "usage, or there is no such log",
-        ExitCode.CHANGED: "a line was altered, removed, moved or put in, or the expected hash is not there",
+        ExitCode.OK: "the chain is intact",
+        ExitCode.USAGE: "usage, or no such log",
+        ExitCode.CHANGED: "a line was altered, removed, moved or inserted, or the expected hash is missing",
     },
     see_also=("docs/how-to/trusted-plans.md",),
 )
@@ -38,15 +38,15 @@ COLOURS = {"done": "good", "nothing": "dim", "partial": "warn", "refused": "warn
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_subparsers(dest="way", metavar="verify|show", required=True)
-    for name, summary in (("verify", "is the chain whole?"), ("show", "a line for every attempt")):
+    for name, summary in (("verify", "verify the chain of hashes"), ("show", "print a line for every attempt")):
         way = ways.add_parser(name, help=summary, description=summary)
         way.add_argument("path", metavar="PATH", nargs="?", type=Path, help="the log (default: [trust] audit_log)")
-        way.add_argument("-c", "--config", metavar="FILE", type=Path, help="the configuration that names it")
+        arguments.add_optional_config(way, "the configuration that names the log")
         if name == "verify":
-            way.add_argument("--expect", metavar="HASH", help="a hash that was the last one once: it must be there")
+            way.add_argument("--expect", metavar="HASH", help="a hash noted earlier, which must be in the log")
         else:
             way.add_argument("--last", metavar="N", type=int, help="only the last N attempts")
-            way.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+            arguments.add_format(way)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -67,7 +67,7 @@ def _path(options: argparse.Namespace) -> Path:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt: the record it began with, and the one that ended it."""
+    """One attempt: its first record, and the one that ended it."""
 
     first: Record
     last: Record | None = None
@@ -79,7 +79,7 @@ class _Attempt:
 
 @dataclass(slots=True)
 class _Read:
-    """A log that was read to its end."""
+    """The content of a log, read to its end."""
 
     records: int = 0
     head: str = ""
@@ -88,7 +88,7 @@ class _Read:
     attempts: dict[str, _Attempt] = field(default_factory=dict)
 
     def take(self, found: Iterable[Record | TornLine]) -> Iterator[Record]:
-        """Takes all in, and hands the records on."""
+        """Collect everything, and yield the records."""
         for each in found:
             if isinstance(each, TornLine):
                 self.torn.append(each)
@@ -112,20 +112,20 @@ def _verify(path: Path, expected: str | None) -> ExitCode:
         pass
     if expected is not None and expected.lower() not in read.hashes:
         raise Changed(
-            f"The audit log {path} has no record with the hash {expected[:64]}: its end was cut off, or all of it was "
-            "written anew.",
+            f"The audit log {path} has no record with the hash {expected[:64]}: its end was cut off, or it was "
+            "replaced.",
             hint="Compare it with a copy.",
         )
     for torn in read.torn:
-        told = "the record behind it says so" if torn.declared else "nothing was written since"
-        print(f"After record {torn.after_line}, the writing of a line was cut off ({torn.bytes} bytes); {told}.")
+        note = "the next record confirms it" if torn.declared else "nothing was written since"
+        print(f"After record {torn.after_line}, the writing of a line was cut off ({torn.bytes} bytes); {note}.")
     for attempt in read.open:
         first = attempt.first
         print(
-            f"Record {first['line']} is open: {_who(first)} began {first['action']} at {first['time']}, and how it "
-            "ended was not written down. Its process was killed, or is still at it."
+            f"Record {first['line']} is open: {_who(first)} began {first['action']} at {first['time']}, and no "
+            "record tells how it ended. Its process was killed, or is still running."
         )
-    print(f"{read.records:,} records, and the chain is whole. The last hash: {read.head or '(none)'}")
+    print(f"{read.records:,} records, and the chain is intact. The last hash: {read.head or '(none)'}")
     return ExitCode.OK
 
 
@@ -145,9 +145,7 @@ def _show(path: Path, options: argparse.Namespace) -> ExitCode:
                 print(json.dumps(record, ensure_ascii=False, sort_keys=True))
         return ExitCode.OK
     heads = ("TIME", "WHO", "ACTION", "OUTCOME", "ROWS", "PLAN", "JOBS")
-    print(
-        render(heads, [_row(each) for each in attempts], right=frozenset({4}), columns=width(), colour=wants_colour())
-    )
+    print_table(heads, [_row(each) for each in attempts], right=frozenset({4}))
     return ExitCode.OK
 
 

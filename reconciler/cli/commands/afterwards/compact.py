@@ -1,4 +1,4 @@
-"""``reconciler compact``: merge the small files of range batches' output; a reader sees the old or the merged ones."""
+"""``reconciler compact``: merge small files of range batches; readers see either the old files or the merged ones."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from reconciler.core.errors import ConfigError, ExitCode
 EXAMPLE = "reconciler compact /srv/clicks --target-mb 256 --grace-hours 24"
 HELP = Help(
     """
-    Merges, on Spark, the small files that range batches leave in their output. Readers by the catalogue see the old
-    files or the merged ones; files that were merged stay for a while, for readers that were told of them.
+    Merges, on Spark, the small files that range batches leave in their output. Readers that use the catalogue see
+    either the old files or the merged ones. The old files stay for a while, for readers that have already listed them.
     """,
     [("files of about 256 MB, the old ones kept for a day", EXAMPLE)],
     {
         ExitCode.OK: "merged, or there was nothing to merge",
         ExitCode.USAGE: "",
-        ExitCode.CHANGED: "another compaction was first",
-        ExitCode.UNREACHABLE: "the output is not reachable, or the catalogue is not understood",
+        ExitCode.CHANGED: "another compaction finished first",
+        ExitCode.UNREACHABLE: "the output is not reachable, or the catalogue has an unknown format",
     },
     see_also=("docs/how-to/range-batches.md", "docs/reference/range-batches.md"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="the output's path, as Spark has it")
-    parser.add_argument("--catalogue", metavar="URL", help="where its catalogue is, if not in PATH/_batches")
+    parser.add_argument("path", metavar="PATH", help="the output's path, as Spark reads it")
+    parser.add_argument("--catalogue", metavar="URL", help="the catalogue's location (default: PATH/_batches)")
     parser.add_argument(
-        "--target-mb", type=int, default=256, metavar="N", help="merge files below this size, to about it"
+        "--target-mb",
+        type=int,
+        default=256,
+        metavar="N",
+        help="merge smaller files into files of about this size (default: 256)",
     )
     parser.add_argument(
         "--grace-hours",
         type=float,
         default=24,
         metavar="H",
-        help="how long files that were merged stay, for readers that were told of them (default: 24)",
+        help="how long the old files stay, for readers that have already listed them (default: 24)",
     )
 
 

@@ -10,7 +10,7 @@ from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.prompts import confirm
-from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
+from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render, wants_colour, width, wrap
 from reconciler.config.file import Config
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
@@ -23,35 +23,35 @@ from reconciler.trust.audit_trail import Attempt
 EXAMPLE = "reconciler apply failover.plan.json -c reconciler.toml"
 HELP = Help(
     """
-    Writes a plan's offsets into the jobs' stores. It looks at the destination and the stores again first, shows each
-    stored offset beside the new one, and asks. Then it keeps a snapshot of what it is about to replace, writes every
-    row only if it is still as it was read, and reads all of them back. It may be run again: what is in place is left
-    alone.
+    Writes a plan's offsets into the jobs' stores. It first checks the destination and the stores again, shows each
+    stored offset beside the new one, and asks. Then it saves a snapshot of the rows that it will replace, writes each
+    row only if it is still as it was read, and reads all of them back. It is safe to repeat: rows that are in place
+    already are left alone.
     """,
     [
-        ("look, answer y, and it is written", EXAMPLE),
-        ("only look", f"{EXAMPLE} --dry-run"),
-        ("in a script, where nobody can be asked", f"{EXAMPLE} --yes"),
+        ("review, confirm, write", EXAMPLE),
+        ("review only", f"{EXAMPLE} --dry-run"),
+        ("in a script, without a prompt", f"{EXAMPLE} --yes"),
     ],
     {
         ExitCode.OK: "written and read back, or there was nothing to write",
-        ExitCode.USAGE: "usage or configuration, or it was not confirmed: nothing was written",
+        ExitCode.USAGE: "usage or configuration, or not confirmed: nothing was written",
         ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a decision; the other jobs were written",
         ExitCode.CHANGED: "",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "",
     },
     environment=CONFIG_ENVIRONMENT,
-    files={"PLAN.applied.json": "the snapshot: what rollback puts back"},
+    files={"PLAN.applied.json": "the snapshot that rollback puts back"},
     see_also=("reconciler rollback", "docs/how-to/failover.md"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
+    arguments.add_plan(parser)
     arguments.add_config(parser)
     arguments.add_yes(parser)
-    parser.add_argument("--dry-run", action="store_true", help="look again and show what would be written, then stop")
+    parser.add_argument("--dry-run", action="store_true", help="check again, show what would be written, and stop")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def trusted_plan(config: Config, path: Path, attempt: Attempt) -> Plan:
-    """The plan, if it is signed as the configuration asks. Raises Changed if it is not, or was altered."""
+    """The plan. Raises Changed if it was altered, or lacks a signature that the configuration requires."""
     plan, content = context.read_plan_file(path)
     attempt.concerns(plan, path, {})
     signers = signing.check(path, content, plan.sha256, config.trust)
@@ -86,7 +86,7 @@ def trusted_plan(config: Config, path: Path, attempt: Attempt) -> Plan:
 def _apply(
     plan: Plan, config: Config, options: argparse.Namespace, attempt: Attempt
 ) -> tuple[Sequence[JobChanges], int]:
-    """What was written (or would be, in a dry run), and how many offsets."""
+    """The changes that were written (or would be, in a dry run), and the number of offsets."""
     with context.outside(config) as outside:
         check_stores(plan, config, outside)
         changes = prepare(plan, config, outside)
@@ -117,7 +117,7 @@ def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Nam
 
 
 def changes_text(changes: Sequence[JobChanges]) -> str:
-    """What was stored, the row that is replaced, and the new offset side by side; or why a job is refused."""
+    """Each stored offset, the row that is replaced, and the new offset; or why a job is refused."""
     lines = []
     for change in changes:
         for row, why in change.refused:
@@ -125,10 +125,10 @@ def changes_text(changes: Sequence[JobChanges]) -> str:
             lines.append(wrap(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
         rows = [
             (
-                Cell(f"{item.key.topic}-{item.key.partition}"),
-                Cell("-" if item.row.stored_offset is None else f"{item.row.stored_offset:,}"),
-                Cell(f"{item.now.stored.offset:,}" if item.now else "(no row)", "dim"),
-                Cell(f"{item.new.offset:,}", "good"),
+                partition_cell(item.key),
+                count_cell(item.row.stored_offset),
+                count_cell(item.now.stored.offset, "dim") if item.now else Cell("(no row)", "dim"),
+                count_cell(item.new.offset, "good"),
                 Cell(change.job.name),
             )
             for item in change.intended

@@ -1,15 +1,14 @@
-"""``reconciler check``: what would happen, read-only."""
+"""``reconciler check``: report what a failover would find; read-only."""
 
 from __future__ import annotations
 
 import argparse
-import json
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text
-from reconciler.cli.terminal.table import wants_colour, width, wrap
+from reconciler.cli.terminal.table import print_json, wants_colour, width, wrap
 from reconciler.core.errors import ExitCode
 from reconciler.failover.check import Checked, check, replay_total
 from reconciler.formats.plan import StartPolicy
@@ -17,22 +16,22 @@ from reconciler.formats.plan import StartPolicy
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(
     """
-    Says what would happen if the jobs started on the destination now: for every partition the verdict, the offset
-    stored, the offset to resume at, how many records would be read again, and what proves it. It reads only, and only
-    the destination and the jobs' stores. Run it while all is well, as often as you like.
+    Reports what would happen if the jobs started on the destination now: for every partition the verdict, the stored
+    offset, the offset to resume at, the number of records that would be read again, and the evidence. It writes
+    nothing, and reads only the destination and the jobs' stores. Run it before a failover as often as you like.
     """,
     [
         ("every job of the configuration", "reconciler check -c reconciler.toml"),
-        ("one job, for a program", "reconciler check -c reconciler.toml --job clicks --format json"),
-        ("what would be if the mirror's shortfall were accepted", f"{EXAMPLE} --accept behind"),
-        ("what would be if one partition began at an offset of your choice", f"{EXAMPLE} --set a.events:3=1200"),
+        ("one job, as JSON", "reconciler check -c reconciler.toml --job clicks --format json"),
+        ("the result with a mirror's shortfall accepted", f"{EXAMPLE} --accept behind"),
+        ("the result with one partition at an offset of your choice", f"{EXAMPLE} --set a.events:3=1200"),
     ],
     {
         ExitCode.OK: "every partition may start as it is",
         ExitCode.USAGE: "",
         ExitCode.CORRECTABLE: "",
         ExitCode.NEEDS_PERSON: "",
-        ExitCode.CHANGED: "a topic was made anew while it was checked",
+        ExitCode.CHANGED: "a topic was recreated during the check",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,
@@ -64,7 +63,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         checked = check(config, config.chosen(options.job), outside, by_hand)
     code = verdict_code(checked, config.policy.start)
     if options.format == "json":
-        print(json.dumps(checked.plan.to_json(), indent=1, ensure_ascii=False))
+        print_json(checked.plan.to_json())
     else:
         print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
         print(wrap(f"\n{summary(checked, code)}"))
@@ -72,14 +71,14 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def verdict_code(checked: Checked, policy: StartPolicy) -> ExitCode:
-    """4 if a partition needs a decision, 3 if something is to be written, else 0."""
+    """4 if a partition needs a decision, 3 if offsets need correcting, else 0."""
     if checked.stopped(policy):
         return ExitCode.NEEDS_PERSON
     return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
 
 
 def summary(checked: Checked, code: ExitCode) -> str:
-    """The last line: what it means and what to do next."""
+    """The last line: the result and the next step."""
     replay = replay_total(checked.plan)
     if code is ExitCode.NEEDS_PERSON:
         return "Do not start: a partition needs a decision. Nothing was written."

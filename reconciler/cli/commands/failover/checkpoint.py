@@ -1,9 +1,8 @@
-"""``reconciler checkpoint``: what a Structured Streaming checkpoint holds, and a copy that goes on elsewhere."""
+"""``reconciler checkpoint``: show a Structured Streaming checkpoint, or copy it to continue elsewhere."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import Help
-from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
+from reconciler.cli.terminal.table import Cell, count_cell, print_json, print_table, wrap
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
@@ -27,23 +26,23 @@ EXAMPLE = (
 )
 HELP = Help(
     """
-    Shows what the checkpoint of a Structured Streaming query holds, or copies it, with its state, so that the copy's
+    Shows the content of a Structured Streaming query's checkpoint, or copies it, with its state, so that the copy's
     next batch starts at a plan's offsets under the destination's topic names. The original is only read.
     """,
     [
         ("sources, last batch, offsets, state", "reconciler checkpoint show /data/checkpoints/clicks"),
         (
-            "a copy that goes on at the plan's offsets",
+            "a copy that continues at the plan's offsets",
             "reconciler checkpoint clone /data/checkpoints/clicks /data/checkpoints/clicks-b --plan clicks.plan.json",
         ),
     ],
     {
         ExitCode.OK: "",
-        ExitCode.USAGE: "something is at NEW_PATH, or the job's topics do not fit",
-        ExitCode.NEEDS_PERSON: "a partition needs a decision, or it is not clear which job is meant",
+        ExitCode.USAGE: "NEW_PATH exists, or the job's topics do not match",
+        ExitCode.NEEDS_PERSON: "a partition needs a decision, or the job is ambiguous",
         ExitCode.CHANGED: "the plan expired or was altered, or the checkpoint or the destination changed",
-        ExitCode.UNREACHABLE: "not reachable, no checkpoint, or something in it is not understood",
-        ExitCode.UNKNOWN_OUTCOME: "whether the finished copy has its name is not known",
+        ExitCode.UNREACHABLE: "not reachable, no checkpoint, or an unknown format in it",
+        ExitCode.UNKNOWN_OUTCOME: "it is unknown whether the finished copy has its name",
     },
     see_also=("reconciler plan", "docs/reference/checkpoint.md", "docs/how-to/stateful-failover.md"),
 )
@@ -55,19 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="show|clone", required=True)
     show = actions.add_parser("show", help="sources, last batch, offsets, formats, state")
     show.add_argument("path", metavar="PATH", help="the query's checkpointLocation: a local path, or a URL")
-    show.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    arguments.add_format(show)
     copy = actions.add_parser("clone", help="a copy whose next batch starts at the plan's offsets, topics renamed")
     copy.add_argument("path", metavar="PATH", help="the stopped query's checkpointLocation; it is only read")
-    copy.add_argument("new_path", metavar="NEW_PATH", help="where the copy goes; nothing may be there")
+    copy.add_argument("new_path", metavar="NEW_PATH", help="where the copy goes; must not exist")
     copy.add_argument("--plan", metavar="PLAN", type=Path, required=True, help="a file made by reconciler plan")
     arguments.add_job(copy)
-    copy.add_argument(
-        "-c",
-        "--config",
-        metavar="FILE",
-        type=Path,
-        help="the plan's configuration: where the destination wants a login, for ids, and for [policy]",
-    )
+    arguments.add_optional_config(copy, "the plan's configuration: for the destination's login, ids and [policy]")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -85,7 +78,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
-    """A copy that goes into the audit log, of a plan that is signed as the configuration asks."""
+    """A copy of a plan with the required signatures, recorded in the audit log."""
     with command_trail.attempt(config.trust, "clone", options.words) as attempt:
         plan = trusted_plan(config, options.plan, attempt)
         name = plan.job(options.job).name
@@ -100,14 +93,14 @@ def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
 
 def _show(found: Description, how: str) -> None:
     if how == "json":
-        print(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        print_json(found.to_json())
         return
     for line in _lines(found):
         print(wrap(line, indent=" " * 11))
     rows = list(_rows(found))
     if rows:
         heads = ("SOURCE", "PARTITION", "START", "END") if found.repeats else ("SOURCE", "PARTITION", "NEXT")
-        print(render(heads, rows, right=frozenset({2, 3}), columns=width(), colour=wants_colour()))
+        print_table(heads, rows, right=frozenset({2, 3}))
     for source in found.sources:
         if source.start is None and source.end is None:
             print(wrap(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}"))
@@ -115,9 +108,9 @@ def _show(found: Description, how: str) -> None:
 
 def _lines(found: Description) -> Iterator[str]:
     yield f"checkpoint {found.path}"
-    yield f"query      {found.query_id or 'has no metadata file: a new id is given when it starts'}"
+    yield f"query      {found.query_id or 'has no metadata file: Spark assigns a new id at the start'}"
     if found.last_batch is None:
-        yield "batches    none was planned"
+        yield "batches    none planned"
     elif found.repeats:
         yield f"batches    {found.last_batch} is not committed: a restart repeats it"
     else:
@@ -141,8 +134,7 @@ def _rows(found: Description) -> Iterator[tuple[Cell, ...]]:
         starts, ends = source.start or {}, source.end or {}
         for topic, partition in sorted({*starts, *ends}):
             at = [starts.get((topic, partition))] + ([ends.get((topic, partition))] if found.repeats else [])
-            numbers = [Cell("-" if offset is None else f"{offset:,}") for offset in at]
-            yield (Cell(source.name), Cell(f"{topic}-{partition}"), *numbers)
+            yield (Cell(source.name), Cell(f"{topic}-{partition}"), *map(count_cell, at))
 
 
 # ---------------------------------------------------------------- clone
@@ -165,12 +157,12 @@ def _warn(made: Clone) -> None:
         log.warning("source %s stays as it is: the plan's job has none of its topics", name)
     if made.replay_at_most:
         log.warning(
-            "up to %d records will be read again: a query that counts or adds up in its state has them twice",
+            "up to %d records will be read again: a query that counts or sums in its state counts them twice",
             made.replay_at_most,
         )
     if made.repeated_at_most:
         log.warning(
-            "where batch %d ended is not known: what it put out before it was stopped (%d records at most) comes again "
+            "the end of batch %d is not known: its output before the stop (%d records at most) will be repeated "
             "in later batches",
             made.batch,
             made.repeated_at_most,

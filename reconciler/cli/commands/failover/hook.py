@@ -1,4 +1,4 @@
-"""``reconciler hook``: check, correct, then become COMMAND. Safe before every start, for ever."""
+"""``reconciler hook``: check, correct, then become COMMAND. Safe before every start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
@@ -18,7 +17,6 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
-from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
@@ -29,40 +27,37 @@ from reconciler.hook import figures as hook_figures
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
 
-if TYPE_CHECKING:
-    pass
-
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 HELP = Help(
     """
-    Stands in front of a job's command, at every start, on whichever cluster. It checks the job, writes what needs
-    correcting, and then becomes the command, which finds the plan and its offsets in its environment. If a partition
-    needs a decision the command is not run. On a job that is right already it changes nothing, so it is safe before
-    every start.
+    Runs before a job's command at every start, on either cluster. It checks the job, corrects the offsets that need it,
+    and then replaces itself with the command, which finds the plan and its offsets in its environment. If a partition
+    needs a decision, the command is not run. If every offset is right it changes nothing, so it is safe before every
+    start.
     """,
     [
         ("wait up to five minutes for a mirror that is behind", EXAMPLE),
         (
-            "only check and correct; print what the command would find",
+            "only check and correct; print the variables that the command would get",
             "reconciler hook -c reconciler.toml --job clicks",
         ),
         (
-            "a query whose offsets are in a checkpoint: it goes on in a corrected copy",
+            "a query whose offsets are in a checkpoint: it continues in a corrected copy",
             "reconciler hook -c reconciler.toml --job counts --clone-to /srv/counts-b -- spark-submit counts.py",
         ),
     ],
     {
-        ExitCode.OK: "it may start (without a command; else the command's own exit code)",
+        ExitCode.OK: "the job may start (with a command: the command's own exit code)",
         ExitCode.USAGE: "usage or configuration, or the command cannot be run: it was not run",
-        ExitCode.NEEDS_PERSON: "a partition needs a decision, or a plan a person's signature: the command was not run",
+        ExitCode.NEEDS_PERSON: "a partition needs a decision, or the plan needs a signature: the command was not run",
         ExitCode.CHANGED: "the store or the destination changed meanwhile: the command was not run",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused: the command was not run",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: the command was not run; start it again",
     },
     environment={
         **CONFIG_ENVIRONMENT,
-        "RECONCILER_PLANS": "where plans are kept, unless --plans says so",
-        "XDG_STATE_HOME": "its folder reconciler/plans is the place otherwise (default: ~/.local/state)",
+        "RECONCILER_PLANS": "the folder for plans, if there is no --plans",
+        "XDG_STATE_HOME": "else plans go to its folder reconciler/plans (default: ~/.local/state)",
     },
     see_also=("docs/how-to/hand-off.md", "deploy/README.md"),
 )
@@ -85,25 +80,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--env-file",
         metavar="FILE",
         type=Path,
-        default=None,
-        help="write what COMMAND would find to FILE too, as NAME=value lines for systemd's EnvironmentFile= or a "
-        "shell; removed first, so it is there only if the job may start",
+        help="also write the command's variables to FILE, as NAME=value lines for systemd's EnvironmentFile= or a "
+        "shell; removed first, so it exists only if the job may start",
     )
     parser.add_argument(
         "--plans",
         metavar="DIR",
         type=Path,
-        default=None,
-        help="where plans are kept (default: $RECONCILER_PLANS, or reconciler/plans in the XDG state folder)",
+        help="the folder for plans (default: $RECONCILER_PLANS, or reconciler/plans in the XDG state folder)",
     )
     parser.add_argument(
         "--clone-to",
         metavar="NEW_PATH",
-        default=None,
         help="for a checkpoint: where the corrected copy goes, once; the command finds its path in "
         f"{hook_checkpoint.VARIABLE}",
     )
-    parser.add_argument("command", metavar="-- COMMAND", nargs="*", help="what to become when it may start")
+    parser.add_argument("command", metavar="-- COMMAND", nargs="*", help="the job's command")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -111,7 +103,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     if not 0 <= options.wait <= LONGEST_WAIT_S:
         raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
     config = context.read_config(options)
-    job = _one_job(config, options.job)
+    job = context.one_job(config, options.job)
     with hook_figures.record_run(config.metrics, job.name) as figures:
         program = _program(options.command)
         by_hand = arguments.decisions(options)
@@ -131,18 +123,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     return _become(options, program, variables)
 
 
-def _one_job(config: Config, name: str | None) -> Job:
-    jobs = config.chosen(name)
-    if len(jobs) > 1:
-        raise ConfigError(
-            "The configuration has several jobs, and a hook starts one.",
-            hint="Name it with --job: " + ", ".join(job.name for job in jobs) + ".",
-        )
-    return jobs[0]
-
-
 def _program(command: list[str]) -> str | None:
-    """The command's executable. A command that cannot start must not cost a correction first."""
+    """The command's executable. A command that cannot start must fail before anything is corrected."""
     if not command:
         return None
     found = shutil.which(command[0])
@@ -152,7 +134,7 @@ def _program(command: list[str]) -> str | None:
 
 
 def _check_or_wait(start: Start, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
-    """Check, and check again while the mirror is behind and there is time left. Nothing is written before it ends."""
+    """Check until the mirror has caught up or the time is up. Nothing is written before that."""
     display = WaitDisplay(terminal=options.log_format == "text" and sys.stderr.isatty())
     with stoppable(display):
         try:
@@ -164,9 +146,9 @@ def _check_or_wait(start: Start, outside: Outside, by_hand: ByHand, options: arg
 
 
 def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
-    """The table goes to stderr: stdout belongs to the command, or to the two names it would be given."""
+    """Print the plan on stderr: stdout belongs to the command, or to its variables."""
     if options.log_format == "json":
-        return  # whoever reads lines of JSON finds all of it in the plan
+        return  # a log of JSON lines must hold nothing else; the plan has it all
     print(
         plan_text(plan, policy, columns=width(sys.stderr), colour=wants_colour(sys.stderr), most=MOST_ROWS),
         file=sys.stderr,
@@ -174,7 +156,7 @@ def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
 
 
 def _become(options: argparse.Namespace, program: str | None, names: Mapping[str, str]) -> ExitCode:
-    """Replace this process with the command, or name what it would have been given."""
+    """Replace this process with the command; without one, print its variables."""
     signals.check()
     hook_environment.hand_over(options.env_file, names)
     if program is None:

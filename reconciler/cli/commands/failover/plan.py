@@ -1,4 +1,4 @@
-"""``reconciler plan``: what would happen, kept as a file to look at, sign off and apply."""
+"""``reconciler plan``: check, and keep the result as a file to review, sign and apply."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
 HELP = Help(
     """
-    Does what check does, and keeps the result as a file: to look at, to sign, to apply later. The file names every
-    partition with its verdict, its evidence and the offset to resume at. It holds no payloads and no secrets, and
-    cannot be applied once it has expired, was altered, or the store or the destination has changed.
+    Does what check does, and keeps the result as a file: to review, to sign, to apply later. The file lists every
+    partition with its verdict, its evidence and the offset to resume at. It holds no payloads and no secrets. It cannot
+    be applied after it has expired, or if it was altered, or if the store or the destination has changed.
     """,
     [
         ("all jobs", EXAMPLE),
@@ -36,11 +36,11 @@ HELP = Help(
         ExitCode.OK: "every job may start, corrected or not; the plan was written",
         ExitCode.USAGE: "",
         ExitCode.NEEDS_PERSON: "a partition needs a decision; the plan was written, and apply refuses that job",
-        ExitCode.CHANGED: "a topic was made anew while it was checked",
+        ExitCode.CHANGED: "a topic was recreated during the check",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,
-    files={"PLAN": "the plan, readable by its owner only; one that was applied is not written over"},
+    files={"PLAN": "the plan, readable by its owner only; an applied plan is not overwritten"},
     see_also=("reconciler show", "reconciler apply", "docs/how-to/failover.md"),
 )
 MOST_ROWS = 40
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_job(parser)
     arguments.add_decisions(parser)
     arguments.add_engine(parser)
-    parser.add_argument("--sign", metavar="KEY", type=Path, help="sign it with this private key (Ed25519, PEM)")
+    parser.add_argument("--sign", metavar="KEY", type=Path, help="sign the plan with this private key (Ed25519, PEM)")
     parser.add_argument("-o", "--output", metavar="PLAN", required=True, type=Path, help="the plan's file")
 
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     by_hand = arguments.decisions(options)
     if snapshot.path_for(options.output).exists():
         raise ConfigError(
-            f"{options.output} was applied, and its snapshot is the only way back.",
+            f"{options.output} was applied, and only its snapshot can undo that.",
             hint="Write the new plan under another name.",
         )
     key = context.private_key(options.sign) if options.sign else None
@@ -72,13 +72,13 @@ def run(options: argparse.Namespace) -> ExitCode:
     if checked.stopped(policy):
         print(f"\nDo not start: a partition needs a decision (apply refuses its job).\nPlan: {options.output}")
         return ExitCode.NEEDS_PERSON
-    # A command stays on one line of its own, however long its paths: it is there to be copied.
+    # The command is not folded, however long its paths: it is meant to be copied.
     print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked, options)}")
     return ExitCode.OK
 
 
 def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
-    """Signatures of what was there before are of another plan: they go first."""
+    """Remove the signatures of the file's previous plan before writing the new one."""
     text = plan.to_text()
     signing.path_for(path).unlink(missing_ok=True)
     write_whole(path, text)

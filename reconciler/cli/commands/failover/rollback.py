@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.prompts import confirm
-from reconciler.cli.terminal.table import Cell, render, wants_colour, width
+from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
 from reconciler.failover.rollback import prepare_rollback, write_rollback
@@ -21,18 +20,18 @@ from reconciler.trust.audit_trail import Attempt
 EXAMPLE = "reconciler rollback failover.plan.json -c reconciler.toml"
 HELP = Help(
     """
-    Puts back what apply replaced, from the snapshot beside the plan. Rows that apply made are deleted. It asks first,
-    and writes nothing if a row is neither as apply left it nor as it was before: somebody else has written since. A
-    plan that has expired can be rolled back, too.
+    Puts back what apply replaced, from the snapshot beside the plan. Rows that apply created are deleted. It asks
+    first, and writes nothing if a row is neither as apply left it nor as it was before, which means that another writer
+    has changed it. An expired plan can be rolled back, too.
     """,
     [
-        ("look, answer y, and it is as it was", EXAMPLE),
-        ("in a script, where nobody can be asked", f"{EXAMPLE} --yes"),
+        ("review, confirm, put back", EXAMPLE),
+        ("in a script, without a prompt", f"{EXAMPLE} --yes"),
     ],
     {
         ExitCode.OK: "put back, or every row is as it was already",
         ExitCode.USAGE: "usage or configuration, not confirmed, or there is no snapshot: nothing was written",
-        ExitCode.CHANGED: "a row was changed by somebody else, or the plan is altered, not signed, or for another "
+        ExitCode.CHANGED: "another writer changed a row, or the plan is altered, not signed, or for another "
         "configuration: nothing was written",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run rollback again",
@@ -44,7 +43,7 @@ HELP = Help(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", type=Path, help="the plan that was applied")
+    arguments.add_plan(parser, "the plan that was applied")
     arguments.add_config(parser)
     arguments.add_yes(parser)
 
@@ -62,9 +61,9 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
         jobs = prepare_rollback(plan, options.plan, config, outside)
         rows = [
             (
-                Cell(f"{item.key.topic}-{item.key.partition}"),
-                Cell(f"{item.now.stored.offset:,}" if item.now else "-"),
-                Cell(f"{item.before.offset:,}" if item.before else "(no row)"),
+                partition_cell(item.key),
+                count_cell(item.now.stored.offset if item.now else None),
+                count_cell(item.before.offset) if item.before else Cell("(no row)"),
                 Cell(change.job.name),
             )
             for change in jobs
@@ -75,7 +74,7 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
             print("Nothing to put back: every row is as it was before the plan was applied.")
             return
         heads = ("PARTITION", "NOW", "BACK TO", "JOB")
-        print(render(heads, rows, right=frozenset({1, 2}), columns=width(), colour=wants_colour()))
+        print_table(heads, rows, right=frozenset({1, 2}))
         confirm(f"Put back {len(rows):,} offsets?", yes=options.yes)
         with signals.writing():
             attempt.intends_returns(jobs)

@@ -16,8 +16,8 @@ from reconciler.fileio import write_whole
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 HELP = Help(
     """
-    Shows a plan as a table, as the JSON for startingOffsets of Spark's Kafka source, or as one page to look at and to
-    pass on. It reads files only.
+    Shows a plan as a table, as the JSON for startingOffsets of Spark's Kafka source, or as one page to review and to
+    pass on. It reads only files.
     """,
     [
         ("a table", "reconciler show failover.plan.json"),
@@ -27,18 +27,18 @@ HELP = Help(
     {
         ExitCode.OK: "",
         ExitCode.USAGE: "there is no such file, or the partitions are not all of a topic's",
-        ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, or it is not clear which job",
+        ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, or the job is ambiguous",
         ExitCode.CHANGED: "the file is not a plan, or was altered",
     },
-    environment={"NO_COLOR": "no colour, wherever it is set to anything", "COLUMNS": "how wide tables are"},
+    environment={"NO_COLOR": "any value turns colours off", "COLUMNS": "the width of tables"},
     see_also=("reconciler plan", "docs/reference/formats.md"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
+    arguments.add_plan(parser)
     arguments.add_job(parser)
-    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="judge by this configuration's [policy]")
+    arguments.add_optional_config(parser, "apply this configuration's [policy]")
     parser.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one self-contained page")
 

@@ -1,4 +1,4 @@
-"""``reconciler sign``: a person's signature under a plan, after a look at it."""
+"""``reconciler sign``: show a plan, ask, and sign it."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from reconciler.trust import signing
 
 EXAMPLE = "reconciler sign failover.plan.json --key ada.pem"
 HELP = Help(
-    "Shows a plan, asks, and puts a signature of its file into PLAN.sig beside it. Signatures that are there stay: "
-    "several people can sign. Where the configuration says [trust] require_signature, apply asks for it.",
+    "Shows a plan, asks, and adds a signature of its file to PLAN.sig beside it. Existing signatures stay: several "
+    "people can sign. If the configuration has [trust] require_signature, apply requires it.",
     [
-        ("sign a plan that somebody else has made", EXAMPLE),
+        ("sign a plan that a colleague has made", EXAMPLE),
         (
-            "keep a signature that openssl or a hardware token has made",
+            "add a signature made by openssl or a hardware token",
             "reconciler sign failover.plan.json --signature plan.sig.bin --public-key ada.pub.pem",
         ),
     ],
     exits={
         ExitCode.OK: "signed",
-        ExitCode.USAGE: "a key that cannot be used, or not confirmed",
-        ExitCode.CHANGED: "the plan was altered, or a signature that is there does not fit",
+        ExitCode.USAGE: "an unusable key, or not confirmed",
+        ExitCode.CHANGED: "the plan was altered, or an existing signature is not valid",
     },
-    environment={context.PASSPHRASE: "the key's passphrase, if it has one; else it is asked for"},
+    environment={context.PASSPHRASE: "the key's passphrase, if it has one (default: a prompt)"},
     files={"PLAN.sig": "the signatures (reconciler.signatures/1)"},
     see_also=("reconciler verify", "docs/how-to/trusted-plans.md"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", type=Path, help="a file made by reconciler plan")
-    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help="show it by this configuration's [policy]")
+    arguments.add_plan(parser)
+    arguments.add_optional_config(parser, "apply this configuration's [policy] to the table")
     parser.add_argument("--key", metavar="FILE", type=Path, help="the private key (Ed25519, PEM)")
-    parser.add_argument("--signature", metavar="FILE", type=Path, help="64 bytes that were made elsewhere")
-    parser.add_argument("--public-key", metavar="FILE", type=Path, help="the key that made them")
+    parser.add_argument("--signature", metavar="FILE", type=Path, help="a signature made elsewhere, 64 bytes")
+    parser.add_argument("--public-key", metavar="FILE", type=Path, help="the public key that it belongs to")
     arguments.add_yes(parser)
 
 
@@ -54,10 +54,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     policy = context.start_policy(options)
     print(plan_text(plan, policy, columns=width(), colour=wants_colour()))
     if stamp(clock_ms()) >= plan.expires_at:
-        print(f"It expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
+        print(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
     if options.key is None:
         made = signing.made_elsewhere(options.signature, options.public_key)
-        confirm("Keep this signature of the plan?", yes=options.yes)
+        confirm("Add this signature of the plan?", yes=options.yes)
         signer = signing.add(options.plan, content, plan.sha256, made)
     else:
         key = context.private_key(options.key)

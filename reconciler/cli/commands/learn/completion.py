@@ -1,6 +1,6 @@
 """``reconciler completion``: a script that completes commands, options, files and job names in a shell.
 
-shtab makes it from the same parsers that read the command line, so that no option can be forgotten.
+shtab generates it from the parsers of the command line, so every option is included.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ SHELLS = ("bash", "zsh", "fish")
 EXAMPLE = "reconciler completion bash > ~/.local/share/bash-completion/completions/reconciler"
 HELP = Help(
     """
-    Prints a script on stdout that makes the tab key complete commands, options, their choices, file names, and after
-    --job the names of the jobs in the configuration (that of -c, or of RECONCILER_CONFIG).
+    Prints a script that makes the tab key complete commands, options, their choices, file names, and after --job the
+    names of the jobs in the configuration (that of -c, or of RECONCILER_CONFIG).
 
-    Write it to where the shell looks for such scripts, and start a new shell. After an upgrade, write it again.
+    Save it where the shell looks for such scripts, and start a new shell. Save it again after an upgrade.
     """,
     [
         ("bash, with the package bash-completion", EXAMPLE),
-        ("bash, for this shell alone", 'eval "$(reconciler completion bash)"'),
+        ("bash, for this shell only", 'eval "$(reconciler completion bash)"'),
         ("zsh; the folder must be in fpath, before compinit runs", "reconciler completion zsh > ~/.zfunc/_reconciler"),
         ("fish", "reconciler completion fish > ~/.config/fish/completions/reconciler.fish"),
     ],
     {ExitCode.OK: "the script was printed", ExitCode.USAGE: ""},
-    environment={CONFIG_VARIABLE: "the configuration whose jobs are named where the command line has no -c"},
+    environment={CONFIG_VARIABLE: "the configuration whose jobs are listed, if the command line has no -c"},
 )
 
 _DIRECTORIES = frozenset({"DIR", "FOLDER"})
 _FILES = frozenset({"FILE", "PLAN", "PATH", "NEW_PATH"})
 
-# The names are compared as they are and quoted: what a configuration holds must not be run by a shell.
+# Names are compared literally and quoted: a shell must not execute text from a configuration.
 _BASH = """
 _reconciler_jobs() {
   local file="${RECONCILER_CONFIG-}" at name
@@ -88,9 +88,9 @@ JOBS = {"bash": "_reconciler_jobs", "zsh": "_reconciler_jobs", "fish": "(__recon
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", metavar="|".join(SHELLS), nargs="?", choices=SHELLS, help="which shell it is for")
+    parser.add_argument("shell", metavar="|".join(SHELLS), nargs="?", choices=SHELLS, help="the shell")
     parser.add_argument(
-        "--jobs", metavar="FILE", type=Path, help="only name the jobs of a configuration, as the script asks for them"
+        "--jobs", metavar="FILE", type=Path, help="only list the jobs of a configuration; the script uses this"
     )
 
 
@@ -100,18 +100,18 @@ def run(options: argparse.Namespace) -> ExitCode:
             print(name)
         return ExitCode.OK
     if options.shell is None:
-        raise ConfigError("Which shell is it for?", hint=f"Name one: {', '.join(SHELLS)}.")
+        raise ConfigError("No shell is given.", hint=f"Name one: {', '.join(SHELLS)}.")
     print(script(options.shell))
     return ExitCode.OK
 
 
 def script(shell: str) -> str:
-    """The script for a shell. Raises ConfigError where shtab is not installed."""
+    """The script for a shell. Raises ConfigError if shtab is not installed."""
     try:
         import shtab
     except ModuleNotFoundError as error:
         raise ConfigError(
-            "The completion is made with the Python package shtab, which is not installed.",
+            "This command needs the Python package shtab, which is not installed.",
             hint="Run: pip install 'failover-offset-reconciler[completion]'",
         ) from error
     from reconciler.cli.main import full_parser
@@ -127,7 +127,7 @@ def script(shell: str) -> str:
 
 
 def job_names(path: Path) -> list[str]:
-    """The names of the jobs in a configuration, as far as it can be read. No secret is looked for, nothing checked."""
+    """The names of the jobs in a configuration, as far as it can be read, without secrets and without checks."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("jobs", [])
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -137,7 +137,7 @@ def job_names(path: Path) -> list[str]:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
-    """Every option and argument, those of commands and their actions too."""
+    """Every option and argument, including those of commands and their actions."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""``reconciler demo``: a whole failover on this machine, with real clusters."""
+"""``reconciler demo``: run a whole failover on this machine, with real clusters."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 EXAMPLE = "reconciler demo"
 HELP = Help(
     """
-    Plays a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries; one is
-    counted by ids, the other keeps its state and is compared with a plain count. Needs Java 17. The first run fetches
-    Kafka and Spark's Kafka connector; later ones take them from a cache.
+    Runs a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries. One query
+    is counted by ids, the other is stateful and compared with a plain count. Needs Java 17. The first run downloads
+    Kafka and Spark's Kafka connector; later runs take them from a cache.
     """,
     [
-        ("play it, and leave nothing behind", EXAMPLE),
-        ("leave the clusters running, to look around", "reconciler demo --keep"),
+        ("run it, and clean up", EXAMPLE),
+        ("keep the clusters running, to explore", "reconciler demo --keep"),
     ],
     {
         ExitCode.OK: "nothing lost, nothing doubled, all counts equal",
-        ExitCode.BUG: "otherwise, or a step failed",
-        ExitCode.USAGE: "there is no Java, or no PySpark",
-        ExitCode.UNREACHABLE: "the jars could not be fetched",
+        ExitCode.BUG: "a difference was found, or a step failed",
+        ExitCode.USAGE: "Java or PySpark is missing",
+        ExitCode.UNREACHABLE: "the jars could not be downloaded",
     },
     environment={
-        "RECONCILER_CACHE": "where fetched jars are kept (default: reconciler in XDG_CACHE_HOME)",
-        "JAVA_HOME": "which Java",
+        "RECONCILER_CACHE": "the folder for downloaded jars (default: reconciler in XDG_CACHE_HOME)",
+        "JAVA_HOME": "the Java installation",
     },
     see_also=("docs/tutorial.md",),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keep", action="store_true", help="leave the clusters running, and say how to look around")
-    parser.add_argument("--folder", metavar="DIR", type=Path, help="where to play (default: a new temporary folder)")
+    parser.add_argument("--keep", action="store_true", help="keep the clusters running, and print how to explore")
+    parser.add_argument("--folder", metavar="DIR", type=Path, help="the working folder (default: a temporary one)")
 
 
 def run(options: argparse.Namespace) -> ExitCode:

@@ -1,4 +1,4 @@
-"""``reconciler anchors export|import|derive``: stored offsets with their anchors, as JSON lines."""
+"""``reconciler anchors export|import|derive``: move stored offsets with their anchors, as JSON lines."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from reconciler.trust.audit_trail import Written
 EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
 HELP = Help(
     """
-    Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, import writes them
-    into any store that is writable, and derive reads them on Spark from what a job has written. Without PATH the
-    lines go to stdout, or come from stdin. None of the three reads the destination's log.
+    Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, import writes them into
+    any writable store, and derive computes them on Spark from a job's output. Without PATH the lines go to stdout, or
+    come from stdin. None of the three reads the destination's log.
     """,
     [
         ("to a file", EXAMPLE),
-        ("into the store that another configuration names", "reconciler anchors import -c other.toml anchors.jsonl"),
+        ("into another configuration's store", "reconciler anchors import -c other.toml anchors.jsonl"),
         (
-            "from a job's own output, where that has the records' places",
+            "from a job's own output, if it has the records' topic, partition and offset",
             "reconciler anchors derive -c reconciler.toml --job clicks --from /srv/clicks/out --whole",
         ),
     ],
     {
-        ExitCode.OK: "the lines were written, or were there already",
-        ExitCode.USAGE: "usage or configuration, or a line fits no job",
+        ExitCode.OK: "the lines were written, or existed already",
+        ExitCode.USAGE: "usage or configuration, or a line matches no job",
         ExitCode.CHANGED: "import: a row differs and --replace was not given; nothing was written",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
@@ -52,12 +52,12 @@ HELP = Help(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    # A parser for each: argparse gives a PATH behind options away when another positional stands in front of them.
+    # One parser each: argparse loses a PATH after options if another positional precedes them.
     ways = parser.add_subparsers(dest="direction", metavar="export|import|derive", required=True)
     for name, summary in (
-        ("export", "out of the stores"),
-        ("import", "into the stores"),
-        ("derive", "from what a job has written, where that has the records' topic, partition and offset"),
+        ("export", "read them from the stores"),
+        ("import", "write them into the stores"),
+        ("derive", "from a job's output, if it has the records' topic, partition and offset"),
     ):
         way = ways.add_parser(name, help=summary, description=summary)
         arguments.add_config(way)
@@ -128,14 +128,14 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
         closing.enter_context(signals.writing())
         if rows:
             attempt.intends(rows)
-        for job, store, found in work:  # every job has been looked at before the first is written
+        for job, store, found in work:  # every job is checked before the first is written
             changes = [change for change, _ in found]
             if changes:
                 put(store, job, changes, "import", clock_ms(), any_written=total > 0)
                 confirm(store, job, {change.key: change.new for change in changes})
                 total += len(changes)
         attempt.wrote()
-    print(f"{total:,} rows written, {len(lines) - total:,} were there already.", file=sys.stderr)
+    print(f"{total:,} rows written, {len(lines) - total:,} existed already.", file=sys.stderr)
     return ExitCode.OK
 
 
@@ -147,7 +147,7 @@ def _read_lines(path: str | None) -> list[AnchorLine]:
         with open(str(path), encoding="utf-8") as file:
             return list(load_lines(file))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{'What was piped in' if piped else path} cannot be read: {error}.") from error
+        raise ConfigError(f"{'stdin' if piped else path} cannot be read: {error}.") from error
 
 
 def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
@@ -164,8 +164,7 @@ def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
 def _changes(
     config: Config, job: Job, store: OffsetStore, lines: Sequence[AnchorLine], *, replace: bool
 ) -> list[tuple[Change, int | None]]:
-    """What one job's lines change, with the offsets that are there now. Makes the store if it is not there, and writes
-    no row."""
+    """One job's changes, each with the offset stored now. Creates the store if it is missing; writes no row."""
     store.create()
     rows = by_key(store.read(job.group, job_topics(config, job)))
     changes = []

@@ -1,4 +1,4 @@
-"""``reconciler config check``: a configuration in words, and every connection of it tried."""
+"""``reconciler config check``: explain a configuration in words, and try every connection."""
 
 from __future__ import annotations
 
@@ -23,24 +23,22 @@ FORMAT = "reconciler.config-check/1"
 EXAMPLE = "reconciler config check -c reconciler.toml"
 HELP = Help(
     """
-    Says in words what a configuration means: which cluster is the destination, what the topics are called there, what
-    each job's store can do, how records are told apart, what the policies are, and what hook, track and watch would
-    do.
+    Explains a configuration in words: the destination cluster, the topics' names there, the abilities of each job's
+    store, how records are identified, the policies, and what hook, track and watch would do.
 
-    Then it tries everything that the configuration names: it connects to the clusters, looks the topics up and reads
-    a record of each, opens the stores and counts stored offsets and anchors, and looks at files, folders and ports.
-    Every problem is listed with what to do next, not only the first. It reads only; what may be written is asked, not
-    tried.
+    Then it tries everything in it: it connects to the clusters, looks up the topics and reads a record of each, opens
+    the stores and counts stored offsets and anchors, and checks files, folders and ports. It lists every problem, not
+    only the first, with the next step. It writes nothing: permissions to write are queried, not tried.
     """,
     [
         ("explain it and try everything", EXAMPLE),
         ("only one job", "reconciler config check -c reconciler.toml --job clicks"),
-        ("where the clusters cannot be reached, for example before a change is merged", f"{EXAMPLE} --offline"),
-        ("for a program", f"{EXAMPLE} --format json"),
+        ("without the clusters, for example before a change is merged", f"{EXAMPLE} --offline"),
+        ("as JSON", f"{EXAMPLE} --format json"),
     ],
     {
-        ExitCode.OK: "nothing failed; there may be warnings",
-        ExitCode.USAGE: "the configuration is to be corrected",
+        ExitCode.OK: "no failures; there may be warnings",
+        ExitCode.USAGE: "the configuration needs correcting",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; the configuration may be right",
     },
     environment=CONFIG_ENVIRONMENT,
@@ -57,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help=summary, description=f"{summary[0].upper()}{summary[1:]}. Reads only.")
     arguments.add_config(check)
     arguments.add_job(check)
-    check.add_argument("--offline", action="store_true", help="connect to nothing; look at files and words only")
-    check.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    check.add_argument("--offline", action="store_true", help="connect to nothing; check only files and the text")
+    arguments.add_format(check)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -80,7 +78,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], list[Result]]:
-    """The configuration in words, and what became of everything that it names."""
+    """The configuration in words, and the result of each trial."""
     jobs = config.chosen(options.job)
     world = _world(config)
     able, tried = config_check.abilities(config, jobs, world)
@@ -102,7 +100,7 @@ def _topics(client: Mapping[str, str]) -> list[str]:
     return list(Surveyor(client).topics())
 
 
-# ---------------------------------------------------------------- what is said
+# ---------------------------------------------------------------- the output
 
 
 def to_json(path: Path, sections: Sequence[Section], tried: Sequence[Result], code: ExitCode) -> dict[str, object]:
@@ -148,15 +146,15 @@ def _folded(text: str, indent: str) -> str:
 
 def _summary(tried: Sequence[Result], code: ExitCode, options: argparse.Namespace, *, loaded: bool) -> str:
     counts = {level: sum(each.level is level for each in tried) for level in Level}
-    told = ", ".join(
+    totals = ", ".join(
         f"{counts[level]} {word}"
         for level, word in ((Level.FAIL, "failed"), (Level.WARN, "to look at"), (Level.OK, "ok"))
     )
     if not loaded:
-        return f"{counts[Level.FAIL]} to correct. Nothing was tried: the configuration cannot be used as it is."
+        return f"{counts[Level.FAIL]} to correct. Nothing was tried: the configuration is not usable as it is."
     if code is ExitCode.OK:
         after = (
             "Next: the same without --offline." if options.offline else f"Next: reconciler check -c {options.config}"
         )
-        return f"{told}. {after}"
-    return f"{told}. Correct what failed, then run this again."
+        return f"{totals}. {after}"
+    return f"{totals}. Correct the failures, then run this again."

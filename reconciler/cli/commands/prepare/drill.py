@@ -1,11 +1,10 @@
-"""``reconciler drill``: the failover of one job, tried. The job is not touched, and nothing is left behind."""
+"""``reconciler drill``: try the failover of one job, without touching it or leaving anything behind."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
 import importlib.util
-import json
 import logging
 import tempfile
 from collections.abc import Mapping
@@ -16,9 +15,18 @@ from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import replay_text, stop_text
 from reconciler.cli.terminal.signals import sigterm_interrupts
-from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
+from reconciler.cli.terminal.table import (
+    Cell,
+    count_cell,
+    partition_cell,
+    print_json,
+    render,
+    wants_colour,
+    width,
+    wrap,
+)
 from reconciler.clock import stamp
-from reconciler.config.file import Config, Job
+from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.check import replay_total
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
@@ -28,19 +36,19 @@ from reconciler.spark.drill.reading import BatchReader, by_spark, spark_session
 EXAMPLE = "reconciler drill -c reconciler.toml --job clicks"
 HELP = Help(
     """
-    Tries the failover of one job without touching it: makes the plan, copies its checkpoint to a temporary place if
-    it has one, reads a first batch at the destination, and holds that against what lies behind the anchors. It writes
-    neither store nor anchors, and leaves nothing behind.
+    Tries the failover of one job without touching it: makes the plan, copies its checkpoint, if any, to a temporary
+    folder, reads a first batch at the destination, and compares it with the records after the anchors. It writes
+    neither stores nor anchors, and leaves nothing behind.
     """,
     [
         ("with Spark", EXAMPLE),
-        ("with Kafka's client, for a program", f"{EXAMPLE} --no-spark --format json"),
+        ("with Kafka's client, as JSON", f"{EXAMPLE} --no-spark --format json"),
     ],
     {
-        ExitCode.OK: "it could fail over, its offsets corrected or not",
+        ExitCode.OK: "the job could fail over, with or without corrections",
         ExitCode.USAGE: "",
         ExitCode.NEEDS_PERSON: "it could not: a partition needs a decision",
-        ExitCode.CHANGED: "the first batch is not what the plan promised, or something changed meanwhile",
+        ExitCode.CHANGED: "the first batch is not as planned, or something changed during the drill",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,
@@ -57,24 +65,18 @@ log = logging.getLogger("reconciler.drill")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
     arguments.add_job(parser)
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    arguments.add_format(parser)
     parser.add_argument(
         "--records", metavar="N", type=int, default=RECORDS, help=f"read N offsets a partition (default: {RECORDS})"
     )
     parser.add_argument("--no-spark", action="store_true", help="read the first batch with Kafka's client")
-    parser.add_argument(
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an option of Spark's Kafka source, like kafka.security.protocol=SSL (repeatable)",
-    )
+    arguments.add_repeatable(parser, "--option", "an option of Spark's Kafka source, like kafka.security.protocol=SSL")
     parser.add_argument(
         "--temp",
         metavar="DIR",
         type=Path,
         default=Path(tempfile.gettempdir()),
-        help="where a checkpoint is copied to; the copy is removed (default: the system's temporary folder)",
+        help="the folder for a checkpoint's copy, which is removed (default: the system's temporary folder)",
     )
 
 
@@ -82,36 +84,26 @@ def run(options: argparse.Namespace) -> ExitCode:
     if not 1 <= options.records <= MOST_RECORDS:
         raise ConfigError(f"--records {options.records} is not a number from 1 to {MOST_RECORDS:,}.")
     if not options.temp.is_dir():
-        raise ConfigError(f"--temp {options.temp} is not a folder.", hint="Make it, or name another one.")
+        raise ConfigError(f"--temp {options.temp} is not a folder.", hint="Create it, or choose another one.")
     config = context.read_config(options)
-    job = _the_job(config, options.job)
+    job = context.one_job(config, options.job)
     with sigterm_interrupts(), temporary_place(options.temp) as place, ExitStack() as until_the_end:
         outside = until_the_end.enter_context(context.outside(config))
         batch, reader = _first_batch(config, options, place, until_the_end)
         done = drill(config, job, outside, place, batch=batch, records=options.records)
     if options.format == "json":
-        print(json.dumps(to_json(done, reader), indent=1, ensure_ascii=False))
+        print_json(to_json(done, reader))
     else:
         print(_text(done, reader, config))
     if done.faults:
-        raise Changed(f"The first batch is not what the plan promised: {done.faults[0]}.", hint=AGAIN)
+        raise Changed(f"The first batch is not as planned: {done.faults[0]}.", hint=AGAIN)
     return ExitCode.OK if done.may_start else ExitCode.NEEDS_PERSON
-
-
-def _the_job(config: Config, name: str | None) -> Job:
-    jobs = config.chosen(name)
-    if len(jobs) != 1:
-        raise ConfigError(
-            "The configuration has several jobs, and a drill is one's.",
-            hint="Name one with --job: " + ", ".join(job.name for job in jobs) + ".",
-        )
-    return jobs[0]
 
 
 def _first_batch(
     config: Config, options: argparse.Namespace, place: Path, until_the_end: ExitStack
 ) -> tuple[BatchReader | None, str]:
-    """What reads the first batch, and its name. Spark starts only once there is something to read."""
+    """The reader of the first batch, and its name. Spark starts only when there is something to read."""
     given = arguments.pairs("option", options.option)
     if options.no_spark:
         return None, CLIENT
@@ -120,7 +112,7 @@ def _first_batch(
         return None, CLIENT
     if set(config.destination.client) - {"bootstrap.servers"} and not given:
         log.warning(
-            "[destination.client] has settings that Spark names otherwise: give them as --option kafka.NAME=VALUE. "
+            "[destination.client] has settings with other names in Spark: give them as --option kafka.NAME=VALUE. "
             "The first batch is read with Kafka's client"
         )
         return None, CLIENT
@@ -134,7 +126,7 @@ def _first_batch(
     return read, f"Spark {importlib.metadata.version('pyspark')}"
 
 
-# ---------------------------------------------------------------- what is said
+# ---------------------------------------------------------------- the output
 
 
 def to_json(done: Drill, reader: str) -> dict[str, object]:
@@ -187,12 +179,12 @@ def _cells(each: Tried) -> tuple[Cell, ...]:
     tone = "bad" if each.stopped or each.fault else "good"
     at = stamp(first.timestamp_ms) if first is not None and first.timestamp_ms is not None else "-"
     return (
-        Cell(f"{row.topic}-{row.partition}"),
+        partition_cell(row),
         Cell(row.verdict.value, tone),
-        Cell("-" if row.resume_offset is None else f"{row.resume_offset:,}"),
+        count_cell(row.resume_offset),
         Cell(replay_text(row)),
-        Cell(f"{len(each.read):,}"),
-        Cell(f"{first.offset:,}" if first else "-"),
+        count_cell(len(each.read)),
+        count_cell(first.offset if first else None),
         Cell(at),
         Cell("NOT AS PLANNED" if each.fault else each.found, "bad" if each.fault else "dim"),
     )
@@ -205,15 +197,15 @@ def _copy_text(done: Drill) -> str:
     how = "again" if copy.repeats else "next"
     sources = ", ".join(source.name for source in copy.sources)
     return (
-        f"A copy of the checkpoint, removed by now, runs batch {copy.next_batch} {how} · source {sources} · "
+        f"A copy of the checkpoint, already removed, runs batch {copy.next_batch} {how} · source {sources} · "
         f"state: {state or 'none'}"
     )
 
 
 def _summary(done: Drill, config: Config) -> str:
     if done.faults:
-        return "What was read is not what was planned. Nothing was written."
+        return "The first batch is not as planned. Nothing was written."
     if not done.may_start:
-        return "It could not fail over: a partition needs a decision. Nothing was written."
-    behind = "" if any(each.read for each in done.partitions) else " (nothing is there to be read yet)"
-    return f"It could fail over{behind}: {replay_total(done.plan)} would be read again. Nothing was written."
+        return "The job could not fail over: a partition needs a decision. Nothing was written."
+    behind = "" if any(each.read for each in done.partitions) else " (there is nothing to read yet)"
+    return f"The job could fail over{behind}: {replay_total(done.plan)} would be read again. Nothing was written."

@@ -1,4 +1,4 @@
-"""``reconciler init``: a configuration with comments, written from what a live cluster and a store tell."""
+"""``reconciler init``: write a commented configuration from a live cluster and a store."""
 
 from __future__ import annotations
 
@@ -37,20 +37,19 @@ from reconciler.stores.registry import open_store
 EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite:///offsets.db"
 HELP = Help(
     """
-    Writes a configuration with comments that say where each line comes from. The destination cluster is asked for
-    MirrorMaker's own topics, which tell what the source is called and how topics are named; the store for groups with
-    offsets of mirrored topics, which become jobs; and some records of each topic are looked at, to see what tells
-    them apart.
+    Writes a configuration whose comments give the origin of each line. MirrorMaker's own topics on the destination
+    give the source's name and the naming of topics; groups with offsets of mirrored topics in the store become jobs;
+    and a sample of each topic's records shows what identifies them.
 
-    On a terminal it asks, and offers what it found; with --yes it takes that as it is. It reads only, and connects to
-    the destination and the store, never to the source. Passwords are not written: the file names environment
+    On a terminal it asks, and offers its findings as defaults; with --yes it accepts them. It only reads, and connects
+    to the destination and the store, never to the source. Passwords are not written: the file names environment
     variables for them. An existing file is left alone unless --force is given.
     """,
     [
-        ("ask me", "reconciler init"),
+        ("interactively", "reconciler init"),
         ("a job that keeps its offsets in a SQLite file", EXAMPLE),
         (
-            "consumer groups, with the settings that Kafka's own tools use, and without questions",
+            "consumer groups, with the settings file of Kafka's own tools, and without questions",
             "reconciler init --bootstrap-servers b:9092 --client-config client.properties --store kafka-group: --yes",
         ),
         (
@@ -58,14 +57,14 @@ HELP = Help(
             "reconciler init --bootstrap-servers b:9092 --client security.protocol=SASL_SSL --client "
             "sasl.mechanism=SCRAM-SHA-512 --client sasl.username=me --client 'sasl.password=${KAFKA_PASSWORD}'",
         ),
-        ("look at what would be written", "reconciler init --bootstrap-servers b:9092 --yes --output -"),
+        ("print the configuration", "reconciler init --bootstrap-servers b:9092 --yes --output -"),
     ],
     {
         ExitCode.OK: "the file was written",
-        ExitCode.USAGE: "something is not known and nobody could be asked, or the file is there already",
+        ExitCode.USAGE: "something is unknown and stdin is no terminal, or the file exists already",
         ExitCode.UNREACHABLE: "the cluster or the store could not be reached, or refused: nothing was written",
     },
-    files={"reconciler.toml": "what is written, unless --output names another file"},
+    files={"reconciler.toml": "the configuration (see --output)"},
     see_also=("reconciler config check", "docs/how-to/start.md", "docs/reference/configuration.md"),
 )
 RECORDS = 200
@@ -78,7 +77,7 @@ log = logging.getLogger("reconciler.init")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     clusters = parser.add_argument_group("the destination cluster")
-    clusters.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="where jobs are to go on after a failover")
+    clusters.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="where jobs continue after a failover")
     clusters.add_argument(
         "--client",
         metavar="KEY=VALUE",
@@ -86,27 +85,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a client property (repeatable); a value may be ${VARIABLE} or file:PATH",
     )
-    clusters.add_argument(
-        "--client-config", metavar="FILE", type=Path, help="a properties file, as Kafka's own tools take it"
-    )
-    mirror = parser.add_argument_group("the mirror (default: what MirrorMaker's topics tell)")
+    clusters.add_argument("--client-config", metavar="FILE", type=Path, help="a properties file of Kafka's own tools")
+    mirror = parser.add_argument_group("the mirror (default: from MirrorMaker's topics)")
     mirror.add_argument("--alias", metavar="NAME", help="MirrorMaker's name of the source")
     policies = (TopicPolicy.DEFAULT.value, TopicPolicy.IDENTITY.value)
     mirror.add_argument("--policy", choices=policies, help="default: a.events · identity: events")
     mirror.add_argument("--separator", metavar="TEXT", help="between alias and topic (default: .)")
     mirror.add_argument(
-        "--source-bootstrap-servers", metavar="HOST:PORT,…", help="written down for track; not connected to"
+        "--source-bootstrap-servers", metavar="HOST:PORT,…", help="written to the file for track; not connected to"
     )
-    jobs = parser.add_argument_group("jobs (default: what the store holds)")
+    jobs = parser.add_argument_group("jobs (default: from the store)")
     jobs.add_argument("--store", metavar="ADDRESS", help=f"where the jobs keep their offsets (default: {KAFKA_GROUP})")
     jobs.add_argument("--group", metavar="NAME", action="append", default=[], help="only this group (repeatable)")
     jobs.add_argument(
         "--topic", metavar="NAME", action="append", default=[], help="only this topic of the source (repeatable)"
     )
     jobs.add_argument(
-        "--records", metavar="N", type=int, default=RECORDS, help=f"look at N records of a topic (default: {RECORDS})"
+        "--records", metavar="N", type=int, default=RECORDS, help=f"sample N records of a topic (default: {RECORDS})"
     )
-    written = parser.add_argument_group("what is written")
+    written = parser.add_argument_group("output")
     written.add_argument(
         "-o",
         "--output",
@@ -115,13 +112,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("reconciler.toml"),
         help="- for stdout (default: reconciler.toml)",
     )
-    written.add_argument("--force", action="store_true", help="write over a file that is there")
-    written.add_argument("--yes", action="store_true", help="do not ask: take what is found")
+    written.add_argument("--force", action="store_true", help="overwrite an existing file")
+    written.add_argument("--yes", action="store_true", help="do not ask: accept the findings")
 
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """The destination's settings: as they are used, as the file spells them, and the variables that this needs."""
+    """The destination's settings: as used, as written to the file, and the variables that the file needs."""
 
     used: Mapping[str, str]
     spelled: Mapping[str, str]
@@ -169,7 +166,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         )
     )
     _write(options, text, needed)
-    _say(options, jobs, needed)
+    _report(options, jobs, needed)
     return ExitCode.OK
 
 
@@ -191,7 +188,7 @@ def _client(options: argparse.Namespace, asker: Asker) -> _Client:
 
 
 def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) -> Mirror:
-    """What fills this cluster: as the options say, else as its topics tell, and a person agrees."""
+    """The mirror that fills this cluster: from the options, else from its topics, confirmed by the user."""
     separator = options.separator or "."
     if options.policy == TopicPolicy.IDENTITY:
         return named(options.alias, TopicPolicy.IDENTITY, separator, topics)
@@ -203,8 +200,8 @@ def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) ->
     if found:
         best = found[0]
         if len(found) > 1:
-            log.info("sources that are mirrored here: %s", ", ".join(str(each.alias) for each in found))
-            alias = asker.text("Which one is it about", best.alias, lambda name: _none_of(name, found))
+            log.info("sources mirrored here: %s", ", ".join(str(each.alias) for each in found))
+            alias = asker.text("Which source", best.alias, lambda name: _none_of(name, found))
             best = next(each for each in found if each.alias == alias)
         there = counted(len(best.topics), "topic")
         log.info('mirrored here: source "%s", %s, by %s', best.alias, there, ", ".join(best.seen))
@@ -213,11 +210,11 @@ def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) ->
         return _filled_mirror(named(options.alias, TopicPolicy.DEFAULT, separator, topics))
     if is_source(topics):
         raise ConfigError(
-            "This cluster has the offset syncs of a mirror and no mirrored topic: it looks like the source.",
-            hint="Name the other cluster, where jobs go on after a failover; or say --alias or --policy.",
+            "This cluster has a mirror's offset syncs and no mirrored topic: it looks like the source.",
+            hint="Give the other cluster, where jobs continue after a failover; or add --alias or --policy.",
         )
-    log.info("no topic of MirrorMaker's own was found here")
-    alias = asker.text("MirrorMaker's name of the source (--alias), or - where topics keep their names", None)
+    log.info("there is no topic of MirrorMaker's own here")
+    alias = asker.text("MirrorMaker's name of the source (--alias), or - if topics keep their names", None)
     if alias == "-":
         return named(None, TopicPolicy.IDENTITY, separator, topics)
     return _filled_mirror(named(alias, TopicPolicy.DEFAULT, separator, topics))
@@ -227,7 +224,7 @@ def _filled_mirror(mirror: Mirror) -> Mirror:
     if not mirror.topics:
         raise ConfigError(
             f'No topic here begins with "{mirror.alias}{mirror.separator}".',
-            hint="Correct --alias or --separator, or say --policy identity. See that the mirror has run.",
+            hint="Correct --alias or --separator, or use --policy identity. Check that the mirror has run.",
         )
     return mirror
 
@@ -242,7 +239,7 @@ def _none_of(name: str, found: Sequence[Mirror]) -> str | None:
 def _store(
     options: argparse.Namespace, asker: Asker, client: _Client, mirror: Mirror, surveyor: Surveyor
 ) -> tuple[str, FoundStore]:
-    """The store's address as it was given, and what it holds."""
+    """The store's address as given, and its content."""
     address = options.store or asker.text("Where do the jobs keep their offsets (a store's address)", KAFKA_GROUP)
     used = str(filled(address, os.environ, {}))
     remember("anchors.store", address_without_secret(address, STORE_VARIABLE)[0], used)
@@ -258,14 +255,14 @@ def _only(mirror: Mirror, topics: Sequence[str]) -> tuple[str, ...]:
     unknown = [topic for topic in topics if topic not in names]
     if unknown:
         raise ConfigError(
-            f'The cluster has no mirrored topic of the name "{unknown[0]}".',
+            f'The cluster has no mirrored topic named "{unknown[0]}".',
             hint=f"It has: {', '.join(list(names)[:10])}.",
         )
     return tuple(names[topic] for topic in topics)
 
 
 def _chosen(options: argparse.Namespace, asker: Asker, stored: FoundStore, mirror: Mirror) -> list[FoundJob]:
-    """The jobs to write. One that is named with its topics may have no offsets yet."""
+    """The jobs to write. A job given with its topics may have no offsets yet."""
     known = {job.group: job for job in stored.jobs}
     if options.group and options.topic:
         for group in options.group:
@@ -292,9 +289,9 @@ def _job(
         log.info("%s: %s", job.group, "; ".join(proposal.why))
         proposal = replace(
             proposal,
-            id=asker.text(f"What tells the records of {job.group} apart", proposal.id, lambda text: _fits(text)),
+            id=asker.text(f"What identifies the records of {job.group}", proposal.id, lambda text: _fits(text)),
         )
-    return ProposedJob(job.group, job.group, job.topics, store, proposal, _in_words(job, stored))
+    return ProposedJob(job.group, job.group, job.topics, store, proposal, _description(job, stored))
 
 
 def _fits(text: str) -> str | None:
@@ -307,7 +304,7 @@ def _fits(text: str) -> str | None:
     return None
 
 
-def _in_words(job: FoundJob, stored: FoundStore) -> str:
+def _description(job: FoundJob, stored: FoundStore) -> str:
     if not job.rows:
         return f"No offset of this group was found in {stored.address} yet."
     kept = job.rows - job.without_anchor
@@ -321,28 +318,28 @@ def _in_words(job: FoundJob, stored: FoundStore) -> str:
 
 def _refuse_to_overwrite(options: argparse.Namespace) -> None:
     if str(options.output) != "-" and options.output.exists() and not options.force:
-        raise ConfigError(f"{options.output} is there already.", hint="Name another --output, or add --force.")
+        raise ConfigError(f"{options.output} exists already.", hint="Choose another --output, or add --force.")
 
 
 def _write(options: argparse.Namespace, text: str, needed: Mapping[str, str]) -> None:
-    """Only what can be read again is written, and never over a file that came meanwhile."""
+    """Write the file if it loads as a configuration, and never over a file created in the meantime."""
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / "reconciler.toml"
         trial.write_text(text, encoding="utf-8")
         try:
             load_config(trial, {**os.environ, **needed})
         except ConfigError as error:
-            said = error.message.replace(f"{trial}: ", "")
-            raise ConfigError(f"What was found makes no configuration: {said}", hint=error.hint) from error
+            problem = error.message.replace(f"{trial}: ", "")
+            raise ConfigError(f"The findings do not make a valid configuration: {problem}", hint=error.hint) from error
     if str(options.output) == "-":
         print(text, end="")
         return
     _refuse_to_overwrite(options)
     write_whole(options.output, text)
-    options.output.chmod(_READABLE)  # it holds no secret, and the job's user is to read it
+    options.output.chmod(_READABLE)  # it holds no secret, and the job's user must read it
 
 
-def _say(options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Mapping[str, str]) -> None:
+def _report(options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Mapping[str, str]) -> None:
     if str(options.output) == "-":
         return
     names = ", ".join(job.name for job in jobs)

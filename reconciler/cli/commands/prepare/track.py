@@ -1,4 +1,4 @@
-"""``reconciler track``: keep anchors for jobs that store bare offsets. Nothing in the job changes."""
+"""``reconciler track``: keep anchors for jobs that store bare offsets, without changing the jobs."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from reconciler.tracking.track import JobReport, Round, SourceSide, Tracker
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
 HELP = Help(
     """
-    Keeps anchors for jobs that store bare offsets, while the source is alive; nothing in the job changes. It reads
-    the jobs' stores, then the record in front of each stored offset on the source, and saves what identifies it in
-    the [anchors] store, which it makes if it is not there. Jobs whose store keeps anchors are left out, but for
-    kafka-group:, whose commits are copied, since they are lost with the source. Runs until SIGTERM or SIGINT.
+    Keeps anchors for jobs that store bare offsets, while the source is alive, without changing the jobs. It reads the
+    jobs' stores, then the record before each stored offset on the source, and saves that record's identity in the
+    [anchors] store, which it creates if it is missing. Jobs whose store keeps anchors are left out, except those of
+    kafka-group:, whose commits are copied because they are lost with the source. Runs until SIGTERM or SIGINT.
     """,
     [
-        ("until stopped, every ten seconds", EXAMPLE),
-        ("once, with a table of what has no anchor", "reconciler track -c reconciler.toml --once"),
+        ("every ten seconds until stopped", EXAMPLE),
+        ("once, with a table of partitions without an anchor", "reconciler track -c reconciler.toml --once"),
     ],
     {
-        ExitCode.OK: "every stored offset has an anchor; or it was stopped",
+        ExitCode.OK: "every stored offset has an anchor; or stopped by a signal",
         ExitCode.USAGE: "",
         ExitCode.NEEDS_PERSON: "with --once: a stored offset has no anchor",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
-        ExitCode.UNKNOWN_OUTCOME: "with --once: whether anchors were saved is not known",
+        ExitCode.UNKNOWN_OUTCOME: "with --once: it is unknown whether anchors were saved",
     },
     environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/track-anchors.md", "reconciler watch"),
@@ -53,13 +53,13 @@ log = logging.getLogger("reconciler.track")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
     arguments.add_job(parser)
-    parser.add_argument("--once", action="store_true", help="look once and print a table (default: until stopped)")
+    parser.add_argument("--once", action="store_true", help="do one round and print a table (default: until stopped)")
     parser.add_argument(
         "--every",
         metavar="SECONDS",
         type=float,
         default=EVERY_S,
-        help=f"how often to look (default: {EVERY_S:g})",
+        help=f"the time between rounds (default: {EVERY_S:g})",
     )
 
 
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     signals = StopSignals()
     with _tracker(config, options.job, signals) as tracker:
         for name in tracker.left_out:
-            log.info('job "%s" keeps its anchors itself: not tracked', name)
+            log.info('job "%s" keeps its own anchors: not tracked', name)
         if options.once:
             return _once(tracker)
         with signals:
@@ -86,7 +86,7 @@ def _tracker(config: Config, job: str | None, signals: StopSignals) -> Iterator[
     if config.source is None:
         raise ConfigError(
             "[source] bootstrap_servers is missing: track reads the records on the source.",
-            hint="Add it; nothing but track connects there.",
+            hint="Add it; only track and audit connect there.",
         )
     client = config.source.client
     reader = KafkaLogReader(client, timeout_s=min(10.0, config.search.deadline_s), who="source")
@@ -132,7 +132,7 @@ def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> No
         if first:
             for error in found.troubles.values():
                 if not error.retryable:
-                    raise error  # whoever set it up is still there to read it
+                    raise error  # at the first round its operator is still there to read it
         first = False
         outages.tell(found.troubles)
         log.info("%s", progress(found))
@@ -140,11 +140,11 @@ def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> No
     log.info("stopped")
 
 
-# ---------------------------------------------------------------- in words
+# ---------------------------------------------------------------- the output
 
 
 def progress(found: Round) -> str:
-    """A round in one line."""
+    """A round as one line of the log."""
     return "; ".join(_job_progress(job) for job in found.jobs)
 
 
@@ -179,7 +179,7 @@ def _cells(job: JobReport) -> tuple[Cell, ...]:
 
 
 def _details(found: Round) -> list[str]:
-    """A sentence for every partition whose pair is not exact, as far as there is something to say."""
+    """A sentence for each partition without an exact anchor, as far as the reason is known."""
     lines = []
     for job in found.jobs:
         lines += [f"  {_name(key)} has no anchor: {why}." for key, why in job.without.items()]

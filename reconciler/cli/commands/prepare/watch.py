@@ -1,4 +1,4 @@
-"""``reconciler watch``: what a failover would find, checked again and again, for Prometheus."""
+"""``reconciler watch``: check repeatedly what a failover would find, and serve it to Prometheus."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from reconciler.watch.schedule import Requested, Setup, Watch
 EXAMPLE = "reconciler watch -c reconciler.toml --listen 127.0.0.1:9464 --every 60"
 HELP = Help(
     """
-    Checks every job again and again, reading only, and serves what it finds as metrics for Prometheus: what a
-    failover would find while the job runs on the source, and what differs where it must match while the job runs on
-    the watched cluster. SIGHUP reads the configuration again; SIGTERM and SIGINT stop it.
+    Checks every job repeatedly, read-only, and serves the results as metrics for Prometheus: while a job runs on the
+    source, what a failover would find; while it runs on the watched cluster, mismatches. SIGHUP reloads the
+    configuration; SIGTERM and SIGINT stop it.
     """,
     [
         ("every minute, on this machine's port 9464", EXAMPLE),
         ("all jobs once, metrics on stdout", "reconciler watch -c reconciler.toml --once"),
     ],
     {
-        ExitCode.OK: "it was stopped; with --once: every job could be checked, whatever was found",
-        ExitCode.USAGE: "usage or configuration, or it cannot listen there",
+        ExitCode.OK: "stopped by a signal; with --once: every job was checked, whatever the result",
+        ExitCode.USAGE: "usage or configuration, or it cannot listen on the address",
         ExitCode.UNREACHABLE: "with --once: a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,
@@ -55,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where to serve /metrics and /healthz (default: [watch] listen, or 127.0.0.1:9464); port 0 is a free one",
+        help="the address of /metrics and /healthz (default: [watch] listen, or 127.0.0.1:9464); port 0: any free port",
     )
     parser.add_argument(
         "--every",
         metavar="SECONDS",
         type=float,
-        help="how often each job is checked (default: [watch] every, or 60)",
+        help="the time between checks of a job (default: [watch] every, or 60)",
     )
     parser.add_argument("--once", action="store_true", help="check all jobs once and print their metrics; no listener")
 
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     if options.every is not None and not 0 < options.every <= LONGEST_S:
         raise ConfigError(f"--every {options.every:g} is not a number of seconds above 0, and at most a day.")
-    # An error's traceback may hold a client of a cluster, with its threads and connections, in a cycle: a command that
-    # ends need not care, but what runs for a year collects them after every batch. What was there before stays.
+    # An error's traceback may hold a client of a cluster, with its threads and connections, in a reference cycle. A
+    # process that runs for a year must collect these after every batch; the objects that exist now are exempt.
     gc.freeze()
     config = context.read_config(options)
     figures = Figures(clock_ms)
@@ -109,7 +109,7 @@ def _once(watch: Watch, figures: Figures) -> ExitCode:
 def _prepare(
     options: argparse.Namespace, figures: Figures, limit: RateLimit, site: Site, signals: StopSignals
 ) -> Setup:
-    """All that the configuration file says now. Raises ConfigError for what cannot be used."""
+    """Load the configuration file and set up from it. Raises ConfigError if it is not usable."""
     from reconciler.kafka.reader import KafkaLogReader
     from reconciler.stores.registry import open_store
 
@@ -118,7 +118,7 @@ def _prepare(
     every_s = options.every if options.every is not None else config.watch.every_ms / 1000
     access = Access.of(config.watch)
     address = _address(options, config)
-    # An outage is to show in the next round: what is asked every few seconds is not waited for longer than that.
+    # An outage must show in the next round, so a request may not take longer than the time between rounds.
     timeout_s = min(context.request_timeout_s(config), max(LEAST_TIMEOUT_S, every_s / 2))
     raw = KafkaLogReader(config.destination.client, timeout_s=timeout_s)
     reader = LimitedReader(raw, limit)
@@ -154,12 +154,12 @@ def _address(options: argparse.Namespace, config: Config) -> Address:
 def _warn_if_open(address: Address, access: Access) -> None:
     if address.is_loopback or (access.tls is not None and access.login is not None):
         return
-    lacking = " and ".join(word for word, there in (("TLS", access.tls), ("a login", access.login)) if there is None)
+    missing = " and ".join(word for word, there in (("TLS", access.tls), ("a login", access.login)) if there is None)
     log.warning(
-        "Listening on %s without %s: whoever reaches this port reads the names of jobs and topics. "
+        "Listening on %s without %s: any client of this port can read the names of jobs and topics. "
         "Set tls_certificate, tls_key, username and password in [watch], or listen on 127.0.0.1.",
         address,
-        lacking,
+        missing,
     )
 
 
