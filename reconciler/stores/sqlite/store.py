@@ -39,13 +39,15 @@ class SqliteStore:
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition."""
         common.check_name("group's name", group)
+        wanted = common.wanted_topics(topics)
         with self._reading() as db:
             name = schema.store_name(db)
             found = db.execute(
-                f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets WHERE grp = ?",
+                f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets"
+                " WHERE grp = ? ORDER BY topic, partition",
                 (group,),
             ).fetchall()
-        return common.of_topics((self._decoder.row(name, *values) for values in found), topics)
+        return [self._decoder.row(name, *values) for values in found if wanted is None or values[0] in wanted]
 
     def groups(self) -> list[str]:
         """The groups that have rows."""

@@ -184,6 +184,7 @@ def test_a_row_damaged_by_another_program(path):
         db.execute("UPDATE reconciler_offsets SET names = 'last', fingerprint = 'short'")
     with pytest.raises(Refused, match="a row that this product did not write"):
         store.read("g")
+    assert store.read("g", ["payments"]) == [], "it blocks no other topic"
 
 
 def test_a_locked_file_is_waited_for(path):
