@@ -94,7 +94,7 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
 
 
 def _names_of(spark: SparkSession, places: Places) -> DataFrame:
-    named = {span.place: span.topic for span in places.planned.spans}
+    named = {span.place: span.row.topic for span in places.planned.spans}
     rows = [(number, place.topic, named[place]) for number, place in enumerate(places.all)]
     return small_table(spark, rows, "place int, source_topic string, topic string")
 

@@ -51,22 +51,22 @@ def look_at_destination(
     """The destination's stretches. Raises Changed if it is not the planned log; Unreachable, Refused."""
     reader = cluster.reader("destination", timeout_s=TIMEOUT_S)
     try:
-        found = reader.describe({span.topic for span in planned.spans})
+        found = reader.describe({span.row.topic for span in planned.spans})
         if found.cluster_id != planned.destination_cluster_id:
             raise Changed(
                 f"The plan is for cluster {planned.destination_cluster_id}, and [destination] is {found.cluster_id}.",
                 hint="Audit with the configuration that the plan was made with.",
             )
         for span in planned.spans:
-            info = found.topics.get(span.topic)
-            recreated = info is not None and span.topic_id not in (None, info.topic_id) and info.topic_id is not None
-            if info is None or span.partition not in info.partitions or recreated:
+            row, info = span.row, found.topics.get(span.row.topic)
+            recreated = info is not None and row.topic_id not in (None, info.topic_id) and info.topic_id is not None
+            if info is None or row.partition not in info.partitions or recreated:
                 raise Changed(
-                    f"{span.topic}:{span.partition} is no longer the log that the plan is about: it was deleted or "
+                    f"{row.topic}:{row.partition} is no longer the log that the plan is about: it was deleted or "
                     "recreated.",
                     hint="Its records cannot be compared any more; audit the other topics with another --job.",
                 )
-        places = {TopicPartition(span.topic, span.partition): span for span in planned.spans}
+        places = {span.row.key: span for span in planned.spans}
         edges = _edges(reader, places, since_ms)
     finally:
         reader.close()
@@ -82,7 +82,7 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
     """The source's stretches. Raises Unreachable if it is dead, Changed if it is no longer the job's log."""
     reader = cluster.reader("source", timeout_s=TIMEOUT_S)
     try:
-        found = reader.describe({span.source_topic for span in planned.spans})
+        found = reader.describe({span.row.source_topic for span in planned.spans})
         if planned.source_cluster_id not in (None, found.cluster_id) or found.cluster_id == (
             planned.destination_cluster_id
         ):
@@ -92,8 +92,11 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
             )
         places = {}
         for span in planned.spans:
-            at = TopicPartition(span.source_topic, span.partition)
-            if span.source_topic in found.topics and span.partition in found.topics[span.source_topic].partitions:
+            at = span.row.source_key
+            if (
+                span.row.source_topic in found.topics
+                and span.row.partition in found.topics[span.row.source_topic].partitions
+            ):
                 places[at] = span
             elif span.processed_until:
                 raise Changed(
@@ -146,19 +149,21 @@ def _require_anchors(
     for at, span in places.items():
         if span.processed_until > edges[at].end:
             raise _another_log(at)
-    anchored = {
-        at: span
-        for at, span in places.items()
-        if span.anchor_fingerprint is not None
-        and span.anchor_offset is not None
-        and span.anchor_offset >= edges[at].log_start
-    }
-    requests = [ReadRequest(at, span.anchor_offset or 0, 1) for at, span in anchored.items()]
-    for (at, span), chunk in zip(anchored.items(), reader.read(requests) if requests else (), strict=True):
+    anchors = {at: span.row.anchor for at, span in places.items()}
+    requests = [
+        ReadRequest(at, anchor.offset, 1)
+        for at, anchor in anchors.items()
+        if anchor is not None
+        and anchor.fingerprint is not None
+        and anchor.offset is not None
+        and anchor.offset >= edges[at].log_start
+    ]
+    for request, chunk in zip(requests, reader.read(requests) if requests else (), strict=True):
+        anchor = anchors[request.partition]
         for record in chunk.records[:1]:
-            same_record = fingerprint(record.key, record.value) == span.anchor_fingerprint
-            if record.offset == span.anchor_offset and not same_record:
-                raise _another_log(at)
+            same_record = anchor is not None and fingerprint(record.key, record.value) == anchor.fingerprint
+            if record.offset == request.offset and not same_record:
+                raise _another_log(request.partition)
 
 
 def _another_log(at: TopicPartition) -> Changed:

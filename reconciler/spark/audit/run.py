@@ -208,7 +208,7 @@ class _Audit:
     def _rules(self, *, offsets_only: bool) -> Rules:
         columns = self.output.columns if self.output else None
         topics = self.places.of_topics
-        both = {span.topic for span in self.planned.spans if span.topic == span.source_topic}
+        both = {span.row.topic for span in self.planned.spans if span.row.topic == span.row.source_topic}
         cut_off = {s.at.topic for s in self.here.stretches if s.start > 0} if self.here else set()
         return Rules(
             source_lives=self.here is not None,
@@ -224,8 +224,8 @@ class _Audit:
     def _result(self, place: Place, found: Mapping[str, Any], reordered: int, semantics: str) -> PartitionResult:
         spans = [span for span in self.planned.spans if span.place == place]
         single = spans[0] if place.partition != ALL_PARTITIONS else None
-        at_most = [span.replay_at_most for span in spans]
-        exact = [span.replay_exact for span in spans]
+        at_most = [span.row.replay_at_most for span in spans]
+        exact = [span.row.replay_exact for span in spans]
         announced = None if None in at_most else sum(count or 0 for count in at_most)
         figures = {name: int(found.get(name) or 0) for name in FIGURES}
         read_again = int(found.get("read_again") or 0)
@@ -234,9 +234,9 @@ class _Audit:
         until = [s.until for s in self.there.stretches if s.span is single]
         return PartitionResult(
             source_topic=place.topic,
-            topic=spans[0].topic,
-            partition=single.partition if single else None,
-            stored_offset=single.stored_offset if single else None,
+            topic=spans[0].row.topic,
+            partition=single.row.partition if single else None,
+            stored_offset=single.row.stored_offset if single else None,
             resume_offset=single.resume_offset if single else None,
             until=until[0] if until else None,
             replay_at_most=announced,

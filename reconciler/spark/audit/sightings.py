@@ -16,17 +16,11 @@ from pyspark.sql import functions as f
 
 from reconciler.spark.audit.looking import LogExtent, Stretch
 from reconciler.spark.audit.naming import Naming
+from reconciler.spark.audit.result import COUNTS
 from reconciler.spark.audit.spans import AuditedJob, Place
 from reconciler.spark.ranges.reading import read
 
-SIDES = (
-    "source_processed",
-    "source_unprocessed",
-    "destination_before",
-    "destination_after",
-    "destination_beyond",
-    "output",
-)
+SIDES = COUNTS
 """The source's log before the stored offset, and from it on; the destination's before the resume offset, from it on,
 and from the audit's end on; the job's output."""
 PROCESSED, UNPROCESSED, BEFORE, AFTER, BEYOND, OUTPUT = range(len(SIDES))

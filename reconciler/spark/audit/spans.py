@@ -23,28 +23,20 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One row of a plan. ``stored_offset`` is None, or below 0, where nothing was processed at the source."""
+    """One row of a plan that has a resume offset. ``remapped``: its topic's partitions do not correspond."""
 
-    source_topic: str
-    topic: str
-    topic_id: str | None
-    partition: int
-    stored_offset: int | None
+    row: PartitionPlan
     resume_offset: int
-    replay_at_most: int | None
-    replay_exact: int | None
-    anchor_offset: int | None
-    anchor_fingerprint: str | None
     remapped: bool
 
     @property
     def place(self) -> Place:
-        return Place(self.source_topic, ALL_PARTITIONS if self.remapped else self.partition)
+        return Place(self.row.source_topic, ALL_PARTITIONS if self.remapped else self.row.partition)
 
     @property
     def processed_until(self) -> int:
         """The source's offset before which all records were processed."""
-        return max(0, self.stored_offset or 0)
+        return max(0, self.row.stored_offset or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ class AuditedJob:
     @property
     def destinations(self) -> dict[str, str]:
         """The source's name of each destination topic."""
-        return {span.topic: span.source_topic for span in self.spans}
+        return {span.row.topic: span.row.source_topic for span in self.spans}
 
     def source_name(self, topic: str) -> str | None:
         """The source's name of a topic that has either cluster's name."""
@@ -101,25 +93,9 @@ def planned(plans: Iterable[Plan], job: str | None = None) -> AuditedJob:
         source_cluster_id=sources.pop() if len(sources) == 1 else None,
         digests=tuple(plan.to_json()["sha256"] for plan, _ in chosen),
         spans=tuple(
-            _span(row, row.resume_offset, row.topic in spread)
+            Span(row, row.resume_offset, row.topic in spread)
             for row in sorted(rows, key=lambda row: (row.source_topic, row.partition))
             if row.resume_offset is not None
         ),
         undecided=tuple(sorted((row.topic, row.partition) for row in rows if row.resume_offset is None)),
-    )
-
-
-def _span(row: PartitionPlan, resume_offset: int, remapped: bool) -> Span:
-    return Span(
-        source_topic=row.source_topic,
-        topic=row.topic,
-        topic_id=row.topic_id,
-        partition=row.partition,
-        stored_offset=row.stored_offset,
-        resume_offset=resume_offset,
-        replay_at_most=row.replay_at_most,
-        replay_exact=row.replay_exact,
-        anchor_offset=row.anchor.offset if row.anchor else None,
-        anchor_fingerprint=row.anchor.fingerprint if row.anchor else None,
-        remapped=remapped,
     )

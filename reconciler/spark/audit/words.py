@@ -93,7 +93,7 @@ def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | No
         cut = [f"{s.at.topic}:{s.at.partition}" for s in source.stretches if s.log_start > 0]
         if cut:
             yield f"The source has deleted the first records of {some(cut)}: they are not known."
-    spread = sorted({span.topic for span in planned.spans if span.remapped})
+    spread = sorted({span.row.topic for span in planned.spans if span.remapped})
     if spread:
         yield f"Partitions of {some(spread)} do not correspond: compared as a whole, and not by order."
 

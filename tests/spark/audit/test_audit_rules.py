@@ -44,7 +44,7 @@ def plan(*rows: PartitionPlan, cluster: str = "b", name: str = "clicks") -> Plan
 
 def test_several_plans_of_one_failover_are_one_audit() -> None:
     found = planned([plan(row(1)), plan(row(0, stored_offset=7))])
-    assert [(span.partition, span.processed_until) for span in found.spans] == [(0, 7), (1, 0)]
+    assert [(span.row.partition, span.processed_until) for span in found.spans] == [(0, 7), (1, 0)]
     assert found.source_name("a.events") == found.source_name("events") == "events"
     assert found.source_name("other") is None
 
