@@ -13,7 +13,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}")
 
 
 def found_in(text: str, secrets: Iterable[str]) -> list[str]:
-    """Those of the secrets that whoever reads the text can make out."""
+    """The secrets that a reader of the text can recognise."""
     readings = [text, unquote_plus(text), _unescaped(text), *_decoded(text)]
     return [secret for secret in secrets if any(secret in reading for reading in readings)]
 

@@ -1,4 +1,4 @@
-"""The configuration: every key, and every mistake as a sentence with the file and the key in it."""
+"""The configuration: every key, and every fault as a sentence with the file and the key."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_secret_from_a_file(load: Load, tmp_path: Path) -> None:
     assert load(text).destination.client["sasl.password"] == "hush ${NOT_A_NAME}"
 
 
-def test_what_was_put_in_is_not_looked_at_again(load: Load) -> None:
+def test_a_replacement_is_not_expanded_again(load: Load) -> None:
     text = LEAST.replace('group = "readers"', 'group = "${ONE}"')
     assert load(text, ONE="${TWO}", TWO="no").jobs[0].group == "${TWO}"
 
@@ -228,12 +228,12 @@ def inside(section: str, line: str) -> str:
         ("source = 1\n" + LEAST.replace('[source]\nalias = "a"', ""), "[source] must be a table, not 1"),
     ],
 )
-def test_every_mistake_is_a_sentence(complaint, text: str, words: str) -> None:
+def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
     assert words in complaint(text)
 
 
 def test_two_topics_with_one_name_at_the_destination(complaint) -> None:
-    """Two stored offsets for one partition: nobody could say which is right."""
+    """Two stored offsets for one partition: neither could be called right."""
     text = LEAST.replace('["events"]', '["one", "two"]') + '[topics.names]\none = "x"\ntwo = "x"\n'
     assert '"x"' in complaint(text)
 
@@ -294,7 +294,7 @@ def test_which_offset_of_a_batch_is_stored_becomes_a_part_of_the_address(load: L
     assert load(text + 'saves = "from"\n').jobs[0].store == address
 
 
-def test_which_offset_of_a_batch_is_stored_is_said_once_and_in_known_words(complaint: Callable[..., str]) -> None:
+def test_saves_is_given_once_and_with_a_known_value(complaint: Callable[..., str]) -> None:
     assert 'saves = "first" is not one of' in complaint(LEAST + 'saves = "first"\n')
     twice = LEAST.replace("sqlite:///offsets.db", "files:/srv?saves=until") + 'saves = "from"\n'
     assert "given in the store's address too" in complaint(twice)

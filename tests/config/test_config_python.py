@@ -1,4 +1,4 @@
-"""Python modules run only if the configuration's owner lists them, and nobody else can write the list."""
+"""Python modules run only if the configuration's owner lists them, and no other user can write the list."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_module_that_is_not_listed_is_refused_and_not_imported(written: Writte
 
 
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
-def test_a_file_that_others_may_write_to_may_not_allow_modules(written: Written, mode: int) -> None:
+def test_a_file_that_other_users_may_write_to_may_not_allow_modules(written: Written, mode: int) -> None:
     allowed = f'[policy]\npython = ["{written.module}"]'
     with pytest.raises(ConfigError, match="the file is writable by users other than its owner") as caught:
         load_config(written.config(policy=allowed, mode=mode))
@@ -96,7 +96,9 @@ def test_a_file_that_others_may_write_to_may_not_allow_modules(written: Written,
     "name", ["plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"]
 )
 @pytest.mark.parametrize("cluster", ["source", "destination"])
-def test_nor_may_it_name_libraries_and_commands_for_the_client(written: Written, cluster: str, name: str) -> None:
+def test_such_a_file_may_not_name_libraries_and_commands_for_the_client(
+    written: Written, cluster: str, name: str
+) -> None:
     path = written.config(policy=f'[{cluster}.client]\n"{name}" = "x"', mode=0o666)
     path.write_text(path.read_text().replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"'))
     with pytest.raises(ConfigError, match=f"{name} lets this file run code"):
@@ -105,7 +107,7 @@ def test_nor_may_it_name_libraries_and_commands_for_the_client(written: Written,
     load_config(path)
 
 
-def test_a_file_that_others_may_write_to_imports_nothing(written: Written) -> None:
+def test_a_file_that_other_users_may_write_to_imports_nothing(written: Written) -> None:
     allowed = f'[policy]\npython = ["{written.module}"]'
     with pytest.raises(ConfigError, match="users other than its owner"):
         load_config(written.config(id=python(written), policy=allowed, mode=0o666))

@@ -1,4 +1,4 @@
-"""No secret stands in a configuration file, and none that it names is seen again."""
+"""A configuration file holds no secret, and the secrets that it refers to are never shown."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_secret_in_plain_text_is_refused_by_the_name_of_its_key(load: Load, te
         with_store("${ADDRESS}"),
     ],
 )
-def test_what_is_no_secret_and_what_is_put_in_is_taken(load: Load, text: str) -> None:
+def test_other_values_and_references_are_accepted(load: Load, text: str) -> None:
     load(text, PASSWORD="x", ADDRESS="postgresql://me:x@h/db")
 
 
@@ -118,7 +118,7 @@ def test_a_password_that_would_break_its_address_is_refused_before_a_part_of_it_
     load(with_store("postgresql://me:${PASSWORD}@h/db"), PASSWORD="pass%40word")
 
 
-# ---------------------------------------------------------------- the last net
+# ---------------------------------------------------------------- redaction
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
@@ -157,7 +157,7 @@ def test_secrets_within_addresses_are_known_also_where_a_whole_address_is_put_in
     )
 
 
-def test_what_is_put_in_and_is_no_secret_is_logged_as_it_is(load: Load) -> None:
+def test_a_replacement_that_is_no_secret_is_logged_unchanged(load: Load) -> None:
     load(with_store("sqlite:///${PLACE}/offsets.db"), PLACE="/srv/clicks")
     assert KNOWN.redacted("/srv/clicks/offsets.db is busy") == "/srv/clicks/offsets.db is busy"
 

@@ -1,4 +1,4 @@
-"""Whatever a configuration file holds, it is a configuration or a sentence with exit code 2."""
+"""A configuration file, whatever it holds, is a configuration or a sentence with exit code 2."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ WORDS = [
 
 
 def ends(data: bytes) -> None:
-    """Load it; only the two ends that there may be are let pass."""
+    """Load it: it gives a configuration or a ConfigError, anything else fails."""
     said, code = "", None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "reconciler.toml"
@@ -151,7 +151,7 @@ def test_any_words(text: str) -> None:
     ],
     ids=lambda data: repr(data[:12]),
 )
-def test_what_is_made_to_exhaust_a_parser(data: bytes) -> None:
+def test_content_that_is_meant_to_exhaust_a_parser(data: bytes) -> None:
     ends(data)
 
 

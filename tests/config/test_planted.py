@@ -1,6 +1,6 @@
 """Secrets planted in every place that can hold one, and in records: no command shows one, in success or in failure.
 
-The log's last net is taken away, for nothing may lean on it; but where somebody else repeats what they were sent.
+The log's redaction is switched off, since no code may rely on it; except where a server repeats what it was sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OTHERS = {
     "PUSH_PASSWORD": "planted?push#password",
 }
 NOBODY = "127.0.0.1:2"
-"""An address where nobody listens: privileged, and unassigned."""
+"""An address without a listener: privileged, and unassigned."""
 RAW = ("*.applied.json", "*.db*", "secret-*", "*.pem")
 """What holds raw ids, as a store does, and what holds the secrets by their nature."""
 

@@ -103,7 +103,7 @@ def test_a_whole_address_out_of_a_file_is_as_secret(
 def test_a_bug_shows_no_secret_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Here the net is all there is: the exception is somebody else's, and holds what it was given."""
+    """Only redaction helps here: the exception is a library's, and holds the secret that the library was given."""
     monkeypatch.setenv("STORE_PASSWORD", quote(SECRET, safe=""))
     path = config(tmp_path, ADDRESSES["postgresql"].replace("{}", "${STORE_PASSWORD}"), "store")
 

@@ -40,7 +40,7 @@ def reader(clusters) -> Iterator[KafkaLogReader]:
     opened.close()
 
 
-def told(record: Record) -> tuple[object, ...]:
+def fields_of(record: Record) -> tuple[object, ...]:
     """A record with all that a search may look at."""
     headers = tuple(record.headers)
     return record.offset, record.timestamp_ms, record.append_time, record.key, record.value, headers
@@ -54,7 +54,7 @@ def read_all(log: LogReader, tp: TopicPartition, offset: int, most: int = 1_000)
         (chunk,) = log.read([ReadRequest(tp, offset, most)])
         assert not chunk.out_of_range
         assert chunk.next_offset > offset
-        found += [told(record) for record in chunk.records]
+        found += [fields_of(record) for record in chunk.records]
         offset = chunk.next_offset
     return found
 

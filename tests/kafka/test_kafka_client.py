@@ -1,4 +1,4 @@
-"""What the Kafka client's errors become, and what is said of servers that are not Kafka or speak another protocol."""
+"""The Kafka client's errors as the product's, also of servers that are not Kafka or speak another protocol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOGIN = KafkaError(
 )
 
 
-def told(code: int, reported: ReportedErrors | None = None, needs: Needs | None = None) -> ReconcilerError:
+def explained(code: int, reported: ReportedErrors | None = None, needs: Needs | None = None) -> ReconcilerError:
     return explain(KafkaError(code), "read a.events-0", HERE, reported or ReportedErrors(), needs or Needs())
 
 
@@ -54,7 +54,7 @@ def told(code: int, reported: ReportedErrors | None = None, needs: Needs | None 
 def test_each_code_says_whose_move_it_is_and_whether_a_retry_helps(
     code: int, kind: type[ReconcilerError], retry: bool, words: str
 ) -> None:
-    error = told(code, needs=Needs(topic="Read on topic 'a.events'", group="Read on group 'g'"))
+    error = explained(code, needs=Needs(topic="Read on topic 'a.events'", group="Read on group 'g'"))
     assert type(error) is kind
     assert error.retryable is retry
     assert error.message.startswith("Could not read a.events-0: the destination cluster at b:9092 ")
@@ -66,7 +66,7 @@ def test_a_call_that_timed_out_because_the_login_was_refused_is_no_timeout() -> 
     reported = ReportedErrors()
     reported(LOGIN)
     reported(KafkaError(KafkaError._TRANSPORT, "b:9092/1: Disconnected (after 2ms in state UP)"))
-    error = told(KafkaError._TIMED_OUT, reported)
+    error = explained(KafkaError._TIMED_OUT, reported)
     assert isinstance(error, Refused)
     assert "(SASL authentication error: Authentication failed)" in error.message
 
@@ -77,7 +77,7 @@ def test_a_refused_login_of_an_earlier_call_explains_nothing() -> None:
     reported(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     reported.clear()
     assert not reported.all_down
-    assert type(told(KafkaError._TIMED_OUT, reported)) is Unreachable
+    assert type(explained(KafkaError._TIMED_OUT, reported)) is Unreachable
 
 
 def test_a_group_that_may_not_be_looked_up_is_not_about_the_connection() -> None:
@@ -101,12 +101,12 @@ def test_a_group_that_may_not_be_looked_up_is_not_about_the_connection() -> None
         ("Broker: Group authorization failed", "Group authorization failed"),
     ],
 )
-def test_the_clients_words_lose_the_marks_of_their_making(said: str, plain: str) -> None:
+def test_the_clients_text_loses_its_decoration(said: str, plain: str) -> None:
     assert plain_text(KafkaError(KafkaError._FAIL, said)) == plain
 
 
 @pytest.mark.parametrize("value", ["-----BEGIN PRIVATE KEY-----\nhush\n", "hush\nhush"])
-def test_a_key_that_stands_where_its_path_belongs_is_not_repeated(value: str) -> None:
+def test_a_key_in_the_place_of_its_path_is_not_repeated(value: str) -> None:
     client = {"bootstrap.servers": "b:9092", "security.protocol": "SSL", "ssl.key.location": value}
     with pytest.raises(ConfigError) as caught:
         Connection(client, timeout_s=1).admin()
@@ -207,7 +207,7 @@ def answers_too_much(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 @pytest.mark.parametrize("talk", [hangs_up, speaks_http, answers_too_much])
-def test_of_what_is_not_kafka_it_is_said_that_it_gives_no_answer_and_a_retry_may_help(
+def test_a_server_that_is_not_kafka_gives_no_answer_and_a_retry_may_help(
     talk: Callable[[socket.socket], object], protocol: str
 ) -> None:
     with server(talk) as address:
@@ -219,7 +219,7 @@ def test_of_what_is_not_kafka_it_is_said_that_it_gives_no_answer_and_a_retry_may
         assert "security.protocol" in str(caught.value.hint)
 
 
-def test_of_an_address_where_nobody_listens_no_protocol_is_blamed() -> None:
+def test_without_a_listener_no_protocol_is_blamed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     assert other_protocol(after(None), {"bootstrap.servers": f"127.0.0.1:{port}"}) is None

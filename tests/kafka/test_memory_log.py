@@ -110,7 +110,7 @@ def test_a_producers_last_batch_stays_when_it_is_emptied_and_its_time_with_it() 
     assert log.lookup(2) == 0
 
 
-def test_tombstones_and_the_markers_of_what_was_aborted_go_at_the_cleaning_after_their_time() -> None:
+def test_tombstones_and_abort_markers_go_at_the_cleaning_after_their_time() -> None:
     log = MemoryPartition()
     log.append(1, b"k", None)
     log.append_batch(batch(2, key=b"aborted"), producer="t", transactional=True)
@@ -133,7 +133,7 @@ def test_a_read_that_got_all_it_asked_for_has_not_seen_the_end(asked: int, next_
     assert log.read(0, asked).next_offset == next_offset
 
 
-def test_a_topic_that_was_deleted_is_gone_and_can_be_made_anew() -> None:
+def test_a_deleted_topic_is_gone_and_can_be_recreated() -> None:
     log = MemoryLog("b", {"events": 2})
     log.partition("events", 1).append(1)
     log.delete("events")

@@ -12,7 +12,7 @@ from reconciler.ports import ReadRequest, TopicPartition
 
 
 class Time:
-    """A clock that moves when somebody sleeps."""
+    """A clock that moves only during sleep."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -39,7 +39,7 @@ def test_a_seconds_worth_goes_out_at_once_and_then_no_more_than_agreed() -> None
     assert limit.waited_s == pytest.approx(5.0)
 
 
-def test_what_was_not_used_is_not_kept_for_longer_than_a_second() -> None:
+def test_unused_requests_expire_after_a_second() -> None:
     time = Time()
     limit = RateLimit(10, time, time.sleep)
     time.now += 3_600
@@ -81,7 +81,7 @@ def test_no_stretch_of_time_sees_more_than_its_share_and_one_seconds_worth(
             assert within <= rate * (end - begin) + rate + 5 + 1e-6  # 5: one call may be larger than a second's worth
 
 
-def test_what_a_call_counts_is_what_it_sends_to_one_broker() -> None:
+def test_a_call_counts_the_requests_that_it_sends_to_one_broker() -> None:
     time = Time()
     limit = RateLimit(1_000, time, time.sleep)
     log = MemoryLog("b", {"events": 2})

@@ -154,7 +154,7 @@ def test_a_span_of_time_in_words(ms: int, words: str) -> None:
 # ---------------------------------------------------------------- all problems
 
 
-def test_all_that_is_wrong_with_a_file_is_told_at_once(write: Callable[[str], Path]) -> None:
+def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -> None:
     path = write(
         LEAST.replace("alias", "alais").replace('"b:9092"', "9092").replace('group = "readers"', 'gruop = "readers"')
         + '[jobs.identity]\nid = "hdr:x"\n[search]\nscan_records = 0\nmax_disordr = "1s"\n[watch]\nusername = "me"\n'
@@ -177,10 +177,10 @@ def test_all_that_is_wrong_with_a_file_is_told_at_once(write: Callable[[str], Pa
         'Two jobs are named "clicks"',
     ):
         assert sum(words in each for each in said) == 1, (words, said)
-    assert len(said) <= 12, "what is told twice confuses"
+    assert len(said) <= 12, "a repeated fault confuses"
 
 
-def test_one_mistake_is_one_complaint_and_none_is_a_configuration(write: Callable[[str], Path]) -> None:
+def test_one_mistake_is_one_fault_and_a_file_without_is_a_configuration(write: Callable[[str], Path]) -> None:
     assert not isinstance(read_config(write(LEAST)), list)
     for mistake in ("[search]\nzzz = 1", '[policy]\nnew = "now"', "[nowhere]", '[topics]\npolicy = "other"'):
         found = read_config(write(with_section(mistake)))
@@ -213,7 +213,7 @@ def test_a_secret_in_plain_text_is_in_no_other_fault(write: Callable[[str], Path
 
 
 class Tries:
-    """What a world in memory would be told, by level."""
+    """Results of a check of a world in memory, by level."""
 
     def __init__(self, tried: list[Result]) -> None:
         self.tried = tried
@@ -226,11 +226,11 @@ class Tries:
         return exit_code(self.tried)
 
 
-def nobody(*_: object, **__: object) -> LogReader:
+def unreachable(*_: object, **__: object) -> LogReader:
     raise Unreachable("No answer.", hint="Look at it.")
 
 
-WITHOUT_CLUSTERS = World(nobody, open_store, lambda client: ())
+WITHOUT_CLUSTERS = World(unreachable, open_store, lambda client: ())
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def look(write: Callable[[str], Path]) -> Callable[..., Tries]:
 
         def reader(client: Mapping[str, str], whose: str) -> LogReader:
             found = destination if whose == check.DESTINATION else source
-            return nobody() if found is None else found
+            return unreachable() if found is None else found
 
         world = World(reader, open_store, lambda client: topics)
         able, tried = check.abilities(config, config.jobs, world)
@@ -269,7 +269,9 @@ def anchored(cluster: str = "a") -> StoredOffset:
     return StoredOffset(8, Anchor(7, 1_700_000_000_000, cluster_id=cluster))
 
 
-def test_what_works_is_counted(look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore) -> None:
+def test_working_parts_are_reported_with_counts(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
     save(store, "events", p0=anchored(), p1=anchored())
     found = look(LEAST, destination)
     assert found.code is ExitCode.OK
@@ -308,9 +310,9 @@ def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..
     save(store, "events", p0=anchored())
     found = look(LEAST, MemoryLog("b", {"z.events": 1}), topics=("z.events", "others"))
     assert found.code is ExitCode.USAGE
-    (told,) = [each for each in found.tried if each.level is Level.FAIL]
-    assert told.message == 'The destination has no topic "a.events", or this user may not describe it.'
-    assert told.next_step == "It has z.events: correct [source] alias, or [topics]."
+    (result,) = [each for each in found.tried if each.level is Level.FAIL]
+    assert result.message == 'The destination has no topic "a.events", or this user may not describe it.'
+    assert result.next_step == "It has z.events: correct [source] alias, or [topics]."
 
 
 def test_everything_else_is_tried_where_the_destination_is_silent(
@@ -329,7 +331,7 @@ def test_a_silent_source_is_a_warning(
     save(store, "events", p0=anchored())
     text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
     silent = MemoryLog("a", {})
-    monkeypatch.setattr(silent, "describe", nobody)
+    monkeypatch.setattr(silent, "describe", unreachable)
     found = look(text, destination, silent)
     assert found.code is ExitCode.OK
     assert found.said(Level.WARN, "source") == [
@@ -387,9 +389,9 @@ def test_an_anchor_store_that_is_not_there_fails_and_the_jobs_rows_are_counted_a
     checkpoint.mkdir()
     text = with_section('[anchors]\nstore = "sqlite:///FOLDER/anchors.db"').replace("STORE", f"checkpoint:{checkpoint}")
     found = look(text, destination)
-    (told,) = [each for each in found.tried if each.subject == "[anchors] store"]
-    assert told.level is Level.FAIL
-    assert "track creates it in its first round" in told.next_step
+    (result,) = [each for each in found.tried if each.subject == "[anchors] store"]
+    assert result.level is Level.FAIL
+    assert "track creates it in its first round" in result.next_step
     assert any(each.subject == "job clicks" for each in found.tried)
 
 
@@ -532,7 +534,7 @@ def test_a_push_gateway_must_answer(local: Callable[[str], Tries], gateway: int)
 # ---------------------------------------------------------------- the command
 
 
-def test_the_command_tells_all_problems_and_what_to_do_next(
+def test_the_command_lists_all_problems_and_the_next_steps(
     write: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     from reconciler.cli.main import main

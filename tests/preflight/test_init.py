@@ -90,7 +90,7 @@ def written(world: World) -> Path:
     return path
 
 
-def test_the_mirror_the_job_and_what_tells_its_records_apart_are_found(world: World, written: Path) -> None:
+def test_the_mirror_the_job_and_its_ids_are_found(world: World, written: Path) -> None:
     content = tomllib.loads(written.read_text())
     assert content["source"] == {"alias": "a"}
     assert content["destination"] == {"bootstrap_servers": world.cluster.bootstrap}
@@ -111,7 +111,7 @@ def test_the_mirror_the_job_and_what_tells_its_records_apart_are_found(world: Wo
     assert "# Found there: 2 stored offsets, all with an anchor that holds an id." in text
 
 
-def test_what_is_written_passes_config_check_and_finds_the_offsets(world: World, written: Path) -> None:
+def test_the_written_file_passes_config_check_and_finds_the_offsets(world: World, written: Path) -> None:
     ended = world.run("config", "check", "-c", written)
     assert ended.code == 0, ended.said
     assert f"{world.topic} -> a.{world.topic}" in ended.out
@@ -181,13 +181,13 @@ def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
 
 
 class Terminal(io.StringIO):
-    """Answers that somebody types."""
+    """Answers that are typed."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_person_is_asked_and_offered_what_was_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_offer_the_findings_as_defaults(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = (world.cluster.bootstrap, world.address, "no-such:id", "none", "")
     monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers)))
     output = world.folder / "answered.toml"
@@ -211,7 +211,7 @@ def test_a_store_without_such_a_group_makes_no_job(world: World) -> None:
     assert "No offset of this group was found" in (world.folder / "none.toml").read_text()
 
 
-def test_nobody_to_be_asked_and_no_word_to_go_on_with(world: World) -> None:
+def test_without_a_terminal_and_without_an_option_it_stops(world: World) -> None:
     ended = world.run("init", "--bootstrap-servers", world.cluster.bootstrap, "--output", world.folder / "none.toml")
     assert ended.code == 2
     assert "Questions need a terminal" in ended.err
@@ -219,7 +219,7 @@ def test_nobody_to_be_asked_and_no_word_to_go_on_with(world: World) -> None:
 
 
 def test_every_problem_of_a_live_configuration_is_listed(world: World) -> None:
-    """One topic with a wrong alias, one store that is not there: both are told, and the rest is tried all the same."""
+    """One topic with a wrong alias, one store that is not there: both are reported, and the rest is checked."""
     config = world.config(
         world.job(),
         world.job("lost", store=f"sqlite:///{world.folder / 'none.db'}"),
@@ -236,7 +236,7 @@ def test_every_problem_of_a_live_configuration_is_listed(world: World) -> None:
     assert found["exit_code"] == 2
 
 
-def test_what_is_only_out_of_reach_is_told_by_another_exit_code(world: World) -> None:
+def test_an_unreachable_cluster_has_another_exit_code(world: World) -> None:
     config = world.config(world.job(store=f"sqlite:///{world.folder / 'none.db'}"))
     assert world.run("config", "check", "-c", config).code == 6
     assert world.run("config", "check", "-c", config, "--offline").code == 0

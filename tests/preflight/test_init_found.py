@@ -70,7 +70,7 @@ def test_a_source_and_a_cluster_without_a_mirror_are_told_from_a_destination() -
     assert not is_source(("events", *NOISE))
 
 
-def test_topics_of_the_mirror_itself_are_nobodys_job() -> None:
+def test_topics_of_the_mirror_itself_belong_to_no_job() -> None:
     names = ("a.checkpoints.internal", "a.heartbeats", "mm2-status.a.internal", "a.events", *NOISE)
     assert [name for name in names if not is_internal(name)] == ["a.events"]
     assert named("a", TopicPolicy.DEFAULT, ".", names).topics == ("a.events",)
@@ -145,7 +145,7 @@ def test_ids_are_looked_for_in_every_topic_of_a_job() -> None:
     assert propose(same).id == "header:id", "an id names a record within its topic"
 
 
-def test_what_the_job_recorded_decides_between_two_ids() -> None:
+def test_ids_that_the_job_recorded_decide_between_two_candidates() -> None:
     records = [record(n, b"k%d" % n, b"v", id=b"%d" % n, trace=b"t%d" % n) for n in range(9)]
     assert propose(seen(*records)).id == "header:id"
     found = propose(seen(*records), frozenset({b"t4"}))
@@ -287,7 +287,7 @@ def test_a_properties_file_of_librdkafka_stays_as_it_is(properties) -> None:
         ("just-words", "a line is not NAME=VALUE"),
     ],
 )
-def test_what_has_no_counterpart_is_refused_with_the_way_out(properties, text: str, words: str) -> None:
+def test_a_property_without_counterpart_is_refused_with_the_way_out(properties, text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         properties(text)
     assert words in str(caught.value)
@@ -330,7 +330,7 @@ def test_a_stores_password_becomes_a_variable(address: str, safe: str, secret: s
 HOSTILE = 'a"\\\n[policy]\nmax_replay = 0\n# \u2028\x7f\x1b'
 
 
-def test_names_of_other_people_cannot_add_a_line_to_the_file(tmp_path: Path) -> None:
+def test_foreign_names_cannot_add_a_line_to_the_file(tmp_path: Path) -> None:
     """Group and topic names are free text, and what was found stands in comments."""
     records = seen(*(MemoryRecord(n, BEGIN, b"k", b"v", ((f"id{HOSTILE}", b"%d" % n),)) for n in range(3)))
     job = ProposedJob(HOSTILE, HOSTILE, [HOSTILE], "memory:x", propose(records), HOSTILE)
@@ -366,7 +366,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return with_answers
 
 
-def test_nothing_typed_takes_what_is_offered(asked: Callable[[str], Asker]) -> None:
+def test_an_empty_answer_takes_the_default(asked: Callable[[str], Asker]) -> None:
     assert asked("\n").text("Where", "here") == "here"
     assert asked("\n").several("Which", ["one", "two"]) == ["one", "two"]
     assert asked("\n").confirm("Go on?")

@@ -1,7 +1,7 @@
 """Jobs that can go wrong each in its own way, a watch over all of them, and a Prometheus with the rules as shipped.
 
-Faults are made on a real cluster and in real stores. Of the rules only the times are changed: nobody waits 15 minutes
-here. Of the configuration only intervals and addresses are.
+Faults are made on a real cluster and in real stores. Only the times of the rules are changed, since a test does not
+wait 15 minutes, and only the intervals and addresses of the configuration.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def topic_is_deleted(world: World) -> None:
     until(lambda: world.cluster.partitions(world.there) == 0, "the topic is gone")
 
 
-def topic_is_made_anew(world: World) -> None:
+def topic_is_recreated(world: World) -> None:
     """From a backup that begins later: the same records at other offsets."""
     topic_is_deleted(world)
     world.cluster.create_topic(world.there)
@@ -157,7 +157,7 @@ def both(*acts: Callable[[World], None]) -> Callable[[World], None]:
 
 
 JOBS: Mapping[str, tuple[Callable[[World], None], Callable[[World], None], Callable[[World], None]]] = {
-    "already": (both(lambda world: world.deliver(9), lives_here(5)), topic_is_made_anew, lives_here(5)),
+    "already": (both(lambda world: world.deliver(9), lives_here(5)), topic_is_recreated, lives_here(5)),
     "behind": (has_mirrored(6, 5), has_read(300), lambda world: world.append({0: range(6, 301)}, burst=100)),
     "budget": (has_mirrored(20, 12), anchor_stays_behind, has_read(12)),
     "idle": (has_mirrored(6, 5), has_read(5, age_ms=2 * HOUR_MS), has_read(5)),

@@ -154,7 +154,7 @@ def test_a_finding_is_told_of_no_other_job(seen: Seen, name: str) -> None:
 
 @pytest.mark.parametrize(("name", "job"), FINDINGS.items())
 @pytest.mark.parametrize("moment", ["frozen", "thawed", "killed", "started again", "slow"])
-def test_a_finding_does_not_resolve_while_nobody_can_say_so(seen: Seen, name: str, job: str, moment: str) -> None:
+def test_a_finding_does_not_resolve_without_a_check(seen: Seen, name: str, job: str, moment: str) -> None:
     """It is the same alert as before, not one that resolved meanwhile and began again."""
     assert seen.alert(moment, name, job)["activeAt"] == seen.alert("harmed", name, job)["activeAt"]
 
@@ -188,7 +188,7 @@ def test_no_rule_was_refused(seen: Seen) -> None:
     assert {(rule["health"], rule.get("lastError", "")) for rule in seen.rules} == {("ok", "")}
 
 
-def test_what_is_said_is_whole(seen: Seen) -> None:
+def test_annotations_are_complete(seen: Seen) -> None:
     said = [text for alerts in seen.firing.values() for alert in alerts for text in alert["annotations"].values()]
     assert said
     assert not [text for text in said if "<no value>" in text or "{{" in text or "  " in text]

@@ -1,4 +1,4 @@
-"""Many jobs checked together: what befalls one of them costs the others nothing, and an outage is waited for once."""
+"""Many jobs checked together: a failure of one costs the others nothing, and an outage is waited for once."""
 
 from __future__ import annotations
 

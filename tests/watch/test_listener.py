@@ -97,7 +97,7 @@ def test_anything_else_is_no_address(text: str) -> None:
         Address.parse(text)
 
 
-def test_a_port_that_is_taken_is_a_matter_of_usage() -> None:
+def test_a_port_in_use_is_a_usage_error() -> None:
     with served() as here:
         with pytest.raises(
             ConfigError, match=r"Nothing can listen on 127\.0\.0\.1:\d+: Address already in use"
@@ -106,7 +106,7 @@ def test_a_port_that_is_taken_is_a_matter_of_usage() -> None:
         assert "--listen" in str(caught.value)
 
 
-def test_a_name_that_nobody_resolves_is_a_matter_of_usage() -> None:
+def test_an_unknown_host_name_is_a_usage_error() -> None:
     with pytest.raises(ConfigError, match="Nothing can listen on no-such-host"):
         Served(address=Address("no-such-host.invalid", 0))
 
@@ -149,7 +149,7 @@ def test_health_is_200_or_503_with_the_reason() -> None:
         assert here.get("/healthz")[::2] == (503, b"No round has ended.\n")
 
 
-def test_other_paths_and_methods_are_told_so() -> None:
+def test_other_paths_and_methods_are_refused() -> None:
     with served() as here:
         assert b'href="metrics"' in here.get("/")[2]
         assert here.status("/metrics/../../etc/passwd") == 404
@@ -166,7 +166,7 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def test_only_the_right_login_sees_metrics_and_everybody_sees_health() -> None:
+def test_only_the_right_login_sees_metrics_and_every_client_sees_health() -> None:
     with served(Access(login=("prometheus", "geheim: ü"))) as here:
         assert here.status("/metrics", Authorization=basic("prometheus", "geheim: ü")) == 200
         for wrong in (
@@ -239,7 +239,7 @@ def test_another_certificate_is_used_from_the_next_connection_on(pair: Callable[
             here.get("/healthz", tls=trusting(before))
 
 
-def test_files_that_cannot_be_used_are_a_matter_of_usage(pair: Callable[[str], WatchSettings], tmp_path: Path) -> None:
+def test_unusable_files_are_a_usage_error(pair: Callable[[str], WatchSettings], tmp_path: Path) -> None:
     good, other = pair("good"), pair("other")
     with pytest.raises(ConfigError, match="which is not there"):
         Access.of(replace(good, tls_key=str(tmp_path / "none")))
@@ -259,9 +259,9 @@ def test_files_that_cannot_be_used_are_a_matter_of_usage(pair: Callable[[str], W
 # ---------------------------------------------------------------- visitors that hold on
 
 
-def dangling(here: Served, said: bytes = b"") -> socket.socket:
+def dangling(here: Served, sent: bytes = b"") -> socket.socket:
     connection = socket.create_connection(here.place, timeout=60)
-    connection.sendall(said)
+    connection.sendall(sent)
     return connection
 
 
@@ -344,7 +344,7 @@ def test_many_scrapes_at_once_are_all_served() -> None:
         assert seen == [200] * 12
 
 
-def test_after_the_end_nobody_listens() -> None:
+def test_after_close_nothing_listens() -> None:
     with served() as here:
         place = here.place
     with pytest.raises(ConnectionRefusedError):

@@ -200,8 +200,8 @@ def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixtur
     assert all(world.figures.job(f"job-{number}").up for number in range(5))
 
 
-def test_what_was_not_asked_is_not_said_to_be_back(caplog: pytest.LogCaptureFixture) -> None:
-    """A job's store is away, then the cluster as well: nobody knows of the store until the cluster is back."""
+def test_a_store_that_was_not_asked_is_not_reported_as_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A job's store is away, then the cluster as well: the store is unknown until the cluster is back."""
     caplog.set_level(logging.INFO, "reconciler.watch")
     world = World(count=2, every_s=10.0, place="", fails={"job-0": Unreachable("The store is away.")}, stop_at=530.0)
     watch = world.watch()
@@ -234,7 +234,7 @@ def test_of_many_jobs_that_fail_at_once_a_few_are_named(caplog: pytest.LogCaptur
     ]
 
 
-def test_no_round_that_ends_in_time_is_an_illness_and_any_that_does_heals_it() -> None:
+def test_health_fails_without_a_round_in_time_and_recovers_with_the_next() -> None:
     world = World(count=2, every_s=10.0, stop_at=540.0)
     watch = world.watch()
     assert watch.health() is None
@@ -253,7 +253,7 @@ def test_no_round_that_ends_in_time_is_an_illness_and_any_that_does_heals_it() -
 # ---------------------------------------------------------------- stop and reload
 
 
-def test_what_was_cut_short_says_nothing() -> None:
+def test_a_check_that_was_cut_short_is_not_recorded() -> None:
     world = World(count=1, every_s=10.0, takes_s=5.0, stop_at=502.0)
     world.watch().run()
     assert world.checks == [(500.0, "job-0")]

@@ -38,7 +38,7 @@ def world(clusters, tmp_path: Path, topic_name: str, capsys) -> Iterator[World]:
 # ---------------------------------------------------------------- the two situations
 
 
-def test_one_watch_tells_what_a_failover_would_find_and_what_has_happened_to_a_job_that_runs_here(world: World) -> None:
+def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that_runs_here(world: World) -> None:
     """The same job before and after it is handed over: its source is ahead of the mirror; its topic is replaced."""
     world.deliver(12, 4)
     world.processed(7, 9)
@@ -156,7 +156,7 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
         rounds = watch.value("watch_rounds_total") or 0
         watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "the outage has healed")
         assert watch.rounds_since(rounds) <= 4  # two, and one each for what was under way at either end
-        watch.until(lambda: watch.value("mismatched_partitions", **at[0]) == 1, "the older log is told")
+        watch.until(lambda: watch.value("mismatched_partitions", **at[0]) == 1, "the older log is reported")
         assert watch.verdicts(names[0]) == {(names[0], "behind"): 1}
         assert watch.value("mismatched_partitions", **at[1]) == 0
         watch.until(lambda: [line for line in watch.said if "The watched cluster answers again" in line], "it is said")
@@ -252,7 +252,7 @@ def test_a_changed_configuration_is_read_at_a_signal_and_a_bad_one_is_not_used(w
 
         config.write_text(good.replace("[search]", "[serach]"))
         reload(watch)
-        watch.until(lambda: watch.value("config_last_reload_successful") == 0, "the bad configuration is told")
+        watch.until(lambda: watch.value("config_last_reload_successful") == 0, "the bad configuration is reported")
         assert any("the one from before goes on" in line and "serach" in line for line in watch.said)
         watch.next_rounds()
         assert watch.value("up", job="one") == 1
@@ -299,7 +299,7 @@ def test_a_second_signal_ends_it_at_once(world: World) -> None:
 # ---------------------------------------------------------------- the listener, and what is a matter of usage
 
 
-def test_what_cannot_be_listened_on_is_a_matter_of_usage(world: World) -> None:
+def test_an_unusable_address_is_a_usage_error(world: World) -> None:
     config = world.config(extra=SHORT)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -101,7 +101,7 @@ def test_how_far_a_mirror_is_behind_is_told_in_the_records_own_time(memory: Memo
     assert by == {TopicPartition("a.events", 0): 4_000}  # record 6 was processed, 2 is the newest there; a second apart
     found = figures_of(checked.plan.jobs[0], checked.jobs[0], config.policy.start, by)
     assert found.topics["a.events"].lag_s == 4
-    assert on_the_source(memory).lag_s == math.inf  # nobody looked
+    assert on_the_source(memory).lag_s == math.inf  # not looked up
 
 
 def test_nothing_says_how_far_an_empty_partition_is_behind(memory: Memory) -> None:
@@ -123,7 +123,7 @@ def test_a_replay_over_budget_blocks_and_is_counted_as_that(memory: Memory) -> N
     assert figures(memory, config).outcome == "person"
 
 
-def test_what_is_lost_blocks_and_is_not_over_budget(memory: Memory) -> None:
+def test_a_loss_blocks_and_is_not_over_budget(memory: Memory) -> None:
     memory.deliver(range(20))
     memory.log.partition("a.events", 0).delete_before(15)
     memory.save({0: stored(4)})
@@ -204,7 +204,7 @@ def test_a_log_that_lost_its_end_and_was_written_again_is_a_mismatch(guarded: Gu
 
 
 @pytest.mark.parametrize("numbers", [range(0), range(3, 10), range(40, 60)])
-def test_a_topic_that_was_made_anew_is_a_mismatch(guarded: Guarded, numbers: range) -> None:
+def test_a_recreated_topic_is_a_mismatch(guarded: Guarded, numbers: range) -> None:
     guarded.write(range(10))
     guarded.processed(8)
     guarded.memory.log.delete("events")
@@ -278,8 +278,8 @@ def test_a_cluster_that_was_rebuilt_under_another_id_is_a_mismatch_where_there_i
     guarded.write(range(4, 10))
     found = guarded.found()
     assert (found.verdicts, found.own, found.mismatched) == ({Verdict.MOVED: 1}, 0, 0)
-    told = figures(guarded.memory, guarded.config("[watch]\nsingle_cluster = true\n")).topics["events"]
-    assert (told.own, told.mismatched) == (1, 1)
+    found = figures(guarded.memory, guarded.config("[watch]\nsingle_cluster = true\n")).topics["events"]
+    assert (found.own, found.mismatched) == (1, 1)
 
 
 def test_the_age_of_the_anchors_is_that_of_the_newest_stored_one(memory: Memory) -> None:

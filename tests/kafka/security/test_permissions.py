@@ -126,7 +126,7 @@ def records(job: Job) -> Ended:
 
 
 def a_plan(job: Job, *, new: str = "earliest", and_apply: bool = False) -> None:
-    """Made by somebody who may do everything."""
+    """Created by a user who may do everything."""
     config = job.world.config(extra=f'[policy]\nnew = "{new}"')
     job.world.plan(config)
     if and_apply:

@@ -1,4 +1,4 @@
-"""Every way not to get in: what is wrong is said in one line, with whose move it is and what to do."""
+"""Every refused connection: one line says what is wrong, whose move it is and what to do."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Settings = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What is wrong with the settings, and which words must say so; by default it is the cluster that refuses."""
+    """Wrong settings, and the words that the line must contain; by default the cluster refuses them."""
 
     name: str
     settings: Callable[[Secured, Path], Settings]
-    said: str
+    message: str
     hint: str
-    door: str = "sasl"
+    listener: str = "sasl"
     code: int = 6
     deadline: str = "30s"
 
@@ -83,7 +83,7 @@ REFUSED = [
         lambda secured, _: _with(secured.scram, broker_address_family="v4"),
         NOT_TRUSTED,
         "use the name that their certificate holds in bootstrap_servers",
-        door="localhost",
+        listener="localhost",
     ),
     Wrong(
         "no TLS",
@@ -97,7 +97,7 @@ REFUSED = [
         lambda secured, _: {},
         NO_ANSWER,
         f"{OTHER_PROTOCOL}PLAINTEXT: set security.protocol under [destination.client] to SSL, SASL_SSL",
-        door="tls",
+        listener="tls",
         deadline="3s",
     ),
     Wrong(
@@ -105,7 +105,7 @@ REFUSED = [
         scram(),
         f"{NO_ANSWER} (SSL handshake failed: Disconnected",
         "That port may speak without TLS, and security.protocol is SASL_SSL: take the port that speaks TLS",
-        door="plain",
+        listener="plain",
         deadline="3s",
     ),
     Wrong(
@@ -120,21 +120,21 @@ REFUSED = [
         scram(security_protocol="SASL_PLAINTEXT"),
         f"refused the login of user '{USER}'",
         "That port takes no logins: take another, or set security.protocol without SASL_",
-        door="plain",
+        listener="plain",
     ),
     Wrong(
         "a login beside a certificate",
         lambda secured, _: {**secured.scram, **secured.mutual, "security.protocol": "SASL_SSL"},
         f"refused the login of user '{USER}'",
         "That port takes no logins",
-        door="tls",
+        listener="tls",
     ),
     Wrong(
         "no certificate",
         mutual(**NO_CERTIFICATE),
         "asks for a client certificate, and none is configured",
         "Set ssl.keystore.location, or ssl.certificate.location and ssl.key.location",
-        door="tls",
+        listener="tls",
     ),
     Wrong(
         "certificate",
@@ -145,10 +145,10 @@ REFUSED = [
         ),
         "does not accept the client's certificate",
         "Have it signed by an authority that the brokers trust",
-        door="tls",
+        listener="tls",
     ),
 ]
-"""Settings that can be used, and do not open the door."""
+"""Usable settings that the cluster refuses."""
 
 TOKENS = [
     Wrong(
@@ -156,7 +156,7 @@ TOKENS = [
         lambda secured, _: {**secured.token, "sasl.oauthbearer.client.secret": secured.wrong_password},
         "there was no token for the destination cluster at 127.0.0.1:",
         "and that it knows sasl.oauthbearer.client.id and its secret",
-        door="logins",
+        listener="logins",
         deadline="3s",
     ),
     Wrong(
@@ -164,11 +164,11 @@ TOKENS = [
         lambda secured, _: {**secured.token, "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"},
         "Could not connect to server",
         "See that the provider at sasl.oauthbearer.token.endpoint.url is up",
-        door="logins",
+        listener="logins",
         deadline="3s",
     ),
     Wrong(
-        "a token that nobody signed",
+        "an unsigned token",
         lambda secured, _: {
             **_with(secured.token, sasl_oauthbearer_method=""),
             "enable.sasl.oauthbearer.unsecure.jwt": "true",
@@ -176,10 +176,10 @@ TOKENS = [
         },
         "refused the login of this user (SASL authentication error",
         "or have the user made there",
-        door="logins",
+        listener="logins",
     ),
 ]
-"""Logins with a token that do not get one, or not a good one."""
+"""Logins without a token, or with a bad one."""
 
 UNUSABLE = [
     Wrong(
@@ -201,7 +201,7 @@ UNUSABLE = [
         lambda secured, _: _with(secured.mutual, ssl_key_location=f"file:{secured.certificates.client}"),
         "ssl.key.location under [destination.client] holds a file's content, and takes its path",
         'Leave out "file:" in front of the path',
-        door="tls",
+        listener="tls",
         code=2,
     ),
     Wrong(
@@ -209,7 +209,7 @@ UNUSABLE = [
         lambda secured, _: _with(secured.mutual, ssl_key_password=secured.wrong_password),
         "ssl.key.location failed",
         "that ssl.key.password opens it",
-        door="tls",
+        listener="tls",
         code=2,
     ),
     Wrong(
@@ -235,17 +235,17 @@ UNUSABLE = [
     ),
     Wrong("half a login", scram(sasl_username=""), "sasl.username", "Correct [destination.client]", code=2),
 ]
-"""Settings that the client library does not even begin with."""
+"""Settings that the client library does not accept."""
 
 
-def address(secured: Secured, door: str) -> str:
+def address(secured: Secured, listener: str) -> str:
     return {
         "sasl": secured.sasl,
         "localhost": secured.sasl.replace("127.0.0.1", "localhost"),
         "tls": secured.tls,
         "logins": secured.logins,
         "plain": secured.cluster.bootstrap,
-    }[door]
+    }[listener]
 
 
 @pytest.fixture
@@ -256,13 +256,13 @@ def locked_out(secured: Secured, secured_world: World) -> Callable[[Wrong], Path
     def config(wrong: Wrong) -> Path:
         settings = wrong.settings(secured, secured_world.folder)
         extra = f'{client_table(settings)}\n[search]\ndeadline = "{wrong.deadline}"'
-        return secured_world.config(bootstrap=address(secured, wrong.door), extra=extra)
+        return secured_world.config(bootstrap=address(secured, wrong.listener), extra=extra)
 
     return config
 
 
 @pytest.mark.parametrize("wrong", [*REFUSED, *TOKENS, *UNUSABLE], ids=lambda wrong: wrong.name)
-def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(
+def test_one_line_says_what_is_wrong_and_nothing_is_written(
     secured: Secured, secured_world: World, locked_out: Callable[[Wrong], Path], wrong: Wrong
 ) -> None:
     config = locked_out(wrong)
@@ -270,10 +270,10 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(
     ended = secured_world.run("hook", "-c", config, "--plans", secured_world.folder / "plans")
     assert ended.code == wrong.code, ended.said
     (line,) = ended.err.splitlines()
-    assert wrong.said in line
+    assert wrong.message in line
     assert wrong.hint in line
     if wrong.code == 6:
-        assert f"the destination cluster at {address(secured, wrong.door)}" in line
+        assert f"the destination cluster at {address(secured, wrong.listener)}" in line
     assert ended.out == ""
     assert secured.planted_in(ended.said) == []
     assert secured_world.rows() == before
