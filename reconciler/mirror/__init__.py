@@ -1,4 +1,4 @@
-"""What a mirror leaves at the destination, read and judged.
+"""The traces of a mirror at the destination, read and judged.
 
 In: a cluster's topics and records. Out: which topics a mirror fills and how far it is behind.
 """

@@ -9,14 +9,14 @@ from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 MOST_ASKED = 100
-"""Partitions whose newest record is looked at, those with the newest anchors first."""
+"""At most so many partitions are read, those with the newest anchors first."""
 
 
 def lags_ms(rows: Sequence[PartitionPlan], identity: Identity, reader: LogReader) -> dict[TopicPartition, int]:
-    """How much older than the anchor the record in front of each resume offset is, in ms; ``rows`` are all ``behind``.
+    """By partition, how much older than the anchor the record before the resume offset is, in ms.
 
-    One read for all. A partition is left out where nothing tells: it is empty, has no times, or is not among the first
-    ``MOST_ASKED``. Raises Unreachable and Refused as the reader does.
+    ``rows`` are all ``behind``; one read serves all. Partitions that are empty or have no times, and those beyond the
+    first ``MOST_ASKED``, are left out. Raises Unreachable and Refused as the reader does.
     """
     anchored = {row.key: row.anchor.timestamp_ms for row in rows if row.anchor and row.anchor.timestamp_ms}
     latest = sorted(anchored, key=lambda place: -anchored[place])[:MOST_ASKED]

@@ -1,4 +1,4 @@
-"""What a cluster's topics tell of the mirror that fills it. Pure; nothing is asked here.
+"""Recognizes the mirrors that fill a cluster by the names of its topics. Pure.
 
 MirrorMaker 2 keeps topics of its own at the destination of a flow (Kafka's ``DefaultReplicationPolicy``; KIP-382, and
 KIP-690 for the separator in their names): ``ALIAS.checkpoints.internal``, ``ALIAS.heartbeats``, and at the source of
@@ -22,9 +22,9 @@ _OTHER_SEPARATORS = (".", "_", "-")
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """One source that is mirrored here: its alias, how its topics are called here, and which ones there are.
+    """One source that is mirrored here: its alias, the policy for its topics' names, and its topics here.
 
-    ``seen`` are the topics that told of it; empty where a person named it.
+    ``seen`` are MirrorMaker's own topics that reveal it; empty if a person named the mirror.
     """
 
     alias: str | None
@@ -59,19 +59,19 @@ def named(alias: str | None, policy: TopicPolicy, separator: str, topics: Iterab
 
 
 def is_source(topics: Iterable[str]) -> bool:
-    """Whether these are the topics of a cluster that is mirrored from: offset syncs are kept there."""
+    """Whether these are the topics of a cluster that is a source: MirrorMaker keeps offset syncs there."""
     return any(_OFFSET_SYNCS.fullmatch(name) for name in topics)
 
 
 def is_internal(name: str) -> bool:
-    """Topics that no job reads: Kafka's, Connect's and MirrorMaker's own."""
+    """True for topics that no job reads: Kafka's, Connect's and MirrorMaker's own."""
     if name.startswith(("__", "mm2-")) or name.endswith((".internal", "-internal", "_internal")):
         return True
     return name == "heartbeats" or _HEARTBEATS.fullmatch(name) is not None
 
 
 def _mirror(alias: str, marks: list[tuple[str, str]], names: list[str]) -> Mirror:
-    """Topics with the alias in front of them: the default policy; none: topics keep their names."""
+    """The default policy if topics have the alias in front; the identity policy if none has."""
     seen = tuple(name for name, _ in marks)
     for separator in dict.fromkeys([*(separator for _, separator in marks), *_OTHER_SEPARATORS]):
         found = named(alias, TopicPolicy.DEFAULT, separator, names)

@@ -1,16 +1,16 @@
-"""Which record of the source an anchor names, for a stored offset that says nothing but a number.
+"""Chooses the record of the source that an anchor names, for a stored offset without one.
 
-The rule is the last record before the stored offset: the last one that was processed, whatever gap a transaction marker
-or compaction left behind it. Where compaction may have removed records in the gap that the destination still holds, the
-anchor is kept as made for the offset right behind its record, so that the gap counts as lag, and so as replay.
+The rule is the last record before the stored offset: the last one processed, whatever gap a transaction marker or
+compaction left after it. Compaction may have removed records in that gap which the destination still holds; then the
+anchor is kept as made for the offset right after its record, so that the gap counts as lag, and so as replay.
 
-Where no record is left before it, the record *at* the stored offset is as good: it was not processed, and everything
-before it was (``Names.NEXT``). It must be at that very offset, or in a log that is not compacted: else records between
-the two that only the destination still holds would be skipped. For the same reason nothing is named where retention has
-passed the stored offset.
+If no record is left before it, the record *at* the stored offset serves: it was not processed, and every record before
+it was (``Names.NEXT``). It must be at that very offset, or in a log that is not compacted: else records between the two
+that only the destination still holds would be skipped. For the same reason no record is named if retention has passed
+the stored offset.
 
-Offset 0 of a log with no record at it: nothing was processed, and there is nothing to name. What is kept then is the
-numbering alone (``Anchor.is_bare``).
+At offset 0 of a log without a record there, no record was processed and none can be named. Then the numbering alone is
+kept (``Anchor.is_bare``).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from reconciler.core.probes import Search, ask_edges, ask_read
 from reconciler.core.scan import last_before
 
 LONG_AGO = 0
-"""A time of writing (epoch ms) that is surely not later than the real one, where nothing better is known."""
+"""A time of writing (epoch ms) that is never later than the real one, for want of a better one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One stored offset, and the source's partition that it is an offset of. ``now_ms`` is the time of looking.
+    """One stored offset in a partition of the source. ``now_ms`` is the time of the look-up, in epoch ms.
 
-    ``compacted``: whether compaction may have removed records; None if that is not known, which is taken for yes.
-    ``written_at_ms``: when the offset was stored, where the store knows.
+    ``compacted``: whether compaction may have removed records; None (not known) counts as yes. ``written_at_ms``: when
+    the offset was stored, if the store keeps that.
     """
 
     offset: int
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What to keep for a stored offset, or ``why`` there is nothing to keep, as the end of a sentence."""
+    """The anchored offset to keep, or ``why`` there is none, as the end of a sentence."""
 
     kept: StoredOffset | None
     why: str = ""
@@ -80,7 +80,7 @@ def _anchor(place: Place, identity: Identity, record: Record) -> Anchor:
 def _not_later(place: Place, last: Record | None) -> int:
     """A time of writing that is not later than the real one: an offset is stored after its last record was made.
 
-    With a later one, a row that was only looked at late would pass for one that was written after a failover.
+    With a later time, a row that was merely looked up late would look as if it was written after a failover.
     """
     if place.written_at_ms is not None:
         return place.written_at_ms

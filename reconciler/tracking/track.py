@@ -1,28 +1,27 @@
-"""Keep anchors for jobs that store bare offsets: from the outside, while the source is alive.
+"""Keep anchors for jobs that store bare offsets, from outside of the jobs, while the source is alive.
 
-Theory of operation. A round reads a job's stored offsets, then what is kept for them, then, on the source, the last
-record before each offset that nothing was kept for yet; and saves it as made for that offset.
+Theory of operation. A round reads a job's stored offsets, then their kept anchors, then, on the source, the last record
+before each offset that has no anchor yet; and saves that record as the anchor made for the offset.
 
-Nothing here has to be undisturbed. What is saved is a statement about the source's log alone: "the last record before
-offset X of this partition is this one". It stays true whatever the job does meanwhile, and is believed only together
-with the stored offset X, or as older than a later one (``stores.paired_rules``). So a store that moves on between
-reading it and saving costs nothing but lag. Three things are watched all the same:
+No step has to be undisturbed. A saved anchor states a fact about the source's log alone: "the last record before offset
+X of this partition is this one". It stays true whatever the job does meanwhile, and is used only together with the
+stored offset X, or as older than a later one (``stores.paired.rules``). So if a store moves on between the read and the
+save, the only cost is lag. Three rules all the same:
 
-- A save is a compare-and-set on the anchor that was seen. Of two trackers, or a tracker and an ``apply``, one gives
-  way.
+- A save is a compare-and-set on the anchor that was read. Of two trackers, or a tracker and an ``apply``, one loses.
 - Where the kept anchor is another cluster's, the job was handed over, and its number may be that cluster's (one topic
-  name on both sides): it is not looked up here. Offsets are read before anchors: an ``apply`` in between shows.
-- What a write was killed over (``stores.paired``) is removed once the job has gone on.
+  name on both sides): it is not looked up here. Offsets are read before anchors, so an ``apply`` in between shows.
+- A row that an interrupted write left (``stores.paired``) is removed once the job has gone on.
 
-``kafka-group:`` jobs: their commits at the source are lost with it, so what is kept is the row itself. An anchor that
-the commit brings in its metadata is kept as it is.
+``kafka-group:`` jobs: their commits at the source are lost with it, so the row itself is kept. An anchor in a commit's
+metadata is kept as it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -55,9 +54,9 @@ SOURCE, ANCHORS = "the source cluster", "the anchor store"
 
 @dataclass(frozen=True, slots=True)
 class SourceSide:
-    """What tracking needs from outside: the source's log, the jobs' stores there, the anchor store, the clocks.
+    """The world outside of tracking: the source's log, the jobs' stores there, the anchor store, the clocks.
 
-    ``stopping`` says that whoever called wants to end: nothing is waited for any more then.
+    ``monotonic`` gives seconds, ``now_ms`` epoch ms. Once ``stopping`` returns True nothing is waited for any more.
     """
 
     reader: LogReader
@@ -70,11 +69,11 @@ class SourceSide:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """How a job's stored offsets are anchored after a round; all by partition.
+    """The anchors of a job's stored offsets after a round, by partition.
 
-    ``lagging`` are those whose anchor was made for an older offset, ``without`` those with none, each with the reason
-    where one is known; ``elsewhere`` are those that were handed over to another cluster. ``age_ms`` is how old the
-    oldest lagging anchor is, by the time of its record. ``known`` False: the stores could not be read.
+    ``lagging`` have an anchor that was made for an older offset, ``without`` have none, each with the reason if it is
+    known; ``elsewhere`` were handed over to another cluster. ``age_ms``: the age of the oldest lagging anchor, by the
+    time of its record. ``known`` False: the stores could not be read.
     """
 
     job: str
@@ -94,7 +93,7 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One look at all jobs. ``troubles``: what could not be reached, by its name."""
+    """One pass over all jobs. ``troubles``: by name, the error of everything that could not be reached."""
 
     jobs: tuple[JobReport, ...]
     troubles: Mapping[str, ReconcilerError]
@@ -135,7 +134,7 @@ class Tracker:
         self._gives_up_at = math.inf
 
     def round(self) -> Round:
-        """Look at every job once. What cannot be reached is waited for, up to the deadline, and then left out."""
+        """Look at every job once. Waits up to the deadline for a cluster or store that is away, then leaves it out."""
         self._gives_up_at = self._side.monotonic() + self._deadline_s
         troubles: dict[str, ReconcilerError] = {}
         reports = []
@@ -168,7 +167,7 @@ class Tracker:
         return tracked.report(at, self._side.now_ms())
 
     def _follow(self, tracked: _Tracked, troubles: dict[str, ReconcilerError]) -> None:
-        """Find on the source what is missing, and save it."""
+        """Find the missing anchors on the source, and save them."""
         place = SOURCE
         try:
             tracked.cluster = self._ask(place, lambda: self._side.reader.describe(tracked.job.topics))
@@ -176,7 +175,7 @@ class Tracker:
             place = ANCHORS
             self._save(tracked)
         except (Unreachable, Changed, OutcomeUnknown) as error:
-            # What one job may not see, or whose topic is gone, does not keep the others from being looked at.
+            # A topic that is gone, or that this user may not see, concerns one job: the others are still looked at.
             is_away = isinstance(error, Unreachable) and error.retryable
             troubles[place if is_away else f'{place}, for job "{tracked.job.name}"'] = error
 
@@ -202,7 +201,7 @@ class Tracker:
             try:
                 result = self._anchors().write(tracked.job.group, changes, reason="track", now_ms=self._side.now_ms())
                 if result.conflicts and not result.written and len(changes) > 1:
-                    # All or none, and somebody else was faster with one of them: the others are as good as before.
+                    # All or none, and another program wrote one of them: the others can still be saved.
                     good = [change for change in changes if change.key not in result.conflicts]
                     result = self._anchors().write(tracked.job.group, good, reason="track", now_ms=self._side.now_ms())
             except ReconcilerError:
@@ -234,7 +233,7 @@ class Tracker:
             store.close()
 
     def _ask(self, place: str, call: Callable[[], T]) -> T:
-        """Ask, and ask again over a new connection until the deadline. For calls that only read."""
+        """Repeat a call that only reads, over a new connection each time, until the deadline."""
 
         def once() -> T:
             try:
@@ -243,31 +242,29 @@ class Tracker:
                 self._drop(place)
                 raise
 
-        if place != ANCHORS:
-            with _of_the_source():
-                return insist(once, give_up=lambda: self._clock() >= self._gives_up_at)
-        return insist(once, give_up=lambda: self._clock() >= self._gives_up_at)
+        with nullcontext() if place == ANCHORS else _of_the_source():
+            return insist(once, give_up=lambda: self._clock() >= self._gives_up_at)
 
     def _clock(self) -> float:
-        """The time until which something is worth waiting for; none is, for one who wants to end."""
+        """The time for deadlines: beyond all of them once the caller wants to stop."""
         return self._side.monotonic() + (END_OF_WAITING_S if self._side.stopping() else 0)
 
 
 @contextmanager
 def _of_the_source() -> Iterator[None]:
-    """Hints about a cluster's settings name the source's section here."""
+    """Let hints about a cluster's settings name the source's section."""
     try:
         yield
     except ReconcilerError as error:
         if error.hint is None or DESTINATION not in error.hint:
             raise
-        told = type(error)(error.message, hint=error.hint.replace(DESTINATION, "[source"))
-        told.retryable = error.retryable
-        raise told from error
+        of_source = type(error)(error.message, hint=error.hint.replace(DESTINATION, "[source"))
+        of_source.retryable = error.retryable
+        raise of_source from error
 
 
 def _refuse_shared(jobs: Iterable[Job]) -> None:
-    """Two jobs of one group and topic, each in its own store, would take turns in a row of the anchor store."""
+    """Raise ConfigError for two jobs of one group and topic: they would share a row of the anchor store."""
     owner: dict[tuple[str, str], str] = {}
     for job in jobs:
         for topic in job.topics:
@@ -281,11 +278,11 @@ def _refuse_shared(jobs: Iterable[Job]) -> None:
 
 
 def _first_of_each(rows: Iterable[Row]) -> list[Row]:
-    """The rows with the lower offset last, for a store that has two positions a partition."""
+    """The rows, ordered so that of two positions of a partition the lower offset comes last."""
     return sorted(rows, key=lambda row: -row.stored.offset)
 
 
-# ---------------------------------------------------------------- what is known of one job in a round
+# ---------------------------------------------------------------- one job in a round
 
 
 @dataclass(slots=True)
@@ -317,7 +314,7 @@ class _Tracked:
         return found
 
     def changes(self) -> list[Change]:
-        """What is to be saved, and what somebody's interrupted write left for a row that has gone on since."""
+        """The anchors to save, and the removal of rows that an interrupted write left for offsets of the past."""
         changes = []
         for key, looked in self.looked.items():
             main, aside = self._kept(key).main, self._kept(key).aside
@@ -356,13 +353,7 @@ class _Tracked:
         elsewhere = tuple(key for key in sorted(self.rows) if self._is_elsewhere(key))
         age_ms = None if oldest is None else max(0, now_ms - oldest)
         return replace(
-            at,
-            exact=exact,
-            lagging=lagging,
-            without=without,
-            elsewhere=elsewhere,
-            saved=self.count,
-            age_ms=age_ms,
+            at, exact=exact, lagging=lagging, without=without, elsewhere=elsewhere, saved=self.count, age_ms=age_ms
         )
 
     def _kept(self, key: TopicPartition) -> Kept:
