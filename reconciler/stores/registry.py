@@ -1,7 +1,7 @@
-"""Opening a store by its address. A store's module is imported when an address asks for it, and not before.
+"""The public face of the stores: open a store by its address, and what an address alone says of its store.
 
-To add a store, write a module with ``open_address(address, *, kafka_client) -> OffsetStore`` and add its line to
-``SCHEMES``.
+A store's module is imported when its address is opened. To add a store, write a module with
+``open_address(address, *, kafka_client) -> OffsetStore`` and add its line to ``SCHEMES``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_TRAITS = Traits()
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Where a scheme's store lives, the client package it needs, the extra that installs that client, its traits."""
+    """A scheme's module, an example of its address, the client package, the extra that installs it, and its traits."""
 
     module: str
     example: str
@@ -65,16 +65,14 @@ SCHEMES: Mapping[str, Scheme] = {
     "memory": Scheme("reconciler.stores.memory", "memory:NAME"),
 }
 _ALIASES = {"postgres": "postgresql"}
+END_OF_BATCH = "?position=end"
+"""Suffix of a checkpoint's address, for the end of the batch that a restart repeats."""
 
 
 def traits(address: str) -> Traits:
-    """What the address says of its store; of an address that no store has, nothing."""
+    """The traits of the store at ``address``; none for an unknown scheme."""
     scheme = _scheme(address)
     return NO_TRAITS if scheme is None else scheme.traits
-
-
-# A checkpoint's address: checkpoint:PATH, and behind it, for the end of the batch that a restart repeats, this:
-END_OF_BATCH = "?position=end"
 
 
 def checkpoint_at(path: str) -> str:
@@ -83,29 +81,29 @@ def checkpoint_at(path: str) -> str:
 
 
 def checkpoint_path(address: str) -> str:
-    """The path or URL in the address of a checkpoint, with the ``END_OF_BATCH`` that may stand behind it."""
+    """The path or URL in the address of a checkpoint, including an ``END_OF_BATCH``."""
     return address.partition(":")[2]
 
 
 def end_of_batch(address: str) -> str:
-    """From the address of a checkpoint to that of the end of its last batch."""
+    """The address of the end of a checkpoint's last batch, from the checkpoint's own."""
     return address + END_OF_BATCH
 
 
 def is_end_of_batch(address: str) -> bool:
+    """True for an address that ``end_of_batch`` returns."""
     return address.endswith(END_OF_BATCH)
 
 
 def open_store(
     address: str, *, kafka_client: Mapping[str, str] | None = None, anchors: str | None = None
 ) -> OffsetStore:
-    """The store at ``address``; nothing is contacted or created yet.
+    """The store at ``address``. Contacts no server and creates nothing.
 
     ``kafka_client`` is the destination's client settings (librdkafka properties), for the stores that live there.
-    ``anchors`` is the address of the store that keeps anchors for one with no room for them, and what ``track`` copied
-    of a group's commits ([anchors] store).
-    Raises ConfigError for an unknown scheme, an address the scheme does not understand, and a client package that is
-    not installed.
+    ``anchors`` is the address of the [anchors] store: it keeps anchors for a store with no room for them, and the rows
+    that ``track`` copied from a group's commits.
+    Raises ConfigError for an unknown scheme, an invalid address, and a client package that is not installed.
     """
     name = scheme_of(address)
     scheme = _scheme(address)
@@ -132,7 +130,7 @@ def _scheme(address: str) -> Scheme | None:
 
 
 def _unknown(name: str | None) -> ConfigError:
-    # The address itself is not repeated: it may hold a password.
+    # The message leaves the address out: it may hold a password.
     what = f"There is no store with the scheme {name!r}." if name else "A store's address has no scheme."
     known = " · ".join(scheme.example for scheme in SCHEMES.values())
     return ConfigError(what, hint=f"Supported store addresses: {known}.")

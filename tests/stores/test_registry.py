@@ -7,6 +7,7 @@ import pytest
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError
+from reconciler.ports import Traits
 from reconciler.stores import registry
 from reconciler.stores.registry import Scheme, open_store
 
@@ -101,3 +102,21 @@ def test_opening_loads_only_the_modules_of_that_store():
 def test_addresses_are_shown_without_secrets(address, shown):
     assert without_secrets(address) == shown
     assert "pw" not in without_secrets(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "traits"),
+    [
+        ("kafka-group:", Traits(on_destination=True, client_per_group=True)),
+        ("kafka-topic:offsets", Traits(on_destination=True)),
+        ("checkpoint:/srv/clicks", Traits(corrected_in_copy=True)),
+        ("Checkpoint:/srv/clicks", Traits(corrected_in_copy=True)),
+        ("checkpoint:/srv/clicks?position=end", Traits(corrected_in_copy=True)),
+        ("sqlite:///offsets.db", Traits()),
+        ("postgres://host/db", Traits()),
+        ("unknown:checkpoint:", Traits()),
+        ("", Traits()),
+    ],
+)
+def test_the_traits_of_a_store_are_known_from_its_address(address, traits):
+    assert registry.traits(address) == traits

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
-from reconciler.ports import Change, TopicPartition
+from reconciler.ports import Change, KeepsHistory, TopicPartition
 from tests.stores.store_cases import NOW, Case, exists, kafka_case, kafka_topic_case, memory_case, put, sqlite_case
 
 FULL = Anchor(
@@ -281,6 +281,7 @@ def test_rows_survive_closing_and_opening(store, case, group):
 def test_history_holds_every_change(store, case, group):
     if not (store.capabilities.keeps_history and case.whole_history):
         pytest.skip("this store keeps no history, or one of offsets alone")
+    assert isinstance(store, KeepsHistory)
     first, second = StoredOffset(1, FULL, 5), StoredOffset(2, None, 6)
     put(store, group, {case.key(): first}, now_ms=5, reason="one")
     put(store, group, {case.key(): second}, now_ms=6, reason="two")
