@@ -1,4 +1,4 @@
-"""An anchor's fields in a JSON object. The formats that hold anchors differ in what they call the fields."""
+"""Anchors and stored offsets as fields of a JSON object. Formats that hold anchors differ in the fields' names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.formats.json_fields import FieldError
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """What a format calls an anchor's fields."""
+    """The names of an anchor's fields in one format."""
 
     offset: str
     timestamp_ms: str
@@ -31,11 +31,11 @@ class FieldNames:
 LONG = FieldNames("offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id", "names")
 """For lines that people read."""
 SHORT = FieldNames("o", "t", "i", "f", "c", "p", "n")
-"""For places with little room."""
+"""For places with little space."""
 
 
 def dump(anchor: Anchor, called: FieldNames) -> dict[str, object]:
-    """All fields, None for what is not known. ``names`` is left out where it is the rule (``last``)."""
+    """All fields, None for unknown ones. ``names`` is left out where it is the default (``last``)."""
     fields: dict[str, object] = {
         called.offset: anchor.offset,
         called.timestamp_ms: anchor.timestamp_ms,
@@ -55,7 +55,7 @@ def known(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def load(fields: Mapping[str, object], called: FieldNames) -> Anchor:
-    """The anchor. Keys that are not its fields are not looked at.
+    """Read the anchor; keys that are not its fields are ignored.
 
     Raises FieldError, with ``field`` None for an anchor that contradicts itself.
     """
@@ -92,7 +92,7 @@ def load_optional(found: object, field: str, called: FieldNames) -> Anchor | Non
 
 
 def dump_stored(stored: StoredOffset | None) -> dict[str, object]:
-    """``offset``, ``written_at_ms``, ``anchor``; ``offset`` is null for None, and what is not known is left out."""
+    """``offset``, ``written_at_ms``, ``anchor``; ``offset`` is null for None, and unknown values are left out."""
     fields: dict[str, object] = {"offset": None}
     if stored is not None:
         fields["offset"] = stored.offset

@@ -4,9 +4,9 @@
 {"offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id"}}``. Absent values are null or
 left out.
 
-Two more keys appear only where leaving them out would make the line say something else: ``names`` inside an
-anchor that does not name the last processed record (``next``, ``max-time``), and ``written_at_ms`` (epoch ms)
-on a row without anchor, whose time of writing is all there is to go by. Any other key is an error.
+Two more keys appear only where the line would otherwise mean something else: ``names`` inside an anchor that does not
+name the last processed record (``next``, ``max-time``), and ``written_at_ms`` (epoch ms) on a row without an anchor,
+where the time of writing is the only evidence. Any other key is an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AnchorLine:
 
 
 def dump_line(line: AnchorLine) -> str:
-    """One line of ASCII text, without its line break. ``load_lines`` gives back what this wrote."""
+    """One line of ASCII text, without its line break. ``load_lines`` reads it back."""
     content: dict[str, object] = {
         "format": FORMAT,
         "group": line.group,
@@ -56,7 +56,7 @@ def dump_line(line: AnchorLine) -> str:
 
 
 def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
-    """Read lines one by one, skipping blank ones.
+    """Read lines one by one; blank ones are skipped.
 
     Raises ConfigError naming the line and the field at the first line that is not of this format, and at the
     second of two lines for the same group, topic and partition.
@@ -71,8 +71,8 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
             raise _error(number, err.sentence) from err
         first = seen.setdefault((line.group, line.topic, line.partition), number)
         if first != number:
-            what = f"{line.topic}:{line.partition} of group {line.group!r}"
-            raise _error(number, f"repeats {what}, which line {first} has already")
+            row = f"{line.topic}:{line.partition} of group {line.group!r}"
+            raise _error(number, f"repeats {row}, which line {first} has already")
         yield line
 
 

@@ -1,12 +1,12 @@
-"""Anchors as a short JSON text, for places with room for one string beside an offset (commit metadata).
+"""Anchors as a short JSON text, for stores that keep one string beside an offset (commit metadata).
 
 Format, version 1: ``{"v":1,"w":WRITTEN_AT_MS,"a":ANCHOR}``; an anchor is ``{"o":OFFSET,"t":TIMESTAMP_MS,
-"i":ID_BASE64,"f":FINGERPRINT,"c":CLUSTER_ID,"p":TOPIC_ID,"n":NAMES}``. What is not known is left out, and so
-is ``n`` where it is ``last``. Keys that a reader does not know are ignored. The text is ASCII.
+"i":ID_BASE64,"f":FINGERPRINT,"c":CLUSTER_ID,"p":TOPIC_ID,"n":NAMES}``. Unknown values are left out, and so
+is ``n`` where it is ``last``. Readers ignore keys that they do not know. The text is ASCII.
 
-The text stays within ``MAX_BYTES``, far below the 4096 bytes that a broker takes unless told otherwise
-(``offset.metadata.max.bytes``). An id too long to fit is left out in favour of the fingerprint, which names
-the record as well. An anchor with such an id and no fingerprint keeps only its timestamp.
+The text stays within ``MAX_BYTES``, far below the 4096 bytes that a broker accepts by default
+(``offset.metadata.max.bytes``). An id that is too long is left out; the fingerprint names the record as well. An
+anchor with such an id and no fingerprint keeps only its timestamp.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from reconciler.formats.json_fields import FieldError
 VERSION = 1
 MAX_BYTES = 1024
 MAX_READ_CHARS = 65536
-"""Longer texts are not looked into: no broker holds them, and nobody's parser should have to."""
+"""Longer texts are not parsed: no broker holds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a text says. Where there is no anchor, ``reason`` says why, as the end of a sentence."""
+    """The content of a text. Without an anchor, ``reason`` says why, as the end of a sentence."""
 
     anchor: Anchor | None = None
     written_at_ms: int | None = None
@@ -53,7 +53,7 @@ def encode(stored: StoredOffset) -> str:
 
 
 def decode(text: str | None) -> Decoded:
-    """Read any metadata, also what others wrote. Never raises: what is not ours yields a reason instead."""
+    """Read any metadata, also other programs'. Never raises: metadata of another kind gives a reason instead."""
     if not text:
         return Decoded(reason="there is no metadata beside the offset")
     if len(text) > MAX_READ_CHARS:

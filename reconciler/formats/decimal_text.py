@@ -1,4 +1,4 @@
-"""Offsets and partitions as decimal text, as people and other programs write them. int64, as in Kafka."""
+"""Offsets (int64) and partitions (int32) as decimal text, as people and other programs write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NotDecimal(ValueError):
 
 
 def offset_of(text: str | bytes) -> int:
-    """The number in ``text``, with or without white space around it. Raises ``NotDecimal``, whatever the text is."""
+    """The number in ``text``; white space around it is ignored. Raises only ``NotDecimal``, whatever the text."""
     if isinstance(text, bytes):
         try:
             text = text.decode("ascii")
@@ -31,7 +31,7 @@ def offset_of(text: str | bytes) -> int:
 
 
 def partition_of(name: str) -> int | None:
-    """A partition's number from its decimal name, None for any other name (``07`` is one)."""
+    """A partition's number from its decimal name; None for any other name (such as ``07``)."""
     if _PARTITION.fullmatch(name) is None:
         return None
     number = int(name)

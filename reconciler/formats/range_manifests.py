@@ -1,4 +1,4 @@
-"""Manifests of offset ranges, format ``reconciler.ranges/1``: what a batch read, one file a batch, JSON lines in UTF-8.
+"""Manifests of offset ranges, format ``reconciler.ranges/1``: one file a batch, JSON lines in UTF-8.
 
 ::
 
@@ -7,15 +7,15 @@
     {"topic":"events","partition":3,"from":881,"until":881,"anchor":{"offset":880,"timestamp_ms":1767225600000}}
     {"end":3,"sha256":"…"}
 
-- The first line says the format and whose offsets these are. ``written_at_ms`` (epoch ms) may be left out. With
-  ``"snapshot":true`` the file names every partition that the group has, and nothing older is needed.
+- The first line gives the format and the group. ``written_at_ms`` (epoch ms) may be left out. With
+  ``"snapshot":true`` the file names every partition of the group, and no older file is needed.
 - A range: ``until`` is the next offset to read, ``from`` (may be left out) the first one that the batch read. The
-  ``anchor`` is as in anchor lines. A range's own ``written_at_ms`` comes before the file's; null is "not known".
-  ``"deleted":true`` in place of ``until`` takes the partition's offset away. Other keys are ignored, and kept.
+  ``anchor`` is as in anchor lines. A range's own ``written_at_ms`` overrides the file's; null means "not known".
+  ``"deleted":true`` in place of ``until`` deletes the partition's offset. Other keys are ignored, and kept.
 - ``{"manifest":VERSION,"written_at_ms":…}`` in between: the ranges below were first written in an older manifest (where
   there is a VERSION), at that time.
 - The last line counts the lines before it, and has the SHA-256 of their bytes, line breaks included. A file without it,
-  or with another count or sum, is torn: its writer died, or is not done yet.
+  or with another count or sum, is torn: its writer died, or has not finished.
 
 A manifest's version is its number in the name, and the first eight digits of its sum.
 """
@@ -41,15 +41,15 @@ _LAST_NUMBER = 10**20 - 1
 
 
 class TornManifest(ValueError):
-    """A manifest that was not written to its end; the reason is the end of a sentence."""
+    """A manifest that was not written completely; the message completes a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestRange:
-    """One partition's range, as its line (``text``, without line break) has it.
+    """One partition's range; ``text`` is its line, without line break.
 
-    ``stored`` None: the partition has no offset any more. ``stored.written_at_ms`` is the range's own, the section's
-    or the file's. ``origin`` is the version of the manifest that it was first written in, None for the one it is in.
+    ``stored`` None: the partition's offset was deleted. ``stored.written_at_ms`` is the range's own, the section's
+    or the file's. ``origin`` is the version of the manifest that first held it, None for this one.
     """
 
     topic: str
@@ -98,17 +98,17 @@ def version_of(number: int, digest: str) -> str:
 
 
 def line_of(topic: str, partition: int, stored: StoredOffset | None, *, from_offset: int | None = None) -> str:
-    """A range's line; its time of writing is the section's or the file's."""
+    """A range's line, without a time of writing: the section's or the file's applies."""
     content: dict[str, object] = {"topic": topic, "partition": partition}
     if stored is None:
         content["deleted"] = True
-        return _dumped(content)
+        return _line_text(content)
     if from_offset is not None:
         content["from"] = from_offset
     content["until"] = stored.offset
     if stored.anchor is not None:
         content["anchor"] = anchor_fields.known(anchor_fields.dump(stored.anchor, LONG))
-    return _dumped(content)
+    return _line_text(content)
 
 
 def dump(
@@ -127,17 +127,17 @@ def dump(
         header["snapshot"] = True
     if reason is not None:
         header["reason"] = reason
-    lines = [_dumped(header)]
+    lines = [_line_text(header)]
     sections: dict[tuple[str | None, int | None], list[str]] = {(None, written_at_ms): []}
     for each in ranges:
         time = written_at_ms if each.stored is None else each.stored.written_at_ms
         sections.setdefault((each.origin, time), []).append(each.text)
     for (origin, time), texts in sections.items():
         if (origin, time) != (None, written_at_ms):
-            lines.append(_dumped({"manifest": origin, "written_at_ms": time}))
+            lines.append(_line_text({"manifest": origin, "written_at_ms": time}))
         lines.extend(texts)
     body = "".join(f"{line}\n" for line in lines).encode()
-    end = _dumped({"end": len(lines), "sha256": hashlib.sha256(body).hexdigest()})
+    end = _line_text({"end": len(lines), "sha256": hashlib.sha256(body).hexdigest()})
     return body + end.encode() + b"\n"
 
 
@@ -146,7 +146,7 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data[: data.rstrip(b"\n").rindex(b"\n") + 1]).hexdigest()[:8]
 
 
-def _dumped(content: Mapping[str, object]) -> str:
+def _line_text(content: Mapping[str, object]) -> str:
     return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
 
 
@@ -156,10 +156,10 @@ def _dumped(content: Mapping[str, object]) -> str:
 def load(data: bytes) -> Manifest:
     """Read a manifest.
 
-    Raises TornManifest for one that is not complete, and FieldError for one that is, but is not of this format.
+    Raises TornManifest for an incomplete one, and FieldError for a complete one that is not of this format.
     """
     lines, digest = _complete_lines(data)
-    # What is complete by its sum was written so: whatever is wrong with it now is the writer's fault.
+    # The sum fits, so the file is as its writer left it: any other fault is the writer's.
     header = _header(lines[0])
     written_at_ms = json_fields.integer(header, "written_at_ms")
     ranges = tuple(_ranges(lines[1:], written_at_ms))
@@ -179,14 +179,14 @@ def _complete_lines(data: bytes) -> tuple[list[str], str]:
     body += b"\n"
     try:
         end = json_fields.json_object(last.decode())
-        count, told = json_fields.integer(end, "end"), json_fields.string(end, "sha256")
+        count, stated = json_fields.integer(end, "end"), json_fields.string(end, "sha256")
     except (FieldError, UnicodeDecodeError):
-        count = told = None
-    if count is None or told is None:
+        count = stated = None
+    if count is None or stated is None:
         raise TornManifest("it has no last line with a count and a sum")
     digest = hashlib.sha256(body).hexdigest()
-    if told.lower() != digest:
-        raise TornManifest("its sum is another one than its last line says")
+    if stated.lower() != digest:
+        raise TornManifest("its sum is not the one in its last line")
     try:
         lines = body.decode().split("\n")[:-1]
     except UnicodeDecodeError as err:
@@ -217,7 +217,7 @@ def _ranges(lines: Sequence[str], written_at_ms: int | None) -> Iterable[Manifes
 
 
 def parse_range(line: str, written_at_ms: int | None) -> ManifestRange:
-    """One range's line. Raises FieldError, also for two lines."""
+    """Read one range's line. Raises FieldError, also for two lines."""
     if "\n" in line:
         raise FieldError(None, "is more than one line")
     return _range(line, json_fields.json_object(line), None, written_at_ms)

@@ -46,7 +46,7 @@ def _names(stored: StoredOffset) -> tuple[int | None, str | None] | None:
 
 
 def path_for(plan_path: Path) -> Path:
-    """Where a plan's snapshot lies."""
+    """The path of a plan's snapshot."""
     return plan_path.with_name(plan_path.name + ".applied.json")
 
 
@@ -58,8 +58,8 @@ def dump(plan_sha256: str, rows: Mapping[Key, Replaced]) -> str:
         "rows": [
             {
                 "job": job,
-                "before": None if row.before is None else _dumped(row.group, tp, row.before) | {"text": row.text},
-                "after": _dumped(row.group, tp, row.after),
+                "before": None if row.before is None else _row_json(row.group, tp, row.before) | {"text": row.text},
+                "after": _row_json(row.group, tp, row.after),
             }
             for (job, tp), row in sorted(rows.items())
         ],
@@ -88,7 +88,7 @@ def unreadable(path: Path, error: Exception) -> Changed:
     return Changed(f"The snapshot {path} cannot be read: {error}.", hint="Restore the file it was.")
 
 
-def _dumped(group: str, tp: TopicPartition, stored: StoredOffset) -> dict[str, object]:
+def _row_json(group: str, tp: TopicPartition, stored: StoredOffset) -> dict[str, object]:
     line = json.loads(dump_line(AnchorLine(group, tp.topic, tp.partition, stored)))
     return {"written_at_ms": stored.written_at_ms, "line": line}
 
@@ -104,7 +104,7 @@ def _row(row: dict[str, object]) -> tuple[Key, Replaced]:
 def _text(before: object) -> str | None:
     text = before.get("text") if isinstance(before, dict) else None
     if not isinstance(text, str | None):
-        raise ValueError("a row's text is not a text")
+        raise ValueError("a row's text is not text")
     return text
 
 

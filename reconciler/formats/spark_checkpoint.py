@@ -1,20 +1,20 @@
-"""The files of a Structured Streaming checkpoint that hold its offsets. Pure text; nothing is opened here.
+"""The files of a Structured Streaming checkpoint that hold its offsets, as text. Nothing is opened here.
 
 Source: Spark 4.2.0 (``OffsetSeqLog``, ``CommitLog``, ``HDFSMetadataLog``, ``KafkaSourceOffset``), compared with
-checkpoints that PySpark 3.5 to 4.3 wrote. Every file begins with a line that says its version:
+checkpoints that PySpark 3.5 to 4.3 wrote. Every file begins with a line that gives its version:
 
 - ``offsets/N``: ``v1``, a line of JSON about the batch (or an empty one), and one line for each source in the order of
   the plan; ``-`` where the source has no offset. ``v2`` (4.2): each line is ``NAME:OFFSET``, in any order.
-- ``commits/N``: ``v1`` or ``v2``; the batch is done if the file is there.
+- ``commits/N``: ``v1`` or ``v2``; the batch is done if the file exists.
 - ``sources/NAME/0``: where a source began. The Kafka source puts a NUL before the version. NAME is the source's number
   in the plan, or the name it was given (4.2).
 - ``metadata``: ``{"id": …}``, the query's id.
 
-Kafka's offsets are ``{"topic":{"partition":next offset}}``. Other sources' are kept as text, and not looked into.
+Kafka's offsets are ``{"topic":{"partition":next offset}}``. Those of other sources are kept as text and not parsed.
 
-What a restart reads: if the last batch is committed, from its offsets on. If not, that batch again: from the offsets of
-the entry before (which need not be N-1: asynchronous progress tracking leaves gaps) to its own. A source without an
-offset in the entry before begins where ``sources/NAME/0`` says.
+A restart reads on from the last batch's offsets if that batch is committed. If not, it repeats the batch: from the
+offsets of the entry before (not always N-1: asynchronous progress tracking leaves gaps) to the batch's own. A source
+without an offset in the entry before begins at ``sources/NAME/0``.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ Offsets = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """One source's line. ``kafka`` is None where the source is another one than Kafka, or has no offset (``-``).
+    """One source's line. ``kafka`` is None where the source is not Kafka, or has no offset (``-``).
 
-    ``name``: the source's name, or its number in the plan. ``text``: the offset as the file has it.
+    ``name``: the source's name, or its number in the plan. ``text``: the offset as in the file.
     """
 
     name: str
@@ -60,7 +60,7 @@ class SourceOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetEntry:
-    """``offsets/N``: where every source ends in batch ``batch``. ``metadata`` is the second line, as it is."""
+    """``offsets/N``: where every source ends in batch ``batch``. ``metadata`` is the second line, unchanged."""
 
     batch: int
     version: int
@@ -75,10 +75,10 @@ class OffsetEntry:
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """Where one source goes on.
+    """The position at which one source continues.
 
-    ``start``: where a restart reads from; None where that is not in the checkpoint (a source that has not begun), or
-    the source is not Kafka. ``end``: where a batch that must be repeated ends; None where the next batch is a new one.
+    ``start``: the offsets that a restart reads from; None if the checkpoint lacks them (a source that has not begun) or
+    the source is not Kafka. ``end``: the end of a batch that will be repeated; None if the next batch is a new one.
     """
 
     name: str
@@ -88,10 +88,10 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A query's checkpoint, as far as offsets go.
+    """The offsets of a query's checkpoint.
 
     ``last`` is the newest entry of the offset log, ``before`` the entry before it that is still there (None for both in
-    a checkpoint of a query that has planned no batch). ``initial`` says where sources began, by name.
+    a checkpoint of a query that has planned no batch). ``initial``: the offsets at which sources began, by name.
     """
 
     query_id: str | None
@@ -103,17 +103,17 @@ class Checkpoint:
 
     @property
     def repeats_a_batch(self) -> bool:
-        """True if a restart runs the last batch again, up to the very same offsets."""
+        """True if a restart repeats the last batch, up to the same offsets."""
         return self.last is not None and not self.committed
 
     @property
     def numbers_missing(self) -> bool:
-        """True if entries between the last two are not there (asynchronous progress tracking)."""
+        """True if entries between the last two are missing (asynchronous progress tracking)."""
         return self.last is not None and self.before is not None and self.before.batch != self.last.batch - 1
 
     @property
     def starts_at(self) -> OffsetEntry | None:
-        """The entry that a restart reads on from; None where it is the sources' beginning."""
+        """The entry from which a restart continues; None if that is the sources' beginning."""
         return self.last if self.committed else self.before
 
 
@@ -129,7 +129,7 @@ def batch_of(name: str) -> int | None:
 
 
 def parse_offsets(batch: int, data: bytes) -> OffsetEntry:
-    """``offsets/N``. Raises FieldError for what Spark would not read, or what this does not know."""
+    """Read ``offsets/N``. Raises FieldError for content that Spark would refuse or that this version does not know."""
     version, lines = _versioned(data, OFFSET_VERSIONS)
     if not lines:
         raise FieldError(None, "ends after its first line")
@@ -146,19 +146,19 @@ def parse_offsets(batch: int, data: bytes) -> OffsetEntry:
 
 
 def check_commit(data: bytes) -> None:
-    """``commits/N``. Raises FieldError for what Spark would not read, or what this does not know."""
+    """Check ``commits/N``. Raises FieldError for content that Spark would refuse or that this version does not know."""
     _, lines = _versioned(data, COMMIT_VERSIONS)
     if lines and lines[0].strip():
         json_fields.json_object(lines[0])
 
 
 def parse_initial(name: str, data: bytes) -> SourceOffset:
-    """``sources/NAME/0``: where a source began. Of another source than Kafka, the text alone is kept."""
+    """Read ``sources/NAME/0``, where a source began. For a source that is not Kafka only the text is kept."""
     if not data.startswith(b"\0"):  # only the Kafka source writes a NUL, for readers older than the version line
         return SourceOffset(name, data.decode(errors="replace"))
     _, lines = _versioned(data[1:], (1,))
     if len(lines) != 1:
-        raise FieldError(None, f"has {len(lines)} lines after its version, and not one")
+        raise FieldError(None, f"has {len(lines)} lines after its version instead of one")
     found = _source(name, lines[0])
     if found.kafka is None:
         raise FieldError(None, "holds no Kafka offsets")
@@ -166,7 +166,7 @@ def parse_initial(name: str, data: bytes) -> SourceOffset:
 
 
 def parse_query_id(data: bytes) -> str | None:
-    """``metadata``: the query's id. Raises FieldError."""
+    """The query's id, from ``metadata``. Raises FieldError."""
     return json_fields.string(json_fields.json_object(_text(data)), "id")
 
 
@@ -211,7 +211,7 @@ def _source(name: str, text: str) -> SourceOffset:
 
 
 def _kafka(text: str) -> Offsets | None:
-    """Kafka's offsets; None for another source's. Raises FieldError for what looks like Kafka's and is not right."""
+    """Kafka's offsets; None for another source's. Raises FieldError for text that looks like Kafka's but is wrong."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as err:
@@ -223,11 +223,11 @@ def _kafka(text: str) -> Offsets | None:
     keys = [key for each in content.values() for key in each]
     if not all(_PARTITION.fullmatch(key) for key in keys):
         return None
-    content = json_fields.json_object(text)  # strictly: without repeated keys
+    content = json_fields.json_object(text)  # strict: no repeated keys
     offsets: dict[tuple[str, int], int] = {}
     for topic, partitions in content.items():
         if not topic or not json_fields.encodable(topic):
-            raise FieldError(None, "names a topic that cannot be")
+            raise FieldError(None, "names a topic that cannot exist")
         assert isinstance(partitions, dict)
         for partition in partitions:
             number, offset = int(partition), json_fields.integer(partitions, partition, 0)
@@ -237,7 +237,7 @@ def _kafka(text: str) -> Offsets | None:
     return MappingProxyType(offsets)
 
 
-# ---------------------------------------------------------------- what a restart reads
+# ---------------------------------------------------------------- the position of a restart
 
 
 def checkpoint(
@@ -248,11 +248,14 @@ def checkpoint(
     committed: bool,
     initial: Mapping[str, SourceOffset],
 ) -> Checkpoint:
-    """Put the files together. Raises FieldError where they do not fit."""
+    """Combine the files. Raises FieldError where they do not fit together."""
     if last is None:
         positions = tuple(SourcePosition(name, source.kafka) for name, source in sorted(initial.items()))
     elif committed:
-        positions = tuple(SourcePosition(each.name, _or_initial(each, last, initial)) for each in last.sources)
+        # A source without an offset here has not begun: it will begin at ``sources/NAME/0``, if that exists.
+        positions = tuple(
+            SourcePosition(each.name, _began(each, initial) if each.is_void else each.kafka) for each in last.sources
+        )
     else:
         _check_before(last, before)
         positions = tuple(_repeated(each, last, before, initial) for each in last.sources)
@@ -280,18 +283,13 @@ def _repeated(
     return SourcePosition(end.name, start, end.kafka)
 
 
-def _or_initial(source: SourceOffset, last: OffsetEntry, initial: Mapping[str, SourceOffset]) -> Offsets | None:
-    """A source without offset in a committed batch has not begun: it will where ``sources/NAME/0`` says, if it does."""
-    return _began(source, initial) if source.is_void else source.kafka
-
-
 def _began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> Offsets | None:
     found = began(source, initial)
     return found.kafka if found is not None else None
 
 
 def began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> SourceOffset | None:
-    """Where a source began, and in which file: by its name, else by its topics, since a v1 log names no source."""
+    """The initial offsets of a source: by its name, else by its topics, since a v1 log names no source."""
     if source.name in initial:
         return initial[source.name]
     if source.kafka is None:
@@ -306,7 +304,7 @@ def began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> SourceOf
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One source's offsets in a file that a restart reads. ``position``: next; start or end of a repeated batch.
+    """One source's offsets in a file that a restart reads.
 
     ``name`` is the source's name in that file, ``source`` the one in the newest entry of the offset log.
     """
@@ -316,11 +314,11 @@ class Reading:
     source: str
     text: str
     kafka: Offsets | None
-    position: str
+    position: Position
 
 
 def readings(found: Checkpoint) -> tuple[Reading, ...]:
-    """Every place that a restart reads offsets from, in no file else. Sources that have not begun have none."""
+    """All places from which a restart reads offsets. Sources that have not begun have none."""
     if found.last is None:
         return tuple(_initial_reading(name, name, each, NEXT) for name, each in sorted(found.initial.items()))
     read: list[Reading] = []
@@ -341,9 +339,9 @@ def _earlier(source: SourceOffset, found: Checkpoint) -> SourceOffset | None:
     return None if earlier is None or earlier.is_void else earlier
 
 
-def _entry_reading(entry: OffsetEntry, each: SourceOffset, source: str, position: str) -> Reading:
+def _entry_reading(entry: OffsetEntry, each: SourceOffset, source: str, position: Position) -> Reading:
     return Reading(f"offsets/{entry.batch}", each.name, source, each.text, each.kafka, position)
 
 
-def _initial_reading(name: str, source: str, each: SourceOffset, position: str) -> Reading:
+def _initial_reading(name: str, source: str, each: SourceOffset, position: Position) -> Reading:
     return Reading(f"sources/{name}/0", name, source, each.text, each.kafka, position)

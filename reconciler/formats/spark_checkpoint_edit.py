@@ -1,7 +1,7 @@
-"""Changing the offsets in a Structured Streaming checkpoint's files, and nothing else in them. Pure bytes.
+"""Replacing the offsets in a Structured Streaming checkpoint's files (see ``spark_checkpoint``), as bytes.
 
-Files and versions: ``spark_checkpoint``. Only the lines of the named sources change; every other byte, the batch's
-metadata with keys that nobody here knows, line breaks and the Kafka source's NUL included, stays what it was.
+Only the lines of the named sources change. Every other byte stays, including unknown keys in the batch's metadata, line
+breaks and the Kafka source's NUL.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from reconciler.formats.spark_checkpoint import Offsets, parse_initial, parse_of
 def offsets_text(offsets: Offsets, topics: Iterable[str] = ()) -> str:
     """Kafka's offsets as Spark writes them; ``topics`` come first, the others by name, partitions by number.
 
-    Raises FieldError for a number that is no offset: Spark would take -1 and -2 for latest and earliest.
+    Raises FieldError for a number that is not an offset: to Spark, -1 and -2 mean latest and earliest.
     """
     order = dict.fromkeys([*topics, *sorted({topic for topic, _ in offsets})])
     content: dict[str, dict[str, int]] = {topic: {} for topic in order}
     for (topic, partition), offset in sorted(offsets.items()):
         if not 0 <= offset <= json_fields.INT64_MAX:
-            raise FieldError(f"{topic}:{partition}", f"would start at {offset}, which is no offset")
+            raise FieldError(f"{topic}:{partition}", f"would start at {offset}, which is not an offset")
         content[topic][str(partition)] = offset
     return json.dumps({topic: each for topic, each in content.items() if each}, separators=(",", ":"))
 

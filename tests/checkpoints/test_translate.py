@@ -238,7 +238,7 @@ def test_sources_that_are_not_equally_far_are_refused(files: Files, moved: Calla
 @pytest.mark.parametrize("offset", [-1, -2])
 def test_latest_and_earliest_are_never_written(files: Files, moved: Callable[..., Translation], offset: int) -> None:
     files.batch(0, {"o": {0: 30}})
-    with pytest.raises(ConfigError, match="which is no offset"):
+    with pytest.raises(ConfigError, match="which is not an offset"):
         moved(row(0, 30, offset))
 
 

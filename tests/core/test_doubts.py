@@ -94,7 +94,7 @@ def test_the_next_record_may_be_the_second_of_two_twins() -> None:
 
 
 def test_content_alone_counts_up_to_the_last_equal_record() -> None:
-    """The same key was deleted twice. Without a time nobody can tell which of the two was the last processed."""
+    """The same key was deleted twice. Without a time it is unknown which of the two was processed last."""
     gone, again = (Rec("t", ms, key=b"k", tombstone=True) for ms in (100, 900))
     finding = ask(log_of(gone, Rec("b", 500), again), content_only(again), BY_CONTENT)
     assert finding.resume_offset == 1

@@ -51,7 +51,7 @@ def test_metadata_reads_back_what_was_written(stored):
 
 
 @given(st.none() | st.text())
-def test_metadata_of_anybody_is_read_without_an_exception(text):
+def test_arbitrary_metadata_is_read_without_an_exception(text):
     found = anchor_text.decode(text)
     assert found.anchor is not None or found.reason
 

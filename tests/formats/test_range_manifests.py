@@ -75,7 +75,7 @@ def test_a_manifest_with_another_byte_is_torn(made, drawn):
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_bytes_of_anybody_are_torn(data):
+def test_arbitrary_bytes_are_a_torn_manifest(data):
     with pytest.raises(TornManifest):
         range_manifests.load(data)
 
@@ -97,7 +97,7 @@ KEYS = ["topic", "partition", "from", "until", "anchor", "written_at_ms", "delet
 
 
 @given(st.lists(st.text() | st.dictionaries(st.sampled_from(KEYS), JSON).map(json.dumps), max_size=4))
-def test_whole_manifests_of_anybody_are_read_or_refused_in_words(lines):
+def test_arbitrary_complete_manifests_are_read_or_refused_with_a_reason(lines):
     for tried in (lines, [HEADER, *lines]):
         with suppress(FieldError, TornManifest):
             assert isinstance(range_manifests.load(whole(*tried)), Manifest)
@@ -182,7 +182,7 @@ def test_what_is_whole_and_wrong_is_named(lines, problem):
         (HEADER.encode(), "no last line"),
         (whole(HEADER)[:-3], "no last line"),
         (whole(HEADER) + b"\n{}", "no last line"),
-        (whole(HEADER).replace(b'"clicks"', b'"clacks"'), "its sum is another one"),
+        (whole(HEADER).replace(b'"clicks"', b'"clacks"'), "its sum is not the one in its last line"),
         (whole(HEADER).replace(b'"end": 1', b'"end": 2'), "it has 1 lines before the last one, which says 2"),
     ],
 )

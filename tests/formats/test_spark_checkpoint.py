@@ -120,7 +120,7 @@ def test_file_names():
         (b'v1\n\n{"o":{"0":"1"}}', "source 0: 0 is not a whole number"),
         (b'v1\n\n{"o":{"0":null}}', "source 0: o:0 has no offset"),
         (b'v1\n\n{"o":{"9999999999":1}}', "source 0: o:9999999999 has no offset"),
-        (b'v1\n\n{"":{"0":1}}', "source 0: its offset names a topic that cannot be"),
+        (b'v1\n\n{"":{"0":1}}', "source 0: its offset names a topic that cannot exist"),
         (b'v2\n\n{"o":{"0":1}}', 'source {"o": its offset'),
         (b"v2\n\nabc", "has a line without a source's name"),
         (b'v2\n\na:-\na:{"o":{"0":1}}', "names a source twice"),
@@ -167,7 +167,7 @@ LINES = JSON.map(json.dumps) | st.text(max_size=20)
     st.lists(LINES, max_size=4),
     st.binary(max_size=40),
 )
-def test_files_of_anybody_are_read_or_refused_in_words(version, lines, data):
+def test_arbitrary_files_are_read_or_refused_with_a_reason(version, lines, data):
     text = "\n".join((version, *lines)).encode("utf-8", "surrogatepass")
     for tried in (text, b"\0" + text, data):
         for parse in (

@@ -38,7 +38,7 @@ def test_a_source_that_is_not_there_or_not_kafka_is_refused():
 
 @pytest.mark.parametrize("offset", [-1, -2, 2**63])
 def test_a_number_that_is_no_offset_is_never_written(offset):
-    with pytest.raises(FieldError, match="which is no offset"):
+    with pytest.raises(FieldError, match="which is not an offset"):
         edit.offsets_text({("o", 0): offset})
 
 

@@ -2,7 +2,7 @@
 
 A question shows a search the records that are left, the anchor and the stated disorder. Of all histories that would
 show it the same, none may lose a record by the answer, and none may read more again than promised. The same set tells
-what the best answer would have been: nobody who sees no more than this can resume later.
+what the best answer would have been: no search that sees only this can resume later.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def answer(own: Own, log: MemoryLog, meter: Meter | None = None) -> Finding:
 
 
 def looks_untouched(own: Own, held: dict[int, Made]) -> bool:
-    """Where the anchor was is the anchor, or nothing any more: nobody can tell that the log was cut."""
+    """Where the anchor was is the anchor, or no record: that the log was cut is undetectable."""
     if own.recreated:
         return False
     return held.get(own.processed) in (None, own.first[own.processed]) and own.processed < len(own.now())

@@ -35,7 +35,7 @@ class SmallTally:
     """By kind of anchor."""
     histories: int = 0
     best: Counter[str] = field(default_factory=Counter)
-    """Answers that resume where nobody could resume later."""
+    """Answers that resume at the latest possible offset."""
     tight: Counter[str] = field(default_factory=Counter)
     """Answers whose bound is reached in some history."""
     broken: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""A job's own cluster: what a log that nobody cut is called."""
+"""A job's own cluster: the verdict for a log that was not cut."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulation.cases import PLACE
 from tests.simulation.own import HERE_TOPIC, answer, carry_out, make_own
 
 
-def test_a_log_that_nobody_cut_is_a_match_or_a_loss() -> None:
+def test_a_log_that_was_not_cut_is_a_match_or_a_loss() -> None:
     for seed in range(500):
         own = replace(make_own(seed), cut=None, rewritten=(), topic_id=HERE_TOPIC, recreated=False)
         log, _ = carry_out(own)

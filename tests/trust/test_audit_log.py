@@ -159,7 +159,7 @@ def test_lines_cannot_be_moved_unseen(written: Path, change: Callable[[list[byte
     broken(written)
 
 
-def test_a_record_that_was_written_anew_with_its_own_hash_breaks_the_next(written: Path) -> None:
+def test_a_record_that_was_rewritten_with_its_own_hash_breaks_the_next(written: Path) -> None:
     at = lines(written)
     forged = json.loads(at[2]) | {"action": "rollback"}
     text = audit_log.canonical({**forged, "hash": audit_log.hash_of(forged)})

@@ -93,12 +93,12 @@ def refused(plan: Path, trust: TrustSettings, content: bytes = CONTENT, sha256: 
 # ---------------------------------------------------------------- what counts
 
 
-def test_nobody_need_sign_where_nothing_is_asked_for(plan: Path, ada: Key) -> None:
+def test_no_signature_is_needed_by_default(plan: Path, ada: Key) -> None:
     assert check(plan, TrustSettings()) == []
     assert check(plan, trusting(ada, required=False)) == []
 
 
-def test_a_plan_that_must_be_signed_is_refused_until_somebody_trusted_has(plan: Path, ada: Key, ben: Key) -> None:
+def test_a_plan_that_must_be_signed_is_refused_until_a_trusted_key_has_signed(plan: Path, ada: Key, ben: Key) -> None:
     assert "The plan is not signed" in refused(plan, trusting(ada))
     ben.sign(plan)
     assert "by none of [trust] trusted_keys" in refused(plan, trusting(ada))
@@ -255,7 +255,7 @@ def usage(act: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
-def test_a_key_that_cannot_be_used_is_said_to_be_so(plan: Path, ada: Key, tmp_path: Path) -> None:
+def test_an_unusable_key_is_reported(plan: Path, ada: Key, tmp_path: Path) -> None:
     rsa = make(tmp_path, "rsa", "rsa")
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_bytes(b"-----BEGIN PUBLIC KEY-----\n\xff\n-----END PUBLIC KEY-----\n")
