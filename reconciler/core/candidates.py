@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from reconciler.core.anchors import Anchor, Record
 from reconciler.core.matching import Matcher, Processed
-from reconciler.core.probes import Search, ask_read
+from reconciler.core.probes import Search
 from reconciler.core.question import Question
-from reconciler.core.scan import FIRST_READ, LARGEST_READ, Stretch, advance, scan_for_anchor
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, Stretch, read_once, scan_for_anchor
 
 PEEK = 8
 """Records read per bisection step, so that a record without id or time does not end the search."""
@@ -58,11 +58,8 @@ def _bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Se
         else:
             high = middle
     if low < high:
-        chunk = yield from ask_read(low, PEEK)
-        advance(chunk, low, high)
-        for record in chunk.records:
-            if record.offset >= high:
-                break
+        records, _ = yield from read_once(low, PEEK, high)
+        for record in records:
             order = compare(record)
             if order is not None and order >= 0:
                 return low
@@ -74,11 +71,8 @@ def _next_that_compares(
     compare: Callable[[Record], int | None], begin: int, end: int
 ) -> Search[tuple[int, int | None]]:
     """The first comparable one of a few records: its offset, and how it compares."""
-    chunk = yield from ask_read(begin, PEEK)
-    advance(chunk, begin, end)
-    for record in chunk.records:
-        if record.offset >= end:
-            break
+    records, _ = yield from read_once(begin, PEEK, end)
+    for record in records:
         order = compare(record)
         if order is not None:
             return record.offset, order

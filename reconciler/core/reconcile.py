@@ -32,25 +32,18 @@ def reconcile(question: Question) -> Search[Finding]:
 
 
 def _start_new(question: Question) -> Search[Finding]:
-    if question.new.place is StartPlace.EARLIEST:
-        start = (yield from ask_edges()).start
-        return Finding(Verdict.NEW, start, 0, 0, detail="no stored offset: starts at the earliest record")
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
+    if question.new.place is StartPlace.EARLIEST:
+        return Finding(Verdict.NEW, start, 0, 0, detail="no stored offset: starts at the earliest record")
     offset, word = end, "the end: records there now are skipped, as the policy says"
     if question.new.timestamp_ms is not None:
         lookup = yield from ask_lookup(question.new.timestamp_ms)
         offset = end if lookup is None else max(lookup, start)
         word = "the first record of the policy's time"
     previous = yield from last_before(offset, start)
-    return Finding(
-        Verdict.NEW,
-        offset,
-        0,
-        0,
-        record_offset=previous.offset if previous else None,
-        detail=f"no stored offset: starts at {word}",
-    )
+    record_offset = previous.offset if previous else None
+    return Finding(Verdict.NEW, offset, 0, 0, None, record_offset, f"no stored offset: starts at {word}")
 
 
 def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]:
@@ -89,11 +82,8 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
     if anchor.offset is None or anchor.is_bare or anchor.names is Names.MAX_TIME or anchor.offset < start:
         return match("the numbering is this topic's own; no record is left to compare")
     if anchor.offset >= end:
-        return (
-            yield from search(
-                question, anchor, f"the log ends at {end}, before the anchor: it was cut; ", mirrored=False
-            )
-        )
+        why = f"the log ends at {end}, before the anchor: it was cut; "
+        return (yield from search(question, anchor, why, mirrored=False))
     chunk = yield from ask_read(anchor.offset, 1)
     advance(chunk, anchor.offset, anchor.offset + 1)
     record = chunk.records[0] if chunk.records else None
@@ -102,17 +92,13 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
         if matcher.is_anchor(record):
             checked = anchor.offset if anchor.offset < stored.offset else None
             return match("the anchor is at its own offset", matcher.matched_by, checked)
-        return (
-            yield from search(
-                question, anchor, f"another record is at the anchor's offset {anchor.offset}; ", mirrored=False
-            )
-        )
+        why = f"another record is at the anchor's offset {anchor.offset}; "
+        return (yield from search(question, anchor, why, mirrored=False))
     compacted = question.compacted if question.compacted is not None else (yield from ask_cleaning())
     if compacted is not False and anchor.topic_id is not None and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
-    return (
-        yield from search(question, anchor, f"no record is at the anchor's offset {anchor.offset}; ", mirrored=False)
-    )
+    why = f"no record is at the anchor's offset {anchor.offset}; "
+    return (yield from search(question, anchor, why, mirrored=False))
 
 
 def place(question: Question, offset: int) -> Search[Finding]:

@@ -254,13 +254,8 @@ def _without_time(case: _Case) -> Search[Finding]:
             return finding
         at_most = edges.end - finding.resume_offset
         detail = finding.detail + f"; offset {last} holds an equal record, and its time is not known"
-        return replace(
-            finding,
-            verdict=max(finding.verdict, Verdict.BOUNDED),
-            replay_at_most=at_most,
-            replay_exact=None,
-            detail=detail,
-        )
+        verdict = max(finding.verdict, Verdict.BOUNDED)
+        return replace(finding, verdict=verdict, replay_at_most=at_most, replay_exact=None, detail=detail)
     if case.matcher.by_order:
         return (yield from resume_by_time(case.question, None, case.judge, TimeEvidence(absent=complete, why=case.why)))
     if edges.start == edges.end == 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import Record
 from reconciler.core.matching import Matcher
-from reconciler.core.probes import Edges, Search, TimeLookup, as_lookup, as_range
+from reconciler.core.probes import Edges, Search, TimeLookup, as_lookup, as_range, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, Judge, last_before, read_once
 from reconciler.core.verdicts import Finding, MatchedBy, Verdict
@@ -86,8 +86,8 @@ def judge_by_order(matcher: Matcher, otherwise: Judge, *, anchor_is_done: bool) 
 def time_bound(question: Question, time_ms: int | None) -> Search[TimeBound]:
     """Ask for the log's range and the bound of a time; without a time the log's start is the bound."""
     if time_ms is None:
-        (answer,) = yield (Edges(),)
-        return TimeBound(as_range(answer).start, as_range(answer).end, as_range(answer).start)
+        edges = yield from ask_edges()
+        return TimeBound(edges.start, edges.end, edges.start)
     answers = yield (Edges(), TimeLookup(max(0, time_ms - lookup_margin(question))))
     start, end, lookup = as_range(answers[0]).start, as_range(answers[0]).end, as_lookup(answers[1])
     return TimeBound(start, end, end if lookup is None else min(max(lookup, start), end))
