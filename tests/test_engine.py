@@ -110,7 +110,7 @@ def test_probes_are_counted_by_kind() -> None:
     assert sum(outcome.probes.values()) == sum(found.probes for found in outcome.found.values())
 
 
-def test_progress_is_told_after_every_round() -> None:
+def test_progress_is_reported_after_every_round() -> None:
     log, inquiries = world(4)
     told: list[Progress] = []
     outcome = run(log, inquiries, clock=Clock(), settings=EngineSettings(on_progress=told.append))
@@ -119,7 +119,7 @@ def test_progress_is_told_after_every_round() -> None:
     assert [each.done for each in told] == sorted(each.done for each in told)
 
 
-def test_nothing_to_ask_takes_no_round() -> None:
+def test_no_inquiries_take_no_round() -> None:
     assert run(MemoryLog(), {}, clock=Clock()).rounds == 0
 
 
@@ -127,7 +127,7 @@ def test_nothing_to_ask_takes_no_round() -> None:
 
 
 @pytest.mark.parametrize("call", ["log_starts", "log_ends", "offsets_for_times", "read"])
-def test_a_broker_that_comes_back_is_asked_again(call: str, no_pauses: list[float]) -> None:
+def test_a_call_is_repeated_until_the_broker_is_back(call: str, no_pauses: list[float]) -> None:
     log, inquiries = world(2)
     flaky = Flaky(log, Unreachable("away"), {call: 3})
     outcome = run(flaky, inquiries, clock=Clock(step=0.1), settings=EngineSettings(deadline_s=60))
@@ -146,7 +146,7 @@ def test_a_broker_that_stays_away_is_given_up_at_the_deadline(no_pauses: list[fl
     assert len(no_pauses) >= 5
 
 
-def test_a_no_is_not_asked_again() -> None:
+def test_a_refusal_is_not_retried() -> None:
     log, inquiries = world(1)
     flaky = Flaky(log, Refused("not allowed"), {"log_ends": 10_000})
     with pytest.raises(Refused, match="not allowed"):
@@ -172,7 +172,7 @@ def test_a_partition_whose_range_moved_starts_over_and_the_others_do_not() -> No
     assert outcome.found[0].rounds > outcome.found[1].rounds
 
 
-def test_a_log_that_always_runs_away_is_given_up_with_advice() -> None:
+def test_a_log_that_keeps_moving_is_given_up_with_advice() -> None:
     log = MemoryLog("b", {"a.events": 1})
     place = log.partition("a.events", 0)
     began: list[int] = []
@@ -209,13 +209,13 @@ def test_answers_come_back_in_the_order_of_the_questions() -> None:
     assert outcome.probes == {"Edges": 2, "TimeLookup": 4, "Read": 4}
 
 
-def test_one_partition_may_be_asked_about_for_several_jobs() -> None:
+def test_one_partition_may_be_searched_for_several_jobs() -> None:
     log, inquiries = world(1)
     outcome = run(log, {"one": inquiries[0], "two": inquiries[0]}, clock=Clock())
     assert outcome.found["one"] == outcome.found["two"]
 
 
-def test_requests_are_for_the_partitions_that_asked() -> None:
+def test_requests_name_the_partitions_of_their_searches() -> None:
     log, inquiries = world(3)
     seen: list[ReadRequest] = []
     real = log.read

@@ -44,7 +44,7 @@ def test_the_default_is_the_records_own_time_and_no_id() -> None:
     assert identity.id_order is IdOrder.OPAQUE
 
 
-def test_a_time_from_elsewhere_is_not_the_records_own() -> None:
+def test_a_time_from_the_payload_or_a_header_is_not_the_records_own() -> None:
     assert not identity_from_spec(timestamp="json:$.ts").record_time
     assert not identity_from_spec(timestamp="header:ts").record_time
 
@@ -73,11 +73,11 @@ def test_times_are_epoch_milliseconds_rounded_down(value: object, unit: str, ms:
 @pytest.mark.parametrize(
     "value", [None, True, False, "", "soon", "1970-01-01T00:00:01", "9" * 5000, [], {}, float("inf"), float("nan")]
 )
-def test_what_is_no_point_in_time_is_none(value: object) -> None:
+def test_an_invalid_time_is_none(value: object) -> None:
     assert time_of("json:$.ts", record({"ts": value})) is None
 
 
-def test_a_number_beyond_all_time_is_none() -> None:
+def test_a_time_beyond_64_bits_is_none() -> None:
     assert time_of("json:$.ts", record({"ts": 1e308}), "s") is None
 
 
@@ -118,7 +118,7 @@ def test_a_header_may_hold_the_time_as_text() -> None:
         ("json:$.id", record(), None),
     ],
 )
-def test_ids_are_bytes_or_not_there(spec: str, found: Record, expected: bytes | None) -> None:
+def test_ids_are_bytes_or_none(spec: str, found: Record, expected: bytes | None) -> None:
     assert id_of(spec, found) == expected
 
 
@@ -128,7 +128,9 @@ def test_the_last_header_of_a_name_counts() -> None:
 
 
 @given(st.binary(max_size=60), st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=9)), max_size=3))
-def test_no_record_is_poisonous(payload: bytes, headers: list[tuple[str, bytes | None]]) -> None:
+def test_any_payload_and_headers_are_read_without_an_exception(
+    payload: bytes, headers: list[tuple[str, bytes | None]]
+) -> None:
     poison = replace(record(payload, key=payload), headers=tuple(headers))
     for spec in ("json:$.ts", "header:a"):
         assert isinstance(time_of(spec, poison), int | None)
@@ -142,7 +144,7 @@ def test_any_json_value_has_a_text_or_is_null(value: object) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["ts", "id"]), st.integers() | st.floats() | st.text(max_size=25)))
-def test_no_number_or_text_is_too_odd(content: dict[str, Any]) -> None:
+def test_any_json_number_or_text_is_read_without_an_exception(content: dict[str, Any]) -> None:
     for unit in ("s", "ms", "us", "ns"):
         assert isinstance(time_of("json:$.ts", record(content), unit), int | None)
 

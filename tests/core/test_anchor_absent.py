@@ -73,7 +73,7 @@ def test_an_anchor_compacted_away_is_replaced_by_its_time(identity: Identity) ->
 
 
 @NAMED
-def test_retention_past_the_anchor_is_a_loss_a_person_must_see(identity: Identity) -> None:
+def test_retention_past_the_anchor_is_a_loss_that_stops(identity: Identity) -> None:
     finding = ask(log_of(A, B, C, D, E, deleted_before=3), anchor_of(B, identity), identity)
     assert (finding.verdict.value, finding.resume_offset) == ("lost", 3)
     assert finding.record_offset is None
@@ -90,7 +90,7 @@ def test_an_empty_partition_is_behind() -> None:
     assert found(ask(log_of(), time_only(B))) == ("behind", 0, 0, 0)
 
 
-def test_a_stated_disorder_moves_the_bound_forward_in_safety() -> None:
+def test_a_stated_disorder_moves_the_bound_to_a_safe_offset() -> None:
     """d is dated 30 before the anchor c but stands behind it: with the disorder stated, nothing is skipped."""
     log = log_of(Rec("a", 100), Rec("b", 150), Rec("d", 170), Rec("e", 220))
     finding = ask(log, anchor_of(Rec("c", 200)), limits=Limits(30))
@@ -104,7 +104,7 @@ def test_an_unshared_time_alone_still_reads_its_record_again() -> None:
     assert (finding.resume_offset, finding.replay_at_most) == (1, 1)
 
 
-def test_time_alone_counts_processed_records_in_front_of_the_anchor() -> None:
+def test_time_alone_counts_processed_records_before_the_anchor() -> None:
     """x is dated after the anchor a but stands before it, so both repeat. No disorder was stated."""
     x, a, b = Rec("x", 600), Rec("a", 500), Rec("b", 700)
     finding = ask(log_of(x, a, b), time_only(a))
@@ -113,7 +113,7 @@ def test_time_alone_counts_processed_records_in_front_of_the_anchor() -> None:
     assert finding.replay_at_most >= 2
 
 
-def test_a_scan_that_ended_early_counts_processed_records_in_front_of_the_anchor() -> None:
+def test_a_scan_that_ended_early_counts_processed_records_before_the_anchor() -> None:
     x, y, a, b = Rec("x", 600), Rec("y", 650), Rec("a", 500), Rec("b", 700)
     finding = ask(log_of(x, y, a, b), anchor_of(a), limits=Limits(0, 1, 100))
     assert finding.resume_offset == 0
@@ -121,7 +121,7 @@ def test_a_scan_that_ended_early_counts_processed_records_in_front_of_the_anchor
     assert finding.replay_at_most >= 3
 
 
-def test_the_largest_event_time_so_far_resumes_at_the_first_record_that_may_be_new() -> None:
+def test_the_largest_event_time_resumes_at_the_first_record_that_may_be_new() -> None:
     """Processed: 100, 180, 150; the largest is 180. 160 comes next, within the stated disorder."""
     log = log_of(*(Rec(f"r{ms}", ms) for ms in (100, 180, 150, 160, 220)))
     finding = ask(log, time_only(Rec("max", 180), Names.MAX_TIME), limits=Limits(30))
@@ -130,7 +130,7 @@ def test_the_largest_event_time_so_far_resumes_at_the_first_record_that_may_be_n
     assert finding.replay_at_most >= 2
 
 
-def test_the_largest_event_time_that_no_record_has_left_is_behind() -> None:
+def test_a_largest_event_time_that_no_record_reaches_is_behind() -> None:
     assert found(ask(log_of(A, B), time_only(Rec("max", 900), Names.MAX_TIME))) == ("behind", 2, 0, 0)
 
 
@@ -163,7 +163,7 @@ def test_an_anchor_without_name_and_time_is_unresolved() -> None:
     assert found(finding) == ("unresolved", None, None, None)
 
 
-def test_content_alone_that_is_not_there_is_never_guessed() -> None:
+def test_absent_content_without_a_time_is_never_guessed() -> None:
     """Only the log's start would be safe, if anything is."""
     finding = ask(log_of(A, B), content_only(D), BY_CONTENT)
     assert finding.resume_offset in (None, 0)
@@ -177,12 +177,12 @@ def test_an_offset_without_an_anchor_is_unresolved() -> None:
     assert found(ask(log_of(A, B), StoredOffset(17))) == ("unresolved", None, None, None)
 
 
-def test_an_offset_without_an_anchor_goes_by_the_rows_own_time_where_the_policy_says_so() -> None:
+def test_an_offset_without_an_anchor_uses_the_rows_own_time_if_the_policy_says_so() -> None:
     finding = ask(log_of(A, B, C, D), StoredOffset(17, written_at_ms=120), by_row_time=True)
     assert (finding.verdict.value, finding.resume_offset) == ("bounded", 2)
 
 
-def test_the_rows_own_time_needs_to_be_known() -> None:
+def test_an_unknown_row_time_is_unresolved() -> None:
     assert found(ask(log_of(A, B), StoredOffset(17), by_row_time=True))[0] == "unresolved"
 
 
@@ -201,13 +201,13 @@ def test_a_new_partition_starts_where_the_policy_says() -> None:
     assert found(ask(log, None, new=StartAt(StartPlace.TIME, 9999))) == ("new", 3, 0, 0)
 
 
-def test_other_partition_counts_resume_by_the_earliest_anchor() -> None:
+def test_different_partition_counts_resume_by_the_earliest_anchor() -> None:
     """Anchors at 110 and 130: c and d may be of either partition, so all from b's time on is read."""
     log, question = log_of(A, B, C, D, E), Question(None, HERE, HERE_TOPIC)
     finding = answer(log, lambda: remap(question, 110, 130)).finding
     assert found(finding) == ("remapped", 1, 3, None)
 
 
-def test_other_partition_counts_and_an_expired_prefix_are_a_loss() -> None:
+def test_different_partition_counts_and_an_expired_prefix_are_a_loss() -> None:
     log, question = log_of(A, B, C, D, deleted_before=2), Question(None, HERE, HERE_TOPIC)
     assert answer(log, lambda: remap(question, 110, 130)).finding.verdict.value == "lost"

@@ -54,7 +54,7 @@ def test_an_anchor_that_happens_to_keep_its_offset_is_a_match() -> None:
 
 
 @pytest.mark.parametrize("identity", [BY_ID, BY_CONTENT], ids=["id", "fingerprint"])
-def test_equal_timestamps_do_not_matter_to_an_anchor_with_a_name(identity: Identity) -> None:
+def test_equal_timestamps_do_not_matter_to_a_named_anchor(identity: Identity) -> None:
     tie = [Rec(name, 500) for name in "pqrst"]
     for place, record in enumerate(tie):
         assert found(ask(log_of(A, *tie), anchor_of(record, identity), identity)) == ("moved", place + 2, 0, 0)
@@ -69,7 +69,7 @@ def test_an_anchor_without_time_is_found_by_content_alone() -> None:
     assert found(ask(log_of(A, B, C), content_only(B), BY_CONTENT)) == ("moved", 2, 0, 0)
 
 
-def test_records_delivered_twice_repeat_rather_than_get_lost() -> None:
+def test_records_delivered_twice_are_repeated_and_not_skipped() -> None:
     """b c are sent again: after the first copy of c only d follows unread, so the second b and c are the replay."""
     finding = ask(log_of(A, B, C, B, C, D), anchor_of(C))
     assert finding.resume_offset == 3
@@ -89,7 +89,7 @@ def test_increasing_ids_count_a_resend_exactly() -> None:
     assert found(ask(log_of(*names), anchor_of(names[1], BY_INCREASING_ID), BY_INCREASING_ID)) == ("moved", 2, 2, 2)
 
 
-def test_a_name_for_the_next_record_resumes_at_it() -> None:
+def test_an_anchor_that_names_the_next_record_resumes_at_it() -> None:
     finding = ask(log_of(A, B, C), anchor_of(B, names=Names.NEXT))
     assert found(finding) == ("moved", 1, 0, 0)
     assert finding.record_offset == 0
@@ -102,7 +102,7 @@ def test_the_next_record_itself_sent_twice_is_not_counted_as_processed() -> None
     assert finding.replay_exact in (0, None)
 
 
-def test_a_small_scan_budget_does_not_step_over_the_next_record() -> None:
+def test_a_small_scan_budget_does_not_skip_the_next_record() -> None:
     tie = [Rec(name, 500, id=b"%d" % ord(name)) for name in "abcd"]
     anchor = anchor_of(tie[2], BY_INCREASING_ID, names=Names.NEXT)
     finding = ask(log_of(*tie), anchor, BY_INCREASING_ID, limits=Limits(0, 2, 10))
@@ -126,7 +126,7 @@ def test_a_record_dated_years_ahead_does_not_hide_later_anchors() -> None:
     assert found(ask(log_of(A, future, B, C, D), anchor_of(C))) == ("moved", 4, 0, 0)
 
 
-def test_an_anchor_dated_years_ahead_is_found_like_any_other() -> None:
+def test_an_anchor_dated_years_ahead_is_found() -> None:
     future = Rec("x", 4 * 10**12)
     assert found(ask(log_of(A, future, B, C), anchor_of(future))) == ("moved", 2, 2, None)
 
@@ -172,12 +172,12 @@ def test_disorder_does_not_matter_to_an_anchor_that_is_there() -> None:
         assert finding.resume_offset == place + 1
 
 
-def test_an_id_given_twice_with_other_content_is_not_trusted() -> None:
+def test_an_id_used_twice_with_different_content_is_not_trusted() -> None:
     first, second = Rec("a", 500, id=b"same"), Rec("b", 500, id=b"same")
     assert found(ask(log_of(first, second, Rec("z", 900)), anchor_of(second))) == ("moved", 2, 0, 0)
 
 
-def test_an_old_anchor_says_how_much_repeats() -> None:
+def test_an_old_anchor_bounds_the_replay() -> None:
     finding = ask(log_of(A, B, C, D, E), anchor_of(B), anchor_lag=2)
     assert found(finding) == ("bounded", 2, 2, None)
 
@@ -195,7 +195,7 @@ def test_tombstones_are_anchors_too() -> None:
     assert found(ask(log_of(A, gone, C), anchor_of(gone, BY_CONTENT), BY_CONTENT)) == ("moved", 2, 0, 0)
 
 
-def test_poisoned_payloads_and_missing_headers_are_simply_not_the_anchor() -> None:
+def test_poisoned_payloads_and_missing_headers_are_not_the_anchor() -> None:
     poison = [
         Rec("p", 120, value=b"\xff{not json"),
         Rec("q", 120, headers=()),

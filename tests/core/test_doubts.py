@@ -52,7 +52,7 @@ def test_a_broker_clock_behind_by_less_than_the_disorder_does_not_hide_the_first
     assert resumes_by(ask(log, anchor_of(A), limits=Limits(20)), 1)
 
 
-def test_a_copy_in_front_of_the_bound_proves_the_bound_wrong() -> None:
+def test_a_copy_before_the_bound_proves_the_bound_wrong() -> None:
     """An appointment far ahead, on a broker that stamps on arrival: no lookup by its time means anything."""
     a, b = event("a", 9000, 100), event("b", 110, 110)
     records = [a, b, *(event(f"n{i}", 120, 120) for i in range(9)), a]
@@ -93,7 +93,7 @@ def test_the_next_record_may_be_the_second_of_two_twins() -> None:
     assert allows(finding, 2)
 
 
-def test_content_alone_counts_up_to_the_last_equal_record() -> None:
+def test_content_without_a_time_counts_up_to_the_last_equal_record() -> None:
     """The same key was deleted twice. Without a time it is unknown which of the two was processed last."""
     gone, again = (Rec("t", ms, key=b"k", tombstone=True) for ms in (100, 900))
     finding = ask(log_of(gone, Rec("b", 500), again), content_only(again), BY_CONTENT)
@@ -101,7 +101,7 @@ def test_content_alone_counts_up_to_the_last_equal_record() -> None:
     assert allows(finding, 2)
 
 
-def test_without_a_time_an_equal_id_further_on_may_be_the_real_one() -> None:
+def test_without_a_time_a_later_equal_id_may_be_the_anchor() -> None:
     """A producer gave one id twice, at different times, to two deletions of a key."""
     gone, again = (Rec("t", ms, id=b"7", key=b"k", tombstone=True) for ms in (100, 900))
     anchor = replace(anchor_of(again, BY_ID), timestamp_ms=None)
@@ -110,7 +110,7 @@ def test_without_a_time_an_equal_id_further_on_may_be_the_real_one() -> None:
     assert allows(finding, 2)
 
 
-def test_a_twin_may_lie_in_what_was_not_read() -> None:
+def test_a_twin_may_be_among_the_unread_records() -> None:
     """Processed: all five. The budget ends before the last ping, which is the anchor."""
     ping = Rec("ping", 500)
     log = log_of(ping, *(Rec(f"n{i}", 500) for i in range(3)), ping)
@@ -142,7 +142,7 @@ def test_a_marker_at_the_logs_start_does_not_hide_that_older_records_survive() -
 
 
 @pytest.mark.parametrize("compacted", [True, None])
-def test_a_gap_far_in_front_of_the_found_copy_is_a_doubt(compacted: bool | None) -> None:
+def test_a_gap_far_before_the_found_copy_is_a_doubt(compacted: bool | None) -> None:
     """The first a was removed; what followed it is dated within the disorder before a, more than a peek long."""
     late = [Rec(f"n{i}", 460 + i) for i in range(20)]
     log = log_of(Rec("old", 100), A, *late, A, compacted=[1])
@@ -158,7 +158,7 @@ def test_a_whole_tie_without_a_gap_is_no_doubt(compacted: bool | None) -> None:
 # ---------------------------------------------------------------- the job's own log
 
 
-def test_in_a_log_that_was_written_again_new_records_stand_in_front_of_the_anchor() -> None:
+def test_in_a_rewritten_log_new_records_may_precede_the_anchor() -> None:
     """o a were processed; the log was cut, and x came before the producer sent a again."""
     log = log_of(Rec("o", 400), Rec("x", 495), A)
     anchor = replace(anchor_of(A, offset=1), cluster_id=HERE, topic_id=HERE_TOPIC)

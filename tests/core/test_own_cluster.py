@@ -15,17 +15,17 @@ def own(record: Rec, offset: int, topic_id: str | None = HERE_TOPIC) -> StoredOf
     return StoredOffset(offset + 1, anchor)
 
 
-def test_a_second_run_finds_everything_in_its_place() -> None:
+def test_a_second_run_changes_nothing() -> None:
     finding = ask(log_of(A, B, C), own(B, 1))
     assert found(finding) == ("match", 2, 0, 0)
     assert finding.record_offset == 1
 
 
-def test_an_anchor_that_was_compacted_away_leaves_the_numbering_as_it_is() -> None:
+def test_an_anchor_that_was_compacted_away_keeps_the_numbering() -> None:
     assert found(ask(log_of(A, B, C, compacted=[1]), own(B, 1))) == ("match", 2, 0, 0)
 
 
-def test_a_marker_where_the_anchor_was_is_no_compaction() -> None:
+def test_a_marker_at_the_anchors_offset_is_not_compaction() -> None:
     """The log was cut in front of the anchor and written again; a transaction ended just where the anchor had been."""
     x, y = Rec("x", 115), Rec("y", 118)
     finding = ask(log_of(A, Marker(900), x, y, D), own(B, 1))
@@ -54,7 +54,7 @@ def test_a_log_cut_and_written_again_is_searched() -> None:
     assert (finding.verdict.value, finding.resume_offset) == ("moved", 5)
 
 
-def test_a_recreated_topic_is_another_numbering() -> None:
+def test_a_recreated_topic_has_another_numbering() -> None:
     """The same offset holds the same record, but the topic id differs: found by search, not by number."""
     log = log_of(Rec("w", 90), A, B, C, topic_id="destination/events-again")
     assert found(ask(log, own(B, 1))) == ("moved", 3, 0, 0)
@@ -64,19 +64,19 @@ def test_a_recreated_empty_topic_is_behind() -> None:
     assert found(ask(log_of(topic_id="destination/events-again"), own(B, 1)))[:2] == ("behind", 0)
 
 
-def test_without_a_topic_id_a_missing_record_is_not_taken_for_compacted() -> None:
+def test_without_a_topic_id_a_missing_record_does_not_count_as_compacted() -> None:
     finding = ask(log_of(A, B, C, compacted=[1]), own(B, 1, topic_id=None))
     assert finding.verdict.value != "match"
     assert finding.resume_offset is not None
     assert finding.resume_offset <= 2
 
 
-def test_a_bare_anchor_says_only_whose_numbering_it_is() -> None:
+def test_a_bare_anchor_tells_only_the_numbering() -> None:
     stored = StoredOffset(0, Anchor(cluster_id=HERE, topic_id=HERE_TOPIC))
     assert found(ask(log_of(A, B), stored)) == ("match", 0, 0, 0)
 
 
-def test_an_own_name_for_the_next_record_is_at_the_stored_offset() -> None:
+def test_an_own_anchor_of_the_next_record_is_at_the_stored_offset() -> None:
     anchor = replace(own(B, 1).anchor or Anchor(), names=Names.NEXT)
     assert found(ask(log_of(A, B, C), StoredOffset(1, anchor))) == ("match", 1, 0, 0)
 

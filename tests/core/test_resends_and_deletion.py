@@ -40,14 +40,14 @@ def test_retention_took_the_first_copy_of_the_next_record(identity: Identity) ->
 
 
 @IDENTITIES
-def test_retention_left_only_a_tie_in_front_of_the_second_copy(identity: Identity) -> None:
+def test_retention_left_only_a_tie_before_the_second_copy(identity: Identity) -> None:
     tie = [Rec(name, 500, id=b"%d" % ord(name)) for name in "abcab"]
     log = log_of(*tie, deleted_before=2)
     assert resumes_by(ask(log, anchor_of(tie[1], identity), identity), 2)
 
 
 @IDENTITIES
-def test_the_cleaner_removed_the_first_copy_because_its_key_comes_again(identity: Identity) -> None:
+def test_the_cleaner_removed_the_first_copy_because_its_key_recurs(identity: Identity) -> None:
     """A compacted topic keeps the last of each key: the first a and b go, c and d stay before the second ones."""
     keyed = [replace(record, key=record.name.encode()) for record in numbered("abcd ab")]
     log = log_of(*keyed, compacted=[0, 1])
@@ -68,14 +68,14 @@ def test_the_bound_holds_when_the_cleaner_removed_first_copies_of_processed_reco
 
 
 @IDENTITIES
-def test_what_is_sent_again_right_behind_the_anchor_is_stepped_over_where_ids_increase(identity: Identity) -> None:
+def test_a_resend_right_after_the_anchor_is_stepped_over_where_ids_increase(identity: Identity) -> None:
     log = log_of(*numbered("abcd abcd e"))
     finding = ask(log, anchor_of(numbered("d")[0], identity), identity)
     expected = (8, 0) if identity is BY_INCREASING_ID else (4, None)
     assert (finding.resume_offset, finding.replay_exact) == expected
 
 
-def test_nothing_without_an_id_is_stepped_over() -> None:
+def test_records_without_an_id_are_not_stepped_over() -> None:
     records = numbered("abab c")
     nameless = replace(records[3], headers=())
     log = log_of(*records[:3], nameless, records[4])
@@ -108,7 +108,7 @@ def test_the_second_copy_is_not_needed_when_everything_after_it_is_there_again()
     assert finding.replay_at_most is not None
 
 
-def test_a_record_without_id_in_front_of_a_doubtful_copy_counts_whatever_its_time() -> None:
+def test_a_record_without_id_before_a_doubtful_copy_counts_whatever_its_time() -> None:
     """The stated disorder is too small: x was processed before b, and is dated much later."""
     a, b, c = numbered("abc")
     nameless = Rec("x", 900, headers=())

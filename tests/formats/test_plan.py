@@ -98,7 +98,7 @@ ROWS = st.lists(
 
 
 @given(st.lists(ROWS, max_size=3), st.none() | TEXT, TEXT)
-def test_a_plan_reads_back_as_it_was_written(jobs: list[list[PartitionPlan]], alias: str | None, servers: str) -> None:
+def test_a_written_plan_reads_back_equal(jobs: list[list[PartitionPlan]], alias: str | None, servers: str) -> None:
     made = tuple(JobPlan(f"job-{n}", "group", "memory:", tuple(rows)) for n, rows in enumerate(jobs))
     plan = replace(plan_of(), source_alias=alias, bootstrap_servers=servers, jobs=made)
     assert parse_plan(plan.to_text()) == plan
@@ -168,7 +168,7 @@ def test_a_plan_altered_anywhere_is_refused(path: tuple[Any, ...]) -> None:
     ["", "{", "[]", "null", "17", '"plan"', "[" * 100_000, "{}", '{"format": "reconciler.plan/2"}', '{"format": null}'],
     ids=lambda text: text[:20] or "empty",
 )
-def test_what_is_no_plan_is_refused(text: str) -> None:
+def test_text_that_is_not_a_plan_is_refused(text: str) -> None:
     with pytest.raises(Changed):
         parse_plan(text)
 
@@ -182,7 +182,7 @@ def test_a_plan_with_a_right_sum_and_a_field_too_few_is_refused() -> None:
         parse_plan(json.dumps({**content, "sha256": hashlib.sha256(text.encode()).hexdigest()}))
 
 
-def test_a_plan_knows_whether_a_row_is_still_the_one_it_saw() -> None:
+def test_a_plans_row_detects_a_changed_stored_offset() -> None:
     row = part()
     assert row.sees(StoredOffset(42, ANCHOR))
     assert not row.sees(StoredOffset(43, ANCHOR))
@@ -241,7 +241,7 @@ def test_what_may_start(row: PartitionPlan, policy: StartPolicy) -> None:
 
 
 @pytest.mark.parametrize(("row", "policy", "advice"), STOPPED)
-def test_what_may_not_start_says_what_a_person_can_do(row: PartitionPlan, policy: StartPolicy, advice: str) -> None:
+def test_a_row_that_may_not_start_gives_advice(row: PartitionPlan, policy: StartPolicy, advice: str) -> None:
     assert advice in (why_stopped(row, policy) or "")
 
 

@@ -157,7 +157,7 @@ JSON = st.recursive(
 
 @settings(max_examples=300)
 @given(st.sampled_from([path for path in _paths(content()) if path]), JSON)
-def test_any_value_at_any_place_is_a_plan_to_the_letter_or_refused(path: str, value: Any) -> None:
+def test_any_value_at_any_place_is_read_exactly_or_refused(path: str, value: Any) -> None:
     """What is read back is all that the file says: nothing is converted, left out or made up."""
     plan = content()
     put(plan, path, value)
@@ -197,7 +197,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)
-def test_what_two_programs_could_read_differently_is_refused(make: Callable[[], str]) -> None:
+def test_json_that_programs_read_differently_is_refused(make: Callable[[], str]) -> None:
     refused(make())
 
 
@@ -209,7 +209,7 @@ def test_text_that_has_no_sum_is_not_saved_by_having_none(sha256: Any) -> None:
     refused(json.dumps({**plan, "sha256": sha256}))
 
 
-def test_the_sum_is_spelled_in_one_way() -> None:
+def test_the_sum_has_one_notation() -> None:
     plan = content()
     good = digest(plan)
     assert good != good.upper()
@@ -229,7 +229,7 @@ def test_one_partition_or_job_twice_is_refused() -> None:
     assert "two jobs of one name" in refused(summed(plan))
 
 
-def test_a_format_that_is_a_book_is_not_repeated_in_full() -> None:
+def test_a_very_long_format_name_is_shortened_in_the_message() -> None:
     refused(json.dumps({"format": "x" * 1_000_000}))
     refused(json.dumps({"format": {"x": "y" * 1_000_000}}))
     refused(json.dumps({"format": "\ud800\x1b[2J"}))

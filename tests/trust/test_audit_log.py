@@ -91,7 +91,7 @@ def test_the_chain_can_be_followed_without_the_product(written: Path) -> None:
         prev = own
 
 
-def test_what_is_no_text_is_spelled_out(path: Path) -> None:
+def test_invalid_unicode_is_escaped(path: Path) -> None:
     AuditLog(path).append(fields(command=["apply", os.fsdecode(b"plan-\xff.json"), "new\nline", "é"]), NOW)
     (record,) = verified(path)
     assert not isinstance(record, TornLine)
@@ -101,7 +101,7 @@ def test_what_is_no_text_is_spelled_out(path: Path) -> None:
 # ---------------------------------------------------------------- tampering
 
 
-def test_no_byte_can_be_altered_unseen(path: Path) -> None:
+def test_every_altered_byte_is_detected(path: Path) -> None:
     for _ in range(2):
         AuditLog(path).append({"kind": "nothing"}, NOW)
     whole = path.read_bytes()
@@ -119,7 +119,7 @@ def test_no_byte_can_be_altered_unseen(path: Path) -> None:
 
 @given(st.data())
 @settings(max_examples=60)
-def test_no_bytes_can_be_put_in_or_taken_out_unseen(
+def test_every_insertion_and_removal_of_bytes_is_detected(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "audit.jsonl"
@@ -154,7 +154,7 @@ CHAINS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("change", CHAINS.values(), ids=CHAINS)
-def test_lines_cannot_be_moved_unseen(written: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+def test_moved_lines_are_detected(written: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     written.write_bytes(b"".join(change(lines(written))))
     broken(written)
 
@@ -167,7 +167,7 @@ def test_a_record_that_was_rewritten_with_its_own_hash_breaks_the_next(written: 
     assert "after record 3" in broken(written)
 
 
-def test_a_chain_does_not_show_that_its_end_is_gone(written: Path) -> None:
+def test_a_chain_does_not_show_that_its_end_was_cut_off(written: Path) -> None:
     """What it cannot do. For this a hash is kept elsewhere, and `--expect` asks for it."""
     written.write_bytes(b"".join(lines(written)[:3]))
     assert len(list(verified(written))) == 3
@@ -188,7 +188,7 @@ def test_nothing_is_appended_to_an_end_that_was_altered(
     assert written.read_bytes() == before
 
 
-def test_an_altered_last_line_is_told_from_one_that_was_cut_off(written: Path) -> None:
+def test_an_altered_last_line_differs_from_one_that_was_cut_off(written: Path) -> None:
     *front, last = lines(written)
     written.write_bytes(b"".join([*front, last.replace(b"ada", b"eve")]))
     with pytest.raises(Changed, match="was altered"):
@@ -196,7 +196,7 @@ def test_an_altered_last_line_is_told_from_one_that_was_cut_off(written: Path) -
 
 
 @pytest.mark.parametrize("content", [b"[destination]\n", b"x", b'{"format": "reconciler.plan/1"}\n', b"{}\n"])
-def test_a_file_that_is_no_audit_log_is_left_alone(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_an_audit_log_is_left_unchanged(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises((ConfigError, Changed)):
         AuditLog(path).append(fields(), NOW)
@@ -225,7 +225,7 @@ def test_a_log_that_cannot_be_locked_is_not_written(path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("left", [1, 10, 300])
-def test_a_line_that_was_cut_off_is_told_by_the_next(written: Path, left: int) -> None:
+def test_the_next_record_declares_a_line_that_was_cut_off(written: Path, left: int) -> None:
     whole = lines(written)
     written.write_bytes(b"".join(whole[:4]) + whole[4][:left])
     *_, torn = verified(written)
@@ -239,7 +239,7 @@ def test_a_line_that_was_cut_off_is_told_by_the_next(written: Path, left: int) -
     assert [record["line"] for record in (told, record)] == [5, 6]
 
 
-def test_a_first_line_that_was_cut_off_is_told_as_well(path: Path) -> None:
+def test_a_first_line_that_was_cut_off_is_declared_too(path: Path) -> None:
     AuditLog(path).append(fields(), NOW)
     path.write_bytes(path.read_bytes()[:50])
     AuditLog(path).append(fields(), NOW)
@@ -252,7 +252,7 @@ def test_a_page_of_zeros_after_a_power_cut_is_a_torn_line(written: Path) -> None
     assert TornLine(5, 4096, declared=True) in list(verified(written))
 
 
-def test_what_was_cut_off_cannot_be_altered_afterwards(written: Path) -> None:
+def test_a_torn_line_cannot_be_altered_afterwards(written: Path) -> None:
     with written.open("ab") as file:
         file.write(b'{"action":"apply","by":{"host":"h')
     AuditLog(written).append(fields(), NOW)
@@ -275,9 +275,7 @@ def full_disk(written: Path) -> Iterator[Callable[[int], None]]:
     signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_disk_that_is_full_again_and_again_leaves_a_log_that_goes_on(
-    written: Path, full_disk: Callable[[int], None]
-) -> None:
+def test_a_disk_that_fills_up_repeatedly_leaves_a_usable_log(written: Path, full_disk: Callable[[int], None]) -> None:
     for size in (100, 0, 50, 70):
         full_disk(size)
         with pytest.raises(ConfigError, match="cannot be written"):
@@ -295,7 +293,7 @@ def test_a_disk_that_is_full_again_and_again_leaves_a_log_that_goes_on(
 # ---------------------------------------------------------------- long lines, many writers
 
 
-def test_the_last_record_is_found_behind_a_very_long_line(path: Path) -> None:
+def test_the_last_record_is_found_after_a_very_long_line(path: Path) -> None:
     for size in (1, 300_000, 5):
         AuditLog(path).append(fields(message="x" * size), NOW)
     path.write_bytes(path.read_bytes() + b'{"action":' + b"y" * 200_000)

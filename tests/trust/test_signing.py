@@ -106,7 +106,7 @@ def test_a_plan_that_must_be_signed_is_refused_until_a_trusted_key_has_signed(pl
     assert check(plan, trusting(ada)) == [None, "ada.pub.pem"]
 
 
-def test_a_signature_that_is_there_counts_where_none_is_asked_for(plan: Path, ada: Key, ben: Key) -> None:
+def test_a_signature_is_checked_even_if_none_is_required(plan: Path, ada: Key, ben: Key) -> None:
     ada.sign(plan)
     assert check(plan, TrustSettings()) == [None]
     assert check(plan, trusting(ada, required=False)) == ["ada.pub.pem"]
@@ -131,7 +131,7 @@ def test_one_key_under_two_names_is_one_key(plan: Path, ada: Key, tmp_path: Path
     assert "1 of 2 required signatures present" in refused(plan, trusting(ada, again, signatures=2))
 
 
-def test_a_trusted_key_may_stand_in_the_configuration_itself(plan: Path, ada: Key) -> None:
+def test_a_trusted_key_may_be_written_in_the_configuration(plan: Path, ada: Key) -> None:
     """As it does where it comes out of the environment, or with file:PATH."""
     ada.sign(plan)
     assert check(plan, TrustSettings(True, 1, (ada.public.read_text(),))) == ["number 1 of trusted_keys"]
@@ -144,7 +144,7 @@ def content_of(plan: Path) -> dict[str, Any]:
     return json.loads(signing.path_for(plan).read_text())
 
 
-def test_the_file_is_as_its_format_says(plan: Path, ada: Key) -> None:
+def test_the_signatures_file_has_its_documented_format(plan: Path, ada: Key) -> None:
     signer = ada.sign(plan)
     found = content_of(plan)
     (signature,) = found.pop("signatures")
@@ -308,7 +308,7 @@ def test_without_the_package_the_extra_is_named(plan: Path, ada: Key, monkeypatc
     assert check(plan, TrustSettings()) == []
 
 
-def test_nothing_of_the_package_is_loaded_where_nothing_is_signed() -> None:
+def test_cryptography_is_not_imported_where_nothing_is_signed() -> None:
     program = (
         "import sys; from reconciler.cli.commands.failover import apply, hook, plan, rollback;"
         "from reconciler.trust import signing; from pathlib import Path;"

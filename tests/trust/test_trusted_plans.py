@@ -128,7 +128,7 @@ def test_a_plan_is_made_signed_by_another_applied_and_rolled_back(ready: World, 
     ]
 
 
-def test_a_plan_that_was_altered_after_it_was_signed_is_applied_nowhere(ready: World, trust: Trust) -> None:
+def test_a_plan_that_was_altered_after_it_was_signed_is_never_applied(ready: World, trust: Trust) -> None:
     """With its sum made to fit, which is all that an unsigned plan has; and not where no signature is asked for."""
     config = ready.config(extra=trust.table("ada", required=False, logged=False))
     ended = ready.run("plan", "-c", config, "-o", ready.plan_file, "--sign", trust.key("ada"))
@@ -152,7 +152,7 @@ def test_a_plan_that_was_altered_after_it_was_signed_is_applied_nowhere(ready: W
     assert ready.run("apply", ready.plan_file, "-c", config, "--yes").code == 0
 
 
-def test_a_signature_of_openssl_is_as_good(ready: World, trust: Trust) -> None:
+def test_a_signature_by_openssl_is_accepted(ready: World, trust: Trust) -> None:
     config = ready.config(extra=trust.table("ada", logged=False))
     ready.plan(config)
     raw, key = ready.folder / "one.sig", trust.key("ada")
@@ -172,7 +172,7 @@ def hook(world: World, config: Path, *more: object) -> tuple[object, ...]:
     return ("hook", "-c", config, "--plans", world.folder / "plans", *more)
 
 
-def test_where_a_person_must_sign_the_hook_leaves_its_plan_to_one(ready: World, trust: Trust) -> None:
+def test_a_hook_leaves_its_plan_to_a_person_who_must_sign(ready: World, trust: Trust) -> None:
     config = ready.config(extra=trust.table("ada"))
     before = ready.rows()
     ended = ready.run(*hook(ready, config))
@@ -208,7 +208,7 @@ def test_a_hook_with_a_key_signs_what_it_applies(ready: World, trust: Trust) -> 
     assert ready.run("rollback", plan, "-c", config, "--yes").code == 0
 
 
-def test_a_key_or_a_log_that_is_of_no_use_is_found_out_before_the_job_needs_it(ready: World, trust: Trust) -> None:
+def test_an_unusable_key_or_log_is_reported_before_the_job_needs_it(ready: World, trust: Trust) -> None:
     fine = ready.config()
     assert ready.run(*hook(ready, fine)).code == 0
     settings = {
@@ -245,7 +245,7 @@ def test_a_hook_of_a_job_that_is_right_loads_no_cryptography(ready: World, trust
 # ---------------------------------------------------------------- the audit log
 
 
-def test_the_log_says_what_was_there_and_what_came(ready: World, trust: Trust) -> None:
+def test_the_log_records_the_offsets_before_and_after(ready: World, trust: Trust) -> None:
     earlier = StoredOffset(2, Anchor(1, cluster_id=ready.cluster.cluster_id), 1)
     ready.save({1: earlier}, topic=ready.there)
     config = ready.config(extra=trust.table(required=False))
@@ -269,7 +269,7 @@ def test_the_log_says_what_was_there_and_what_came(ready: World, trust: Trust) -
     assert (result["outcome"], result["exit_code"], result["message"]) == ("done", 0, None)
 
 
-def test_a_dry_run_is_no_attempt(ready: World, trust: Trust) -> None:
+def test_a_dry_run_is_not_logged(ready: World, trust: Trust) -> None:
     config = ready.config(extra=trust.table(required=False))
     ready.plan(config)
     assert ready.run("apply", ready.plan_file, "-c", config, "--dry-run").code == 0
@@ -277,7 +277,7 @@ def test_a_dry_run_is_no_attempt(ready: World, trust: Trust) -> None:
 
 
 @pytest.mark.parametrize("log", ["/dev/full", "/nowhere/audit.jsonl", "{folder}"])
-def test_what_cannot_be_logged_is_not_done(ready: World, log: str) -> None:
+def test_a_change_that_cannot_be_logged_is_not_made(ready: World, log: str) -> None:
     table = f'[trust]\naudit_log = "{log.format(folder=ready.folder)}"'
     config = ready.config(extra=table)
     ready.plan(config)
@@ -294,7 +294,7 @@ def test_what_cannot_be_logged_is_not_done(ready: World, log: str) -> None:
         assert not (ready.folder / f"{ready.plan_file.name}.applied.json").exists()
 
 
-def test_a_write_whose_end_cannot_be_logged_is_a_7_and_the_next_run_says_what_is_there(
+def test_a_write_whose_result_cannot_be_logged_ends_with_7_and_the_next_run_logs_it(
     ready: World, trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = ready.config(extra=trust.table(required=False))
@@ -327,7 +327,7 @@ def test_a_write_whose_end_cannot_be_logged_is_a_7_and_the_next_run_says_what_is
     ],
     ids=lambda part: type(part).__name__ if isinstance(part, BaseException) else str(part),
 )
-def test_the_log_says_how_a_write_ended(
+def test_the_log_records_the_result_of_a_write(
     ready: World, trust: Trust, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, outcome: str
 ) -> None:
     config = ready.config(extra=trust.table(required=False))
@@ -371,7 +371,9 @@ def test_an_apply_that_was_killed_leaves_an_open_intention(
             trust.log.unlink()
 
 
-def test_two_at_once_make_one_chain(ready: World, trust: Trust, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_two_concurrent_writers_make_one_chain(
+    ready: World, trust: Trust, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     config = ready.config(extra=trust.table(required=False))
     ready.plan(config)
     apply = ("apply", ready.plan_file, "-c", config, "--yes")
@@ -383,7 +385,7 @@ def test_two_at_once_make_one_chain(ready: World, trust: Trust, tmp_path_factory
     assert (len(told), told.count("done")) == (3, 1)
 
 
-def test_a_log_that_was_tampered_with_stops_apply_and_is_told_where(ready: World, trust: Trust) -> None:
+def test_a_log_that_was_altered_stops_apply_and_verify_names_the_place(ready: World, trust: Trust) -> None:
     config = ready.config(extra=trust.table(required=False))
     ready.plan(config)
     apply, back = ((command, ready.plan_file, "-c", config, "--yes") for command in ("apply", "rollback"))
@@ -411,7 +413,7 @@ def test_a_log_that_was_tampered_with_stops_apply_and_is_told_where(ready: World
     assert ready.rows() == before
 
 
-def test_an_import_is_logged_as_well(ready: World, trust: Trust) -> None:
+def test_an_import_is_logged(ready: World, trust: Trust) -> None:
     config = ready.config(extra=trust.table(required=False))
     lines = ready.folder / "lines.jsonl"
     assert ready.run("anchors", "export", "-c", config, lines).code == 0
