@@ -1,4 +1,4 @@
-"""Words for small logs: what stands at the destination, what the job stored, what the search finds."""
+"""Builders of small logs: the destination's records, the job's stored offset, and the search on them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from reconciler.ports import TopicPartition
 PLACE = TopicPartition("events", 0)
 HERE, HERE_TOPIC = "destination", "destination/events"
 SOURCE_OFFSET = 700
-"""Where anchors stand at the source unless told: far from any offset of these small logs."""
+"""The default source offset of anchors: far from any offset of these small logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rec:
-    """A record to put into a log. The value is the name, unless told; the header ``id`` is ``id`` or the name."""
+    """A record to put into a log. The value is the name by default; the header ``id`` is ``id`` or the name."""
 
     name: str
     ms: int | None

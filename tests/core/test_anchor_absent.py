@@ -99,7 +99,7 @@ def test_a_stated_disorder_moves_the_bound_to_a_safe_offset() -> None:
 
 
 def test_an_unshared_time_alone_still_reads_its_record_again() -> None:
-    """Another record of the same millisecond could be the one that is there: landing early, never late."""
+    """The record that is there could be another one of the same millisecond: land early, never late."""
     finding = ask(log_of(A, B, C), time_only(B))
     assert (finding.resume_offset, finding.replay_at_most) == (1, 1)
 
@@ -139,7 +139,7 @@ def test_the_next_record_is_not_there_yet() -> None:
 
 
 def test_an_old_anchor_that_is_absent_still_bounds_the_replay() -> None:
-    """The anchor b was compacted away; c and d were processed after it was noted, and are there."""
+    """The anchor b was compacted away; c and d were processed after it was recorded, and are there."""
     finding = ask(log_of(A, C, D, E), anchor_of(B), anchor_lag=2)
     assert finding.resume_offset is not None
     assert finding.replay_at_most is not None

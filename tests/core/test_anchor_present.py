@@ -116,7 +116,7 @@ def test_gaps_and_markers_are_ordinary() -> None:
 
 
 def test_a_markers_wall_clock_time_does_not_hide_the_anchor() -> None:
-    """The marker in front answers the time lookup for every anchor."""
+    """The marker before the records answers the time lookup for every anchor."""
     log = log_of(Marker(10**13), *letters("abcdefgh"))
     assert found(ask(log, anchor_of(letters("g")[0]))) == ("moved", 8, 0, 0)
 
@@ -224,7 +224,7 @@ def test_a_scan_that_ends_early_says_bounded_and_skips_nothing(budget: int) -> N
 
 
 def test_two_identical_records_of_a_producer_keep_the_bound() -> None:
-    """The same bytes in the same millisecond: which one was processed cannot be told, so both readings must fit."""
+    """The same bytes in the same millisecond: which one was processed is unknown, so the bound must fit both."""
     ping = Rec("ping", 500)
     other = Rec("o", 500)
     finding = ask(log_of(A, ping, other, ping, Rec("z", 900)), anchor_of(ping, BY_CONTENT), BY_CONTENT)

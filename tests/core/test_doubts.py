@@ -1,4 +1,4 @@
-"""Where what is known could mislead: clocks that differ, twins, gaps. Landing early is right, late is not."""
+"""Misleading evidence: clocks that differ, twins, gaps. Landing early is right, late is not."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_an_old_anchors_bound_counts_a_tie_that_was_sent_twice(identity: Identit
 
 
 def test_a_marker_at_the_logs_start_does_not_hide_that_older_records_survive() -> None:
-    """The marker's wall-clock time answers the lookup, but the older record behind it is there."""
+    """The marker's wall-clock time answers the lookup, but the older record after it is there."""
     log = log_of(Rec("gone", 50), Marker(9000), Rec("old", 100), A, B, deleted_before=1)
     assert found(ask(log, anchor_of(B))) == ("moved", 5, 0, 0)
 

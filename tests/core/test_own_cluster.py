@@ -26,7 +26,7 @@ def test_an_anchor_that_was_compacted_away_keeps_the_numbering() -> None:
 
 
 def test_a_marker_at_the_anchors_offset_is_not_compaction() -> None:
-    """The log was cut in front of the anchor and written again; a transaction ended just where the anchor had been."""
+    """The log was cut before the anchor and rewritten; a transaction marker took the anchor's offset."""
     x, y = Rec("x", 115), Rec("y", 118)
     finding = ask(log_of(A, Marker(900), x, y, D), own(B, 1))
     assert (finding.verdict.value, finding.resume_offset) != ("match", 2)

@@ -1,4 +1,4 @@
-"""What a search costs in probes: three on an ordinary mirrored log, a logarithm where bisection is needed."""
+"""The cost of a search in probes: three on an ordinary mirrored log, a logarithm where bisection is needed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ S = TypeVar("S", bound=Sum)
 
 
 def family(seed: int) -> ModuleType:
-    """Of ten seeds eight are a mirrored partition, one a job on its own cluster, one has other partition counts."""
+    """Eight of ten seeds are a mirrored partition, one a job on its own cluster, one has other partition counts."""
     return {8: own, 9: spreads}.get(seed % 10, mirrored)
 
 
@@ -47,7 +47,7 @@ def try_seeds(seeds: range) -> Tally:
 
 
 def blocks(first: int, cases: int) -> list[range]:
-    """The seeds in pieces that a process takes at a time."""
+    """The seeds in pieces, one a task."""
     return [range(at, min(at + BLOCK, first + cases)) for at in range(first, first + cases, BLOCK)]
 
 
@@ -70,7 +70,7 @@ def judge_many(some: Sequence[Task]) -> SmallTally:
 
 
 def dealt(tasks: Sequence[Task], hands: int) -> list[Sequence[Task]]:
-    """Tasks in so many pieces, each with some of the large and some of the small ones."""
+    """Split tasks into pieces that mix large and small ones."""
     return [piece for piece in (tasks[start::hands] for start in range(hands)) if piece]
 
 

@@ -1,4 +1,4 @@
-"""Carrying a case out in memory, and asking the search about it."""
+"""Carrying out a case in memory, and running the search on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StingyLog(MemoryLog):
 
 
 def carry_out(case: Case) -> World:
-    """Mirror, fail over, write locally, compact, delete: what the job then finds at the destination."""
+    """Mirror, fail over, write locally, compact, delete; return the destination that the job then finds."""
     log = (StingyLog if case.small_reads else MemoryLog)("destination", {PLACE.topic: 1})
     part = log.partitions[PLACE]
     delivered: dict[int, int] = {}
@@ -78,7 +78,7 @@ def _clean(part: MemoryPartition, count: int, drops_tombstones: bool) -> None:
 
 
 def answer(case: Case, world: World, meter: Meter | None = None) -> Finding:
-    """Ask the search about this world."""
+    """Run the search on this world."""
     meter = meter or Meter()
     with reading_little() if case.small_reads else nullcontext():
         inquiry = Inquiry(PLACE, lambda: meter.watch(reconcile(case.question)))
@@ -88,7 +88,7 @@ def answer(case: Case, world: World, meter: Meter | None = None) -> Finding:
 
 @contextmanager
 def reading_little() -> Iterator[None]:
-    """Within, searches ask for a few records at a time: bisection and many chunks in a log of forty records."""
+    """Make searches read a few records at a time, so that a log of forty records takes bisection and many chunks."""
     places = [(module, name) for module in (scan, search, timebound, candidates) for name in SMALL]
     before = [(module, name, getattr(module, name)) for module, name in places if hasattr(module, name)]
     for module, name, _ in before:

@@ -1,4 +1,4 @@
-"""The words of the simulation: a source partition, a mirror, a failover, and what a job asks afterwards.
+"""The values of the simulation: a source partition, a mirror, a failover, and the question of a job.
 
 A case is made from a seed alone (``making``) and carried out in memory (``carrying``). The world that comes of it
 keeps, for every offset of the destination, which source record lies there, so that the oracle can say what was
@@ -16,9 +16,9 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 
 LOCAL = -1
-"""In place of a source index: a record that a local writer made after the failover. Never processed."""
+"""Stands for the source index of a record that a local writer made after the failover. Never processed."""
 AMONG = -2
-"""A local writer's from before the failover: never the job's, so it is neither skipped nor read again."""
+"""A local writer's record from before the failover: never the job's, so neither skipped nor read again."""
 SOURCE_BASE = 500
 """The source's first offset, so that the two numberings never agree by chance."""
 PLACE = TopicPartition("events", 0)
@@ -39,7 +39,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run of the mirror wrote: source indexes that were committed, then some in a transaction that aborted."""
+    """One run of the mirror: source indexes that were committed, then some in an aborted transaction."""
 
     sent: tuple[int, ...]
     aborted: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One partition's story.
+    """The history of one partition.
 
     ``among`` are a local writer's records from before the failover, by how many mirrored ones stand in front; ``local``
     come after it. ``markers`` are control records' times by the same count. The cleaner has been over the first
@@ -80,7 +80,7 @@ class Case:
 
     @property
     def sent(self) -> int:
-        """How many records were mirrored, copies included."""
+        """The number of mirrored records, copies included."""
         return sum(len(run.sent) for run in self.runs)
 
     @property
@@ -107,12 +107,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A case carried out: the destination, and for each offset ever written what lay there."""
+    """The outcome of a case: the destination, and the source index of each offset ever written."""
 
     log: MemoryLog
     delivered: dict[int, int]
     held: dict[int, int]
-    """Of ``delivered``, what is still there."""
+    """The part of ``delivered`` that is still there."""
 
     def holds(self, index: int) -> bool:
         return index in self.held.values()

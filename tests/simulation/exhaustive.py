@@ -30,7 +30,7 @@ from tests.simulation.histories import Hidden, Origin, Pattern
 
 TIMES = (10, 20, 30)
 DELETED = 4
-"""How many offsets are gone in front of a log that is not whole."""
+"""The number of offsets deleted at the start of an incomplete log."""
 UNSEEN = 99
 """The label of an anchor that is not in the log."""
 
@@ -40,7 +40,7 @@ Done = int
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an anchor knows, and which record it names."""
+    """An anchor's fields, and the record that it names."""
 
     name: str
     id: bool = False
@@ -51,7 +51,7 @@ class Kind:
 
     @property
     def pins(self) -> bool:
-        """True if it knows more of a record than a time."""
+        """True if it has more than a time."""
         return self.id or self.content
 
     @property
@@ -78,7 +78,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a search is shown. ``anchor`` is a label or ``UNSEEN``; ``order`` is told by increasing ids only."""
+    """The input of a search. ``anchor`` is a label or ``UNSEEN``; only increasing ids have an ``order``."""
 
     pattern: Pattern
     times: tuple[int, ...]
@@ -89,7 +89,7 @@ class Asked:
     order: tuple[tuple[int, int], ...] | None = None
     """Labels and their ranks, of records that have an id."""
     rank: int | None = None
-    """How many seen records' ids are below an unseen anchor's; told by increasing ids only."""
+    """The number of visible ids below that of an unseen anchor; only for increasing ids."""
 
 
 def _header_id(record: Record) -> bytes | None:
@@ -110,19 +110,19 @@ def in_order(times: Sequence[int], origin: Origin, disorder: int) -> bool:
 
 
 def _fitting(line: Sequence[int], rank: int, disorder: int) -> list[int]:
-    """The times that a record can have had which stood at ``rank`` in a line of others."""
+    """The possible times of a record at ``rank`` among others."""
     least = max(line[:rank], default=0) - disorder
     most = min(line[rank:], default=max(TIMES)) + disorder
     return [time for time in TIMES if least <= time <= most]
 
 
 Look = dict["Asked", set[Done]]
-"""What a search can be shown, and what was processed in the histories that show it so."""
+"""The possible inputs of a search, each with the processed records of the histories that lead to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What to enumerate: the disorder that times have (ms), and the one the search is told.
+    """The scope of an enumeration: the true disorder of times (ms), and the one stated to the search.
 
     Told less than is true, a search owes its answers only where the log is whole and the anchor is in it.
     """
@@ -136,7 +136,7 @@ class Space:
 
 
 def questions(pattern: Pattern, origins: set[Origin], space: Space, kinds: Sequence[Kind]) -> Iterator[Look]:
-    """For each choice of times all that can be asked of a pattern."""
+    """Yield all questions about a pattern for each choice of times."""
     if not space.is_told_true:
         if not pattern.whole:
             return
@@ -186,7 +186,7 @@ def _hidden_times(times: tuple[int, ...], origin: Origin, hidden: Hidden, disord
 
 
 def _largest_times(times: tuple[int, ...], origin: Origin, count: int, disorder: int) -> set[int]:
-    """What ``maxEventTime`` can be once the first ``count`` of those seen were processed."""
+    """The possible values of ``maxEventTime`` after the first ``count`` visible records were processed."""
     seen = max((times[label] for label in origin.order[:count]), default=0)
     earlier = [hidden for hidden in origin.hidden if hidden.rank <= count]
     unseen = [time for hidden in earlier for time in _hidden_times(times, origin, hidden, disorder)]
@@ -197,7 +197,7 @@ def _largest_times(times: tuple[int, ...], origin: Origin, count: int, disorder:
 
 
 def partition_of(asked: Asked) -> MemoryPartition:
-    """The log that is seen."""
+    """The visible log."""
     part = MemoryPartition()
     if not asked.pattern.whole:
         part.start = part.end = DELETED
@@ -233,7 +233,7 @@ def question_of(asked: Asked) -> Question:
 
 
 def answer(asked: Asked) -> Finding:
-    """Run the search on the log that is seen."""
+    """Run the search on the visible log."""
     part = partition_of(asked)
     search = reconcile(question_of(asked))
     probes = next(search)
@@ -263,7 +263,7 @@ def replayed(asked: Asked, done: Done, resume: int) -> int:
 
 
 def best_resume(asked: Asked, histories: set[Done]) -> int:
-    """The largest offset in front of which no history has an unprocessed record."""
+    """The largest offset before which no history has an unprocessed record."""
     always = len(asked.pattern.labels)
     for done in histories:
         always = min(always, (~done & (done + 1)).bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Every history of a mirrored partition of a small size, and all that a reader of its log cannot tell apart.
+"""Every history of a small mirrored partition, grouped by what a reader of its log can see.
 
 A history is a source partition, the runs of a mirror, and a prefix that retention has deleted at the destination. What
 can be seen of it is the pattern of the records that are left: which of them are equal. Histories with the same pattern
@@ -21,7 +21,7 @@ Delivered = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What is left of a log: equal labels are equal records, numbered by first appearance.
+    """The remains of a log: equal labels are equal records, numbered by first appearance.
 
     ``whole``: nothing was deleted in front.
     """
@@ -31,13 +31,13 @@ class Pattern:
 
     @property
     def count(self) -> int:
-        """How many different records are seen."""
+        """The number of different visible records."""
         return max(self.labels, default=-1) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A source record that is not seen: how many of those seen precede it, and the label of a seen one equal to it."""
+    """An invisible source record: the number of visible ones before it, and the label of an equal visible one."""
 
     rank: int
     label: int | None
@@ -45,7 +45,7 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One way in which a pattern can have come about.
+    """One possible origin of a pattern.
 
     ``ranks[i]`` is the place in the source's order of the i-th record in the log, among those seen; None for a local
     writer's, made after the failover. ``order`` holds the labels by rank. ``mistakable`` are ranks of records that
@@ -58,12 +58,12 @@ class Origin:
     mistakable: frozenset[int] = frozenset()
 
     def done(self, count: int) -> int:
-        """Bit i is set if the i-th record in the log is one of the first ``count`` of the source that are seen."""
+        """Bit i is set if the i-th record in the log is one of the first ``count`` visible source records."""
         return sum(1 << place for place, rank in enumerate(self.ranks) if rank is not None and rank < count)
 
 
 def deliveries(records: int, resends: int) -> set[Delivered]:
-    """All that a mirror can have delivered of ``records`` source records, in at most 1 + ``resends`` runs.
+    """Every possible delivery of ``records`` source records, in at most 1 + ``resends`` runs.
 
     Each later run starts at or before the end of the one before it; any run may find records missing, and what is
     missing once does not come back.
@@ -87,7 +87,7 @@ def _extend(found: set[Delivered], sent: Delivered, end: int, gone: frozenset[in
 def _runs(
     sent: Delivered, records: int, begin: int, gone: frozenset[int]
 ) -> Iterator[tuple[Delivered, int, frozenset[int]]]:
-    """Every run from ``begin``: what is then delivered, where the run ended, what is gone at the source."""
+    """Every run from ``begin``: the records delivered, the run's end, the records gone at the source."""
     yield sent, begin, gone
     if begin < records:
         if begin not in gone:
@@ -96,7 +96,7 @@ def _runs(
 
 
 def patterns(records: int, resends: int, *, local: int = 1, twins: bool = False) -> dict[Pattern, set[Origin]]:
-    """Every pattern that such deliveries leave behind any retention and up to ``local`` local writes, with origins.
+    """Every pattern that such deliveries leave after any retention and up to ``local`` local writes, with origins.
 
     ``twins``: the source may hold one record twice, with the same id, content and time.
     """

@@ -1,4 +1,4 @@
-"""Making a case from its seed: every ill that is known of logs and mirrors, alone and combined."""
+"""Making a case from its seed: every known fault of logs and mirrors, alone and combined."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _make_among(rng: random.Random, source: tuple[Made, ...], runs: tuple[Run, .
 def _make_markers(
     rng: random.Random, source: tuple[Made, ...], newest: int, written: int
 ) -> tuple[tuple[int, int], ...]:
-    """Ends of transactions, by the broker's clock: mostly later than all records; or just at a time looked up."""
+    """Times of transaction markers, by the broker's clock: mostly after all records, or exactly a looked-up time."""
     if rng.random() < 0.75:
         return ()
     places = [place for place in range(written) if rng.random() < 0.15]
@@ -156,7 +156,7 @@ def _make_markers(
 
 
 def _make_runs(rng: random.Random, count: int) -> tuple[Run, ...]:
-    """A run starts at or before the end of the run before it. What is deleted at the source stays so."""
+    """A run starts at or before the end of the run before it. Records deleted at the source stay deleted."""
     gone: set[int] = set()
     runs, last = [], 0
     for number in range(rng.choice((1, 1, 2, 3, 4))):
@@ -181,7 +181,7 @@ def _disorder(
     local: tuple[Made, ...],
     event_time: bool,
 ) -> int:
-    """What ``max_disorder`` has to be: of the source's order, and of local writers' clocks against what they follow."""
+    """The least true ``max_disorder``: of the source's order, and of local writers' clocks against earlier records."""
     worst = true_disorder([*source, *local], event_time)
     sent = [source[index] for run in runs for index in run.sent]
     for place, made in among:

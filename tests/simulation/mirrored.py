@@ -1,4 +1,4 @@
-"""Worlds of a mirrored partition, tried and described."""
+"""Trying and describing worlds of a mirrored partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.trial import Meter, Trial
 
 
 def kinds_of(case: Case) -> tuple[str, ...]:
-    """Words for the log, its times' order first."""
+    """Labels of the log, its times' order first."""
     words = [
         (case.event_time, "payload time"),
         (case.append_time, "LogAppendTime"),
@@ -29,7 +29,7 @@ def kinds_of(case: Case) -> tuple[str, ...]:
 
 
 def is_ordinary(case: Case) -> bool:
-    """A mirrored log without disorder or any other ill, and an anchor that names a record and knows its time."""
+    """True for a mirrored log without faults, and an anchor that names a record and has its time."""
     anchor = case.anchor
     full = anchor.names is Names.LAST and anchor.names_a_record and anchor.timestamp_ms is not None
     plain = kinds_of(case) in (("monotone",), ("ties",)) and not case.compacted
@@ -54,12 +54,12 @@ def try_seed(seed: int) -> list[Trial]:
 
 
 def describe(seed: int) -> str:
-    """A case for a person."""
+    """Describe a case for a person."""
     return describe_case(make_case(seed))
 
 
 def describe_case(case: Case) -> str:
-    """The source, the destination with source indexes, what was asked and answered."""
+    """Describe the source, the destination with source indexes, the question and the answer."""
     world = carry_out(case)
     part = world.log.partitions[PLACE]
     source = " ".join(f"{i}:{m.event_ms}/{m.stamp_ms}{'' if m.id else '!'}" for i, m in enumerate(case.source))

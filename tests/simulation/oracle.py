@@ -1,4 +1,4 @@
-"""An oracle that knows everything: what each finding promised, held against what lies at the destination.
+"""The oracle: compares the promises of each finding with the known content of the destination.
 
 A few worlds are outside of the promise, and ``knows_place`` and ``knows_count`` say which: where no reader of the
 destination could know, and the documents say so (docs/explanation/limitations.md).
@@ -27,7 +27,7 @@ def replayed(case: Case, world: World, finding: Finding) -> int:
 
 
 def broken_promises(case: Case, world: World, finding: Finding) -> Iterator[str]:
-    """Every promise that this finding breaks, as a sentence."""
+    """The promises that this finding breaks, each as a sentence."""
     anchor, held = case.anchor, world.holds(case.anchor_index)
     if finding.resume_offset is None:
         if anchor.timestamp_ms is not None or case.ids == "increasing" or held:
@@ -60,7 +60,7 @@ def knows_place(case: Case, world: World) -> bool:
 
 
 def knows_count(case: Case, world: World) -> bool:
-    """Without a stated disorder, a record sent again is known only by its first copy, behind the anchor's time.
+    """Without a stated disorder, a re-sent record is known only by its first copy, after the anchor's time.
 
     And where a copy of the anchor may be another record, times alone tell what lies between the two.
     """
@@ -79,7 +79,7 @@ def must_be_exact(case: Case, world: World) -> bool:
 
 
 def is_exact_by_order(case: Case, world: World) -> bool:
-    """Where every record has an increasing id, the place of each is known, however often the anchor's block came."""
+    """Where every record has an increasing id, each one's place is known, however often the block was sent."""
     if case.ids != "increasing" or case.anchor.id is None or case.anchor.names is not Names.LAST:
         return False
     if case.limits.tail_records < len(world.held):  # what is not read cannot be stepped over
@@ -92,7 +92,7 @@ def is_exact_by_order(case: Case, world: World) -> bool:
 
 
 def has_twin(case: Case) -> bool:
-    """Another source record cannot be told from the anchor by what the anchor knows."""
+    """True if the anchor's fields also fit another source record."""
     target = case.source[case.anchor_index]
     if case.ids == "increasing" and case.anchor.id is not None:
         return False
@@ -106,7 +106,7 @@ def has_twin(case: Case) -> bool:
 
 
 def is_in_doubt(case: Case, world: World) -> bool:
-    """No information tells whether the first copy found is the first there was.
+    """True if no information tells whether the first copy found is the first that existed.
 
     Either the log begins inside of the anchor's tie or disorder, or a cleaner may have removed an earlier copy; and a
     record that may be unprocessed stands in front of the copy found.
@@ -123,14 +123,14 @@ def is_in_doubt(case: Case, world: World) -> bool:
 
 
 def time_of(case: Case, made: Made) -> int | None:
-    """A record's time in the job's sense."""
+    """A record's time as the job defines it."""
     if case.event_time:
         return None if made.value is None else made.event_ms
     return made.stamp_ms
 
 
 def is_older(case: Case, index: int) -> bool:
-    """Its time alone says that it stands in front of the anchor in the source."""
+    """True if its time alone puts it before the anchor in the source."""
     anchor_time = time_of(case, case.source[case.anchor_index])
     time = None if index in (LOCAL, AMONG) else time_of(case, case.source[index])
     stamped_over = case.append_time and not case.event_time

@@ -20,7 +20,7 @@ HERE, HERE_TOPIC = "destination", "destination/events"
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What was written first, how much the job processed of it, and what became of the log since.
+    """The original log, the job's progress in it, and the changes to the log since.
 
     ``cut`` is the offset from which on ``rewritten`` took the place of the first records; None: it was never cut.
     ``recreated``: the topic was deleted and created again with another topic id.
@@ -93,7 +93,7 @@ def carry_out(own: Own) -> tuple[MemoryLog, dict[int, Made]]:
 
 
 def answer(own: Own, log: MemoryLog, meter: Meter | None = None) -> Finding:
-    """Ask about the stored offset of a job that has read this very topic."""
+    """Run the search for the stored offset of a job that has read this very topic."""
     identity = Identity(
         record_timestamp,
         None if own.ids == "none" else header_id,
@@ -110,7 +110,7 @@ def answer(own: Own, log: MemoryLog, meter: Meter | None = None) -> Finding:
 
 
 def looks_untouched(own: Own, held: dict[int, Made]) -> bool:
-    """Where the anchor was is the anchor, or no record: that the log was cut is undetectable."""
+    """True if the anchor's offset holds the anchor or no record, so that a cut is undetectable."""
     if own.recreated:
         return False
     return held.get(own.processed) in (None, own.first[own.processed]) and own.processed < len(own.now())
@@ -147,7 +147,7 @@ def try_seed(seed: int) -> list[Trial]:
 
 
 def describe(seed: int) -> str:
-    """A case for a person."""
+    """Describe a case for a person."""
     own = make_own(seed)
     log, held = carry_out(own)
     now = " ".join(f"{at}={(made.value or b'').decode()}@{made.stamp_ms}" for at, made in held.items())

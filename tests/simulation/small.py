@@ -1,4 +1,4 @@
-"""Asking about every small history, and adding up how good the answers are."""
+"""Running the search on every small history, and adding up the quality of the answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.simulation.histories import Origin, Pattern, patterns
 
 MOST_FAILURES = 20
 SPACES = (Space(0, 0), Space(10, 10), Space(20, 20), Space(20, 0), Space(0, 10))
-"""Times in order; off by one step at most; in any order. Then told less than is true, and more."""
+"""Times in order; off by one step at most; in any order. Then with less disorder stated than is true, and more."""
 Task = tuple[Pattern, set[Origin], Space, Sequence[Kind]]
 
 
@@ -109,7 +109,7 @@ def judge(task: Task) -> SmallTally:
 
 
 def describe(asked: Asked, histories: set[Done], finding: Finding) -> str:
-    """A question for a person."""
+    """Describe a question for a person."""
     log = " ".join(f"{label}@{asked.times[label]}" for label in asked.pattern.labels)
     done = " or ".join(f"{mask:0{len(asked.pattern.labels)}b}"[::-1] for mask in sorted(histories))
     whole = "whole" if asked.pattern.whole else "its front deleted"

@@ -75,7 +75,7 @@ def _make_source(rng: random.Random, event_time: bool) -> tuple[Made, ...]:
 
 
 def _make_runs(rng: random.Random, count: int) -> list[int]:
-    """What was sent of one source partition, in order: each run starts at or before the end of the one before."""
+    """The sent records of one source partition, in order: each run starts at or before the end of the one before."""
     sent, last = [], 0
     for _ in range(rng.randint(1, 3)):
         first = rng.randint(0, last)
@@ -150,7 +150,7 @@ def try_seed(seed: int) -> list[Trial]:
 
 
 def describe(seed: int) -> str:
-    """A case for a person."""
+    """Describe a case for a person."""
     spread = make_spread(seed)
     log, held = carry_out(spread)
     lines = [f"seed {seed}: other partitions; processed {spread.processed}, {spread.limits}"]

@@ -34,7 +34,7 @@ class Tally:
     probes: Counter[int] = field(default_factory=Counter)
     ordinary: Counter[int] = field(default_factory=Counter)
     over_limit: Counter[int] = field(default_factory=Counter)
-    """Seeds whose search asked more outside of its scans than 2·log2(n) + 4."""
+    """Seeds whose search took more probes outside its scans than 2·log2(n) + 4."""
     by_length: dict[int, Counter[int]] = field(default_factory=dict)
     """Probes outside of scans, by log2 of the log's length."""
     broken: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""Partition counts differ: what ``remap`` may say of a partition, and that the simulation tries all sorts."""
+"""Partition counts differ: the promises of ``remap``, and the variety of the simulation."""
 
 from __future__ import annotations
 

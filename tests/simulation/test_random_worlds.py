@@ -69,7 +69,7 @@ def test_the_same_seed_is_the_same_world_and_gets_the_same_answer() -> None:
 
 
 def test_a_search_that_resumes_after_the_last_copy_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mistake that this product exists to avoid: the campaign must not miss it."""
+    """The campaign must detect the mistake that this product exists to avoid."""
     land_right = search._found
 
     def land_late(case, replay, copy, resume, record_offset):  # type: ignore[no-untyped-def]

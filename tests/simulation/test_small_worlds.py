@@ -33,7 +33,7 @@ def test_every_history_of_a_few_records(records: int, resends: int) -> None:
 
 
 def test_who_sees_no_more_could_not_resume_later() -> None:
-    """Among all histories of four records that two or fewer of them are left to see of, in any disorder."""
+    """Among all histories of four records of which at most two remain visible, in any disorder."""
     tasks = [
         task for task in small.tasks(4, 2, spaces=[Space(20, 20)]) if task[0].count <= 2 >= len(task[0].labels) - 1
     ]
@@ -63,7 +63,7 @@ def test_deliveries_of_two_records_by_hand() -> None:
 
 
 def test_a_record_is_first_delivered_only_after_all_that_stand_before_it_and_are_not_missing() -> None:
-    """The law of the first copy: nothing behind a record is delivered before the first copy of it."""
+    """The law of the first copy: no record is delivered before the first copy of an earlier one."""
     for delivered in deliveries(4, 2):
         firsts = list(dict.fromkeys(delivered))
         assert all(before < after for before, after in pairwise(firsts))

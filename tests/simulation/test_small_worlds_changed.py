@@ -1,4 +1,4 @@
-"""Every world of a few records with what an enumeration by pattern leaves out: cleaners, markers, anchors that lag."""
+"""Every world of a few records with cleaners, markers and lagging anchors, which patterns leave out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def small_case(
 
 
 def anchored(case: Case, kind: str) -> Case:
-    """The case with the anchor that its ``anchor_index`` asks for."""
+    """The case with the anchor for its ``anchor_index``."""
     made, named, marked = (
         case.source[case.anchor_index],
         kind in ("increasing", "opaque"),

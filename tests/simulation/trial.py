@@ -1,4 +1,4 @@
-"""What one simulated question came to, in figures that a campaign can add up."""
+"""The result of one simulated question, in figures that a campaign can add up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Meter:
     _next: int | None = None
 
     def watch(self, search: Search[Finding]) -> Search[Finding]:
-        """The same search, counted."""
+        """Run a search and count its probes."""
         asked: Round = next(search)
         while True:
             self._count(asked)
@@ -43,7 +43,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One partition's question: what kind of log it was, how it was answered, which promises the answer broke.
+    """One partition's question: the kind of log, the answer, and the promises that it broke.
 
     ``kinds`` are words for the log, such as "clock back" or "expired". ``length`` is the log's, in offsets.
     ``ordinary``: a mirrored log without disorder, deletion or another ill. ``cramped``: read in small bites or with a
@@ -61,5 +61,5 @@ class Trial:
 
     @property
     def limit(self) -> float:
-        """The most probes outside of scans that a log of this length may take. The least of reads takes 64 records."""
+        """The most probes outside of scans that a log of this length may take. The smallest read takes 64 records."""
         return 2 * log2(max(64, self.length)) + 4
