@@ -63,7 +63,7 @@ class AnchorTarget:
     now_ms: Callable[[], int] = clock_ms
 
     def __getstate__(self) -> dict[str, Any]:
-        if not isinstance(self.store, str):
+        if not isinstance(self.store, str) or not isinstance(self.anchors, str | None):
             raise ConfigError(
                 "Spark Connect runs the function in its server's process, and an opened store cannot be sent there.",
                 hint='Give recording() the store as an address, for example "postgresql://HOST/DATABASE".',

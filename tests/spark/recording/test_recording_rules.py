@@ -273,9 +273,14 @@ def test_a_recording_is_sent_to_spark_connects_server_by_its_addresses():
     pickle.loads(pickle.dumps(recording(write, **at_checkpoint)))._recorder.open()
 
 
-def test_an_opened_store_cannot_be_pickled():
+@pytest.mark.parametrize(
+    "stores",
+    [{"store": MemoryStore("mine")}, {"store": "checkpoint:/nowhere", "anchors": MemoryStore("mine")}],
+    ids=["store", "anchors"],
+)
+def test_an_opened_store_cannot_be_pickled(stores):
     with pytest.raises(ConfigError, match=r"Spark Connect.*as an address"):
-        pickle.dumps(recording(write, store=MemoryStore("mine"), group="g", bootstrap_servers="x:1"))
+        pickle.dumps(recording(write, **stores, group="g", bootstrap_servers="x:1"))
 
 
 def test_a_checkpoint_needs_a_store_for_its_anchors():
