@@ -6,7 +6,6 @@ Reads only. Whether a store would take a correction is asked of its permissions,
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, ReconcilerError
@@ -55,45 +54,42 @@ def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator
         yield failed(DESTINATION, error)
         return None
     try:
-        found = yield from _cluster(reader, DESTINATION, topics)
-        if found is None:
+        cluster_id = yield from _cluster_id(reader, DESTINATION)
+        if cluster_id is None:
             return None
-        for name in topics:
-            if name in found.topics:
-                yield from _topic(reader, found.topics[name])
-            elif name not in found.hidden:
-                yield _no_topic(config, name, world)
-        return ClusterInfo(found.cluster_id, found.topics)
+        known = yield from _topics(reader, topics, lambda name: _no_topic(config, name, world))
+        return ClusterInfo(cluster_id, known)
     finally:
         reader.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    cluster_id: str
-    topics: Mapping[str, TopicInfo]
-    hidden: frozenset[str]
-
-
-def _cluster(
-    reader: LogReader, whose: str, topics: Sequence[str], *, only_warn: bool = False
-) -> Generator[Result, None, _Found | None]:
-    """Describe the cluster, then topic by topic: a topic that may not be described must not hide the others."""
+def _cluster_id(reader: LogReader, whose: str, *, only_warn: bool = False) -> Generator[Result, None, str | None]:
+    """Returns the cluster's id, None if it does not answer."""
     try:
         cluster_id = reader.describe(()).cluster_id
     except ReconcilerError as error:
         yield failed(whose, error, only_warn=only_warn)
         return None
     yield ok(whose, f"answers; it is cluster {cluster_id}")
+    return cluster_id
+
+
+def _topics(
+    reader: LogReader, names: Sequence[str], absent: Callable[[str], Result], *, only_warn: bool = False
+) -> Generator[Result, None, dict[str, TopicInfo]]:
+    """Returns the topics that are there. Each is described on its own: one that may not be must not hide the others."""
     known: dict[str, TopicInfo] = {}
-    hidden = set()
-    for name in topics:
+    for name in names:
         try:
             known.update(reader.describe((name,)).topics)
         except ReconcilerError as error:
-            hidden.add(name)
             yield failed(f"topic {name}", error, only_warn=only_warn)
-    return _Found(cluster_id, known, frozenset(hidden))
+            continue
+        if name in known:
+            yield from _topic(reader, known[name], only_warn=only_warn)
+        else:
+            yield absent(name)
+    return known
 
 
 def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> Iterator[Result]:
@@ -122,10 +118,10 @@ def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> It
 
 def _no_topic(config: Config, name: str, world: World) -> Result:
     message = f'The destination has no topic "{name}", or this user may not describe it.'
-    source = next((topic for job in config.jobs for topic in job.topics if _named(config, topic, name)), name)
+    sources = {config.topics.destination_of(topic): topic for job in config.jobs for topic in job.topics}
     try:
         there = world.topics(config.destination.client)
-        near = sorted(each for each in there if each != name and each.endswith(source))
+        near = sorted(each for each in there if each != name and each.endswith(sources[name]))
     except ReconcilerError:
         near = []
     if near:
@@ -141,10 +137,6 @@ def _no_topic(config: Config, name: str, world: World) -> Result:
     )
 
 
-def _named(config: Config, topic: str, name: str) -> bool:
-    return config.topics.destination_of(topic) == name
-
-
 def _source(
     config: Config, source: Cluster, jobs: Sequence[Job], world: World, destination: ClusterInfo | None
 ) -> Iterator[Result]:
@@ -156,22 +148,22 @@ def _source(
         return
     try:
         topics = sorted({topic for job in jobs for topic in job.topics})
-        found = yield from _cluster(reader, SOURCE, topics, only_warn=True)
-        if found is None:
+        cluster_id = yield from _cluster_id(reader, SOURCE, only_warn=True)
+        if cluster_id is None:
             yield warn(SOURCE, "only track and audit need it; everything else works without.")
             return
-        if destination is not None and found.cluster_id == destination.cluster_id:
+        if destination is not None and cluster_id == destination.cluster_id:
             yield fail(
                 SOURCE, "It is the same cluster as the destination.", "Correct one of the two bootstrap_servers."
             )
             return
-        for name in topics:
-            if name in found.topics:
-                yield from _topic(reader, found.topics[name], only_warn=True)
-            elif name not in found.hidden:
-                yield warn(f"topic {name}", "The source has no such topic.", "Check the spelling of the job's topics.")
+        yield from _topics(reader, topics, _no_source_topic, only_warn=True)
     finally:
         reader.close()
+
+
+def _no_source_topic(name: str) -> Result:
+    return warn(f"topic {name}", "The source has no such topic.", "Check the spelling of the job's topics.")
 
 
 def reading(config: Config) -> Callable[[Mapping[str, str], str], LogReader]:
