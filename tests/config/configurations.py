@@ -9,6 +9,20 @@ import pytest
 
 from reconciler.config.file import Config, load_config
 
+STORE = "sqlite:///offsets.db"
+LEAST = """
+[source]
+alias = "a"
+[destination]
+bootstrap_servers = "b:9092"
+[[jobs]]
+name = "clicks"
+group = "readers"
+topics = ["events"]
+store = "sqlite:///offsets.db"
+"""
+"""The smallest configuration; its store is ``STORE``."""
+
 Load = Callable[..., Config]
 """What the fixture ``load`` gives: from a text, with the environment as keywords."""
 

@@ -14,19 +14,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.policies import Behind, NoAnchor, StartPlace
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
-from tests.config.configurations import Load
-
-LEAST = """
-[source]
-alias = "a"
-[destination]
-bootstrap_servers = "b:9092"
-[[jobs]]
-name = "clicks"
-group = "readers"
-topics = ["events"]
-store = "sqlite:///offsets.db"
-"""
+from tests.config.configurations import LEAST, Load
 
 FULL = """
 [source]

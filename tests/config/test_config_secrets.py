@@ -15,19 +15,8 @@ import pytest
 from reconciler.cli.terminal.logs import set_up_logging
 from reconciler.config.redaction import KNOWN, Redactor
 from reconciler.core.errors import ConfigError
-from tests.config.configurations import Load
+from tests.config.configurations import LEAST, STORE, Load
 
-LEAST = """
-[source]
-alias = "a"
-[destination]
-bootstrap_servers = "b:9092"
-[[jobs]]
-name = "clicks"
-group = "readers"
-topics = ["events"]
-store = "STORE"
-"""
 PLANTED = "correct/horse+battery=staple"
 KEY = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIGxvbmcgZW5vdWdo\n-----END PRIVATE KEY-----"
 
@@ -40,7 +29,7 @@ def nothing_known() -> Iterator[None]:
 
 
 def with_store(address: str) -> str:
-    return LEAST.replace("STORE", address)
+    return LEAST.replace(STORE, address)
 
 
 def with_table(lines: str) -> str:

@@ -24,18 +24,9 @@ from reconciler.preflight.results import Level, Result, World, exit_code
 from reconciler.preflight.words import explained, span
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
+from tests.config import configurations
 
-LEAST = """
-[source]
-alias = "a"
-[destination]
-bootstrap_servers = "b:9092"
-[[jobs]]
-name = "clicks"
-group = "readers"
-topics = ["events"]
-store = "STORE"
-"""
+LEAST = configurations.LEAST.replace(configurations.STORE, "STORE")
 IN_FRONT = LEAST.index("[[jobs]]")
 
 
