@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from reconciler.clock import clock_ms
 from reconciler.config.settings import MetricsSettings
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.failover.check import Checked
@@ -49,7 +50,7 @@ class HookRun:
         """By name without the prefix: the help text and the value of each metric."""
         return {
             "exit_code": ("How the last hook's run ended, as an exit code: 0 if the job might start.", code),
-            "timestamp_seconds": ("When the last hook's run ended.", time()),
+            "timestamp_seconds": ("When the last hook's run ended.", clock_ms() / 1000),
             "duration_seconds": ("How long the last hook's run took.", monotonic() - self.began),
             "corrected_partitions": (
                 "Stored offsets that the last hook's run corrected.",
