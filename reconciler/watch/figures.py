@@ -69,7 +69,7 @@ class TopicFigures:
 class CheckFigures:
     """The figures of one job's complete check, by the destination's topic name.
 
-    ``anchored_ms`` is when the newest of the job's anchors was stored, epoch ms; negative or None if it has none.
+    ``anchored_ms`` is when the newest of the job's anchors was stored, epoch ms; None if it has none.
     """
 
     topics: Mapping[str, TopicFigures]
@@ -99,7 +99,8 @@ def figures_of(
         others = rows.setdefault(row.topic, {})
         others[row.partition] = max(others.get(row.partition, row), row, key=lambda each: each.verdict.badness)
     topics = {topic: _topic(list(found.values()), own, policy, lags_ms or {}) for topic, found in rows.items()}
-    return CheckFigures(topics, max(map(_stored_ms, gathered.places), default=None))
+    stored = [time_ms for place in gathered.places if (time_ms := _stored_ms(place)) is not None]
+    return CheckFigures(topics, max(stored, default=None))
 
 
 def _topic(
@@ -134,15 +135,15 @@ def _is_numbered(place: Place) -> bool:
     return stored is not None and stored.anchor is not None and stored.anchor.cluster_id is not None
 
 
-def _stored_ms(place: Place) -> int:
-    """When the newest anchor of a place was stored, -1 if it has none."""
+def _stored_ms(place: Place) -> int | None:
+    """When the newest anchor of a place was stored; None if it has none."""
     rows = [row.stored for row in (place.selected.row, place.selected.source, place.selected.replaced) if row]
     times = [
         row.anchor.timestamp_ms if row.written_at_ms is None else row.written_at_ms
         for row in rows
         if row.anchor is not None
     ]
-    return max((time for time in times if time is not None), default=-1)
+    return max((time for time in times if time is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +308,7 @@ def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
         up.add_metric((name,), job.up)
         if job.succeeded_ms is not None:
             success.add_metric((name,), job.succeeded_ms / 1000)
-        if job.found is not None and job.found.anchored_ms is not None and job.found.anchored_ms >= 0:
+        if job.found is not None and job.found.anchored_ms is not None:
             age.add_metric((name,), max(0, now_ms - job.found.anchored_ms) / 1000)
         for outcome, count in job.checks.items():
             checks.add_metric((name, outcome), count)
