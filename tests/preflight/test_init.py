@@ -195,7 +195,7 @@ def test_questions_offer_the_findings_as_defaults(world: World, monkeypatch: pyt
     assert ended.code == 0, ended.said
     assert "The destination's bootstrap servers [localhost:9092]: " in ended.err
     assert "Where do the jobs keep their offsets (a store's address) [kafka-group:]: " in ended.err
-    assert f"What tells the records of {world.group} apart [header:message-id]: " in ended.err
+    assert f"What identifies the records of {world.group} [header:message-id]: " in ended.err
     assert 'id = "no-such:id" is not known' in ended.err
     content = tomllib.loads(output.read_text())
     assert content["destination"]["bootstrap_servers"] == world.cluster.bootstrap
