@@ -1,9 +1,9 @@
 """A log in memory that answers as a broker does: for tests, simulators and trying the engine without Kafka.
 
-What it copies from a real broker (``tests/kafka/model`` holds it against one): offsets may have gaps (compaction,
-transaction markers); a time lookup goes by log order, sees markers and aborted records, and asks one segment only;
-reads begin at the first record at or after an offset; a deleted prefix moves the start, and what was deleted can go on
-to answer "none" until its segment is removed.
+It behaves like a real broker (``tests/kafka/model`` compares the two): offsets may have gaps (compaction, transaction
+markers); a time lookup follows log order, sees markers and aborted records, and asks one segment only; reads begin at
+the first record at or after an offset; a deleted prefix moves the start, and its segment still answers "none" to
+lookups until it is removed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["MemoryLog", "MemoryPartition", "MemoryRecord"]
 
 @dataclass(slots=True)
 class MemoryPartition:
-    """One partition's log. ``records`` are those that can be read; ``segments`` is what the broker goes by.
+    """One partition's log. ``records`` can be read; ``segments`` decide the broker's answers.
 
-    Unless ``roll`` is called, all is in one segment.
+    There is one segment until ``roll`` is called.
     """
 
     records: list[MemoryRecord] = field(default_factory=list)
@@ -50,7 +50,7 @@ class MemoryPartition:
         *,
         append_time: bool = False,
     ) -> MemoryRecord:
-        """Add a record at the end, a batch of its own, and return it."""
+        """Add a record at the end, in its own batch, and return it."""
         record = MemoryRecord(self.end, timestamp_ms, key, value, headers, append_time)
         self._add(Batch(self.end, self.end, record.stamp, [record]))
         return record
@@ -58,7 +58,7 @@ class MemoryPartition:
     def append_batch(
         self, records: Iterable[MemoryRecord], *, producer: str | None = None, transactional: bool = False
     ) -> list[MemoryRecord]:
-        """Add records in one batch; they get their offsets here. ``producer``: the name of an idempotent one."""
+        """Add records in one batch, which assigns their offsets. ``producer``: the name of an idempotent producer."""
         new = [replace(record, offset=self.end + place) for place, record in enumerate(records)]
         last, largest = self.end + len(new) - 1, max(record.stamp for record in new)
         self._add(Batch(self.end, last, largest, new, producer=producer, transactional=transactional))
@@ -99,7 +99,7 @@ class MemoryPartition:
     # ------------------------------------------------------------ removing
 
     def delete_before(self, offset: int) -> None:
-        """DeleteRecords: everything before ``offset`` is gone, though its segments are still there (see ``retire``)."""
+        """DeleteRecords: records before ``offset`` are gone; their segments stay (see ``retire``)."""
         self.start = max(self.start, min(offset, self.end))
         self.records = [record for record in self.records if record.offset >= self.start]
 
@@ -141,7 +141,7 @@ class MemoryPartition:
         self._follow()
 
     def _follow(self) -> None:
-        """Take out of ``records`` what is no longer in any segment."""
+        """Remove from ``records`` those that are in no segment any more."""
         held = {r.offset for segment in self.segments for batch in segment.batches for r in batch.records}
         self.records = [record for record in self.records if record.offset in held]
 
@@ -149,7 +149,7 @@ class MemoryPartition:
 
     @property
     def may_be_compacted(self) -> bool:
-        """True also if an offset is missing that no transaction explains."""
+        """Whether the topic is compacted, or an offset is missing that no transaction explains."""
         batches = [batch for segment in self.segments for batch in segment.batches]
         written = sum(batch.last + 1 - max(batch.base, self.start) for batch in batches if batch.last >= self.start)
         return self.compacted or written < self.end - self.start
@@ -157,7 +157,7 @@ class MemoryPartition:
     def lookup(self, timestamp_ms: int) -> int | None:
         """No record before the answer has a timestamp at or after ``timestamp_ms``; None: no record at all has.
 
-        What ``KafkaLogReader`` makes of the broker's answers: a "none" that is not proven becomes the log's start.
+        Like ``KafkaLogReader``: where the broker answers "none" without proof, this is the log's start.
         """
         found = self.broker_lookup(timestamp_ms)
         if found is None and self.start < self.end:
@@ -205,7 +205,7 @@ class MemoryLog:
             self.partitions[TopicPartition(topic, number)] = MemoryPartition(compacted=compacted)
 
     def delete(self, topic: str) -> None:
-        """Remove a topic. One that is made anew under its name should be given another id."""
+        """Remove a topic. If it is recreated, give it another id."""
         del self.topic_ids[topic]
         self.partitions = {tp: log for tp, log in self.partitions.items() if tp.topic != topic}
 

@@ -1,10 +1,10 @@
-"""What a partition's log consists of on a broker's disk: segments of batches, and what the log cleaner makes of them.
+"""A partition's log as on a broker's disk, segments of batches, and the work of the log cleaner.
 
-Time lookups depend on it. The broker knows of every segment the largest timestamp, asks only the first segment whose
-largest is not smaller than the time, and answers "none" if that one has no such record (any more).
+Time lookups depend on it. The broker keeps every segment's largest timestamp, asks only the first segment whose largest
+is not smaller than the time, and answers "none" if that segment has no such record (any more).
 
 Sources: Kafka 4.1, ``UnifiedLog.fetchOffsetByTimestamp``, ``LogSegment.findOffsetByTimestamp``, ``Cleaner.cleanInto``,
-``CleanedTransactionMetadata``. The tests hold all of it against a real broker.
+``CleanedTransactionMetadata``. The tests compare all of it with a real broker.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class MemoryRecord:
 
     @property
     def stamp(self) -> int:
-        """The timestamp as the log has it: -1 stands for none."""
+        """The timestamp as stored in the log: -1 for none."""
         return -1 if self.timestamp_ms is None else self.timestamp_ms
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one write left in the log: records, or one transaction marker (``control``), which commits or ``aborts``.
+    """The result of one write: records, or one transaction marker (``control``), which commits or ``aborts``.
 
     ``largest_ms`` is its header's largest timestamp. A batch that the cleaner has emptied can stay as a mere header,
     and its largest timestamp with it. ``producer`` names an idempotent or transactional producer, ``abort_marker`` is
@@ -54,7 +54,7 @@ class Batch:
     horizon_ms: int | None = None
 
     def keep(self, records: list[MemoryRecord]) -> None:
-        """Go on with these of the records."""
+        """Keep only these records."""
         if self.control:
             return
         self.records, self.emptied = records, not records
@@ -90,7 +90,7 @@ class Segment:
             self.largest_ms = batch.largest_ms
 
     def keep(self, batches: Iterable[Batch]) -> None:
-        """Go on with these batches: it is written anew."""
+        """Keep only these batches: the segment is rewritten."""
         self.batches = list(batches)
         self.largest_ms = max((batch.largest_ms for batch in self.batches), default=-1)
 
@@ -135,7 +135,7 @@ def clean(segments: Sequence[Segment], how: Cleaning) -> None:
 
 
 def _is_aborted(batch: Batch, start: int) -> bool:
-    """Transactions that ended before the log's start are forgotten: what is left of them counts as committed."""
+    """Transactions that ended before the log's start are forgotten: their remaining batches count as committed."""
     return batch.abort_marker is not None and batch.abort_marker >= start
 
 
@@ -172,7 +172,7 @@ class _Transactions:
 
 
 def _stays(batch: Batch, may_go: bool, latest: Mapping[bytes | None, int], how: Cleaning) -> bool:
-    """Remove what the cleaner removes from a batch; False if the batch itself goes."""
+    """Remove the records that the cleaner removes from a batch; False if the batch itself goes."""
     due = batch.horizon_ms is not None and batch.horizon_ms <= how.now_ms
     if batch.control:
         batch.emptied = batch.emptied or (may_go and due)
