@@ -6,8 +6,8 @@ again. The snapshot is on disk before the first write. A second run finds what t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,9 @@ from reconciler.failover.selection import Selected, by_key, is_own, is_unread, i
 from reconciler.fileio import locked
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition, WriteResult
+
+Batch = tuple[Job, Sequence[Change]]
+"""All changes of one job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,30 +208,31 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
     ``OutcomeUnknown`` if only a part was.
     """
     writing = [change for change in changes if change.intended and not change.is_refused]
-    if not writing:
-        return
+    batches = [(change.job, [item.change for item in change.intended]) for change in writing]
+    with opened(batches, outside) as stores:
+        if writing:
+            with locked(plan_path):
+                for change, store in zip(writing, stores, strict=True):
+                    _check_unmoved(change, store)
+                _snapshot(writing, plan, plan_path)
+                put_all(batches, stores, "apply", outside)
+
+
+@contextmanager
+def opened(batches: Sequence[Batch], outside: Outside) -> Iterator[list[OffsetStore]]:
+    """The store of every batch. Raises ``Refused`` if one of them would refuse the write."""
     with ExitStack() as closing_stores:
-        stores: list[tuple[JobChanges, OffsetStore]] = []
-        for change in writing:
-            store = closing_stores.enter_context(closing(outside.open_store(change.job.store)))
-            stores.append((change, store))
-        for change, store in stores:
-            store.check_writable(change.job.group)
-        with locked(plan_path):
-            for change, store in stores:
-                _check_unmoved(change, store)
-            _snapshot(writing, plan, plan_path)
-            for number, (change, store) in enumerate(stores):
-                new = {item.key: item.new for item in change.intended}
-                put(
-                    store,
-                    change.job,
-                    [item.change for item in change.intended],
-                    "apply",
-                    outside.now_ms(),
-                    any_written=number > 0,
-                )
-                confirm(store, change.job, new)
+        stores = [closing_stores.enter_context(closing(outside.open_store(job.store))) for job, _ in batches]
+        for (job, _), store in zip(batches, stores, strict=True):
+            store.check_writable(job.group)
+        yield stores
+
+
+def put_all(batches: Sequence[Batch], stores: Sequence[OffsetStore], reason: str, outside: Outside) -> None:
+    """Write every batch and read it back. Raises as ``put`` and ``confirm`` do."""
+    for number, ((job, changes), store) in enumerate(zip(batches, stores, strict=True)):
+        put(store, job, changes, reason, outside.now_ms(), any_written=number > 0)
+        confirm(store, job, {change.key: change.new for change in changes})
 
 
 def _check_unmoved(change: JobChanges, store: OffsetStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.failover import snapshot
-from reconciler.failover.apply import confirm, put
+from reconciler.failover.apply import opened, put_all
 from reconciler.failover.outside import Outside
 from reconciler.failover.plan_checks import check_cluster, check_configuration, check_stores
 from reconciler.failover.selection import by_key
 from reconciler.formats.plan import Plan
-from reconciler.ports import Change, OffsetStore, Row, TopicPartition
+from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.registry import traits
 
 
@@ -100,16 +100,7 @@ def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outsid
 
 
 def write_rollback(jobs: list[JobReturns], outside: Outside) -> None:
-    """Put the rows back by compare-and-set and read them back. Raises as ``put`` and ``confirm`` do."""
-    with ExitStack() as closing_stores:
-        stores: list[tuple[JobReturns, OffsetStore]] = []
-        for change in jobs:
-            if change.returns:
-                store = closing_stores.enter_context(closing(outside.open_store(change.job.store)))
-                stores.append((change, store))
-        for change, store in stores:
-            store.check_writable(change.job.group)
-        for number, (change, store) in enumerate(stores):
-            changes = [item.change for item in change.returns]
-            put(store, change.job, changes, "rollback", outside.now_ms(), any_written=number > 0)
-            confirm(store, change.job, {item.key: item.before for item in change.returns})
+    """Put the rows back by compare-and-set and read them back. Raises as ``write`` does."""
+    batches = [(change.job, [item.change for item in change.returns]) for change in jobs if change.returns]
+    with opened(batches, outside) as stores:
+        put_all(batches, stores, "rollback", outside)
