@@ -63,7 +63,7 @@ def made(number: int, partition: int = 0) -> Made:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a command left: its exit code and what it printed."""
+    """The result of a command: its exit code and its output."""
 
     code: int
     out: str

@@ -25,7 +25,7 @@ DELETED = 50
 """Records of each partition that the source had deleted before: numbers differ by as many at the destination."""
 PATIENCE_S = 600
 Home = tuple[str, str, Path, str | None]
-"""A query, its provider of state, its folder, and where in its first batch it stays for ever."""
+"""A query, its provider of state, its folder, and where in its first batch it hangs."""
 
 
 def record(number: int, at: int, n: int, ident: int) -> Sent:
@@ -40,7 +40,7 @@ def orders(numbers: range) -> list[Sent]:
 
 
 def pays(numbers: range) -> list[Sent]:
-    """What is paid for each order 15 seconds later."""
+    """The payments, for each order 15 seconds later."""
     return [record(number, number, 1, number - 15) for number in numbers if number >= 15]
 
 

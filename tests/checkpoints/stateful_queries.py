@@ -135,13 +135,13 @@ def start(
 
 
 def batches(home: Path) -> dict[int, list[dict[str, Any]]]:
-    """What was put out, by batch."""
+    """The output, by batch."""
     files = [path for path in (home / "output").iterdir() if path.name.isdecimal()]
     return {int(path.name): [json.loads(line) for line in path.read_text().splitlines()] for path in files}
 
 
 def result(query: str, home: Path) -> list[str]:
-    """What all batches together say: every row; of running totals, the last one for each."""
+    """The output of all batches together: every row; of running totals, the last one for each."""
     rows = [row for _, each in sorted(batches(home).items()) for row in each]
     if query == "totals":
         rows = list({row["who"]: row for row in rows}.values())

@@ -1,4 +1,4 @@
-"""What is read from a checkpoint, compared with what a restarted query really reads: PySpark's word against ours."""
+"""The offsets read from a checkpoint, compared with the records that a restarted query really reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH = 8
 
 
 class Stopped(Exception):
-    """What ends a query in mid-batch: the batch is planned, and not committed."""
+    """Ends a query in mid-batch: the batch is planned, and not committed."""
 
 
 class Query:
@@ -82,19 +82,6 @@ def query(spark: Any, kafka: Kafka, tmp_path: Path, topic_name: str) -> Callable
     return make
 
 
-@pytest.fixture
-def with_named_sources(spark: Any) -> Any:
-    settings = {
-        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-        "spark.sql.streaming.offsetLog.formatVersion": "2",
-    }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name in settings:
-        spark.conf.unset(name)
-
-
 def places_of(query: Query) -> list[Place]:
     return [(topic, partition) for topics in query.sources for topic in topics.split(",") for partition in range(2)]
 
@@ -132,9 +119,8 @@ def test_a_restart_reads_from_the_rows_on_whatever_the_query_was_stopped_in(
     assert {place: begin for place, (begin, _) in after[min(after)].items()} == dict.fromkeys(places, 6)
 
 
-def test_named_sources_and_the_second_format_of_the_offset_log(
-    query: Callable[..., Query], with_named_sources: None, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("named_sources")
+def test_named_sources_and_the_second_format_of_the_offset_log(query: Callable[..., Query], tmp_path: Path) -> None:
     """Spark 4.2.0 itself fails when it is to repeat a batch of this format, so only what was planned is compared."""
     this = query(("o",), ("p",), v2=True)
     begun = this.run(stop_in=1)

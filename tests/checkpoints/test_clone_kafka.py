@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,6 @@ from tests.spark.sent import Kafka, Sent
 
 pytestmark = pytest.mark.system
 NOW = 1_795_000_000_000
-
-
-@pytest.fixture
-def named_sources(spark: Any) -> Iterator[None]:
-    settings = {
-        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-        "spark.sql.streaming.offsetLog.formatVersion": "2",
-    }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name in settings:
-        spark.conf.unset(name)
 
 
 class Counts:
@@ -81,7 +68,7 @@ def read(kafka: Kafka, topic: str) -> dict[str, str]:
 
 
 def written(spark: Any, kafka: Kafka, topic: str, begin: int) -> list[bytes]:
-    """What a topic has from an offset on."""
+    """The records of a topic from an offset on."""
     options = read(kafka, topic) | {"startingOffsets": json.dumps({topic: {"0": begin}})}
     values = spark.read.format("kafka").options(**options).load().orderBy("offset").collect()
     return [bytes(each["value"]) for each in values]

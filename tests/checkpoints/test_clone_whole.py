@@ -18,15 +18,6 @@ from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import Files, cloned, log, moved_plan, new, outside, refused
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    made = Files(tmp_path / "checkpoint")
-    made.began({"o": {0: 0, 1: 0}})
-    made.batch(0, {"o": {0: 10, 1: 11}}, "17")
-    made.batch(1, {"o": {0: 30, 1: 31}}, "18")
-    return made
-
-
 def test_a_new_path_that_is_taken_is_refused(files: Files) -> None:
     new(files).mkdir()
     (new(files) / "x").write_text("mine")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reconciler.lab.kafka import KafkaCluster
 
 Rows: TypeAlias = dict[tuple[Any, ...], tuple[Any, ...]]
-"""What a store holds, to the byte: by store and row."""
+"""The content of a store, to the byte: by store and row."""
 
 PATIENCE_S = 100
 """A command that takes longer ends by SIGALRM, which no test takes for an exit code."""
@@ -294,7 +294,7 @@ def watch_sqlite(step: Callable[[str], None]) -> None:
 
 
 def watch_groups(step: Callable[[str], None]) -> None:
-    """Commits and deletions: before one is sent, when it is under way, and when it is done but nobody knows."""
+    """Commits and deletions: before one is sent, when it is under way, and when it is done and the answer is lost."""
     from confluent_kafka.admin import AdminClient
 
     for method, name in (("alter_consumer_group_offsets", "commit offsets"), ("delete_consumer_groups", "delete")):

@@ -17,17 +17,12 @@ from reconciler.core.errors import Changed
 from reconciler.failover.apply import prepare, write
 from reconciler.formats.plan import parse_plan
 from tests.failover.killed import BEGIN, COMMIT, LOCK, RENAMED, TEMPORARY, Driver, Outcome, Rows, committed, table
-from tests.world import World, a_world, made
+from tests.world import World, made
 
 pytestmark = pytest.mark.system
 
 AGAIN = "Look at what changed, then make a new plan."
 PARTITIONS = 3
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +97,13 @@ def targets(plan: Path) -> dict[int, int]:
 
 
 def contents(plan: Path) -> dict[int, tuple[int, int | None]]:
-    """What is to be written: the offset and, of its anchor, the record's."""
+    """The rows to write: the offset, and the offset of its anchor's record."""
     (job,) = json.loads(plan.read_text())["jobs"]
     return {row["partition"]: (row["resume_offset"], row["evidence"]["record_offset"]) for row in job["partitions"]}
 
 
 def is_true(outcome: Outcome) -> None:
-    """What a process says of its own writing is so; that it won is for the caller to see."""
+    """Check what a process reports of its own writing; the caller checks that it won."""
     if outcome.code == 0:
         assert f"{PARTITIONS} offsets written and read back" in outcome.out or "was applied before" in outcome.out
     elif outcome.code == 5:

@@ -193,7 +193,7 @@ def test_remapped_to_more_partitions_that_hold_older_records(wide: Memory) -> No
 
 
 def test_a_job_that_was_remapped_goes_on_from_where_it_is(memory: Memory) -> None:
-    """A hook before every start is safe for ever: also where the source had more partitions."""
+    """A hook before every start is always safe, also if the source had more partitions."""
     spread(memory, 1)
     memory.save({0: stored(3), 1: stored(5, 1)})
     memory.apply()

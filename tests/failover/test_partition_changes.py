@@ -68,7 +68,7 @@ STORES: Mapping[str, Address] = {
 
 @dataclass
 class Job:
-    """A job at one store. Its topics at the destination are there, and shared: nobody writes to them."""
+    """A job at one store. Its topics at the destination exist and are shared: no test writes to them."""
 
     world: World
     address: str

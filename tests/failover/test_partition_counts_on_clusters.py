@@ -39,16 +39,11 @@ from tests.failover.estate import (
     somewhere,
     stopped,
 )
-from tests.world import BEGIN, World, a_world
+from tests.world import BEGIN, World
 
 pytestmark = pytest.mark.system
 
 DRAWS = 4
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +99,7 @@ def noticed(estate: Estate, route: Route, jobs: Iterable[Stopped]) -> Iterator[S
 def test_more_partitions_of_which_the_job_has_hardly_begun_one(
     estate: Estate, world: World, kind: str, partitions: int, wanted: int
 ) -> None:
-    """The partitions nobody has read then begin with records that are younger than the oldest anchor."""
+    """Partitions that were never read then begin with records that are younger than the oldest anchor."""
     route = estate.routes[kind, partitions, wanted]
     for seed in range(8):
         rng = random.Random(seed)
@@ -124,7 +119,7 @@ def test_fewer_partitions_of_which_the_job_has_read_nothing_of_one(
     for unread in range(partitions):
         counts = {number: 0 if number == unread else RECORDS // 2 for number in range(partitions)}
         job = stopped(estate.sent[route.source], counts)
-        if unread < partitions - 1:  # that a last one exists is not known to anybody
+        if unread < partitions - 1:  # no row reveals that a last one exists
             kept(world, estate, route, job)
         kept(world, estate, route, replace(job, rows={**job.rows, unread: StoredOffset(-1)}))
 
@@ -180,7 +175,7 @@ def test_more_partitions_and_anchors_without_a_time(estate: Estate, world: World
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """What real mirroring made of topics, by their source's names."""
+    """The topics that real mirroring made, by their source's names."""
 
     sent: Mapping[str, Sequence[Sent]]
     held: Mapping[str, Sequence[Sent]]

@@ -31,7 +31,7 @@ def planned(memory: Memory) -> Memory:
 
 
 def apply(memory: Memory, plan: Plan, extra: str = "", jobs: str = "") -> list[Any]:
-    """What applying would write; the plan goes through its file, as an attacker's would."""
+    """The rows that applying would write; the plan goes through its file, as an attacker's would."""
     return prepare(parse_plan(plan.to_text()), memory.config(extra, jobs), memory.outside)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,9 @@ from reconciler.ports import Change, WriteResult
 from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.sqlite.store import SqliteStore
 from tests.failover.killed import Rows, committed, table
-from tests.world import Ended, World, a_world, made
+from tests.world import Ended, World, made
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 class Laid:
@@ -74,7 +69,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, store: type, kept: int, error: Excepti
 
 PARTS: dict[str, tuple[type, int, Exception, int]] = {
     "the first store, before it wrote": (SqliteStore, 0, Unreachable("The disk is gone."), 6),
-    "the first store, and nobody knows": (SqliteStore, 0, OutcomeUnknown("The disk is gone."), 7),
+    "the first store, with an unknown outcome": (SqliteStore, 0, OutcomeUnknown("The disk is gone."), 7),
     "the first store, after a row": (SqliteStore, 1, OutcomeUnknown("The disk is gone."), 7),
     "the first store, after both rows": (SqliteStore, 2, OutcomeUnknown("The disk is gone."), 7),
     "the second store, before it wrote": (KafkaGroupStore, 0, Unreachable("The broker is gone."), 7),

@@ -75,7 +75,7 @@ def test_a_later_row_that_cannot_be_checked_does_not_displace_the_own_one() -> N
     assert chosen(row(SOURCE, 90, at=300), ours).row == ours
 
 
-def test_an_anchor_beats_an_offset_that_somebody_translated() -> None:
+def test_an_anchor_beats_a_translated_offset() -> None:
     theirs, ours = row(SOURCE, 50, THERE, at=100), row(DESTINATION, 7, at=200)
     assert chosen(theirs, ours) == Selected(theirs, ours)
 

@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.formats.plan import parse_plan
-from tests.world import BASE, World, a_world, environment, made, outside
+from tests.world import BASE, World, environment, made, outside
 
 pytestmark = pytest.mark.system
 
@@ -26,11 +25,6 @@ SHOW = (
     "print(json.dumps({'pid': os.getpid(), 'plan': plan, 'offsets': open(offsets).read(), 'applied': open(plan).read(),"
     " 'kept': os.environ['KEPT']}))"
 )
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a hook's run leaves for Prometheus: a file or a push, however it ends; never in the way of a start."""
+"""The metrics of a hook run for Prometheus: a file or a push, however it ends; they never delay a start."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_run_that_fails_leaves_its_exit_code(tmp_path: Path, error: Exception,
     assert read(tmp_path)["exit_code"] == code
 
 
-def test_a_run_that_somebody_stopped_leaves_what_was_there(tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_the_earlier_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), record_run(MetricsSettings(textfile=str(tmp_path)), "clicks"):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
@@ -174,7 +174,7 @@ def test_without_metrics_the_library_is_not_even_loaded() -> None:
 
 
 class Gateway:
-    """What a push gateway was sent: (method, path, authorization, text)."""
+    """The requests to a push gateway: (method, path, authorization, text)."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, str | None, str]] = []
@@ -244,7 +244,7 @@ def test_a_gateway_that_takes_its_time_does_not_take_the_jobs(
 def test_a_push_that_never_ends_does_not_hold_the_job(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A name that nobody resolves, an answer that comes letter by letter: no timeout of a socket ends those."""
+    """A name that does not resolve, an answer that comes letter by letter: no socket timeout ends those."""
     monkeypatch.setattr(hook_figures, "PUSH_S", 0.2)
     ended = threading.Event()
     monkeypatch.setattr("prometheus_client.push_to_gateway", lambda *_, **__: ended.wait(120))

@@ -1,4 +1,4 @@
-"""What a hook shows of its wait, and the file in which it hands over what the command is to find."""
+"""A hook's display of its wait, and the file with the variables for the command."""
 
 from __future__ import annotations
 

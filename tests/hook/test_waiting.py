@@ -206,7 +206,7 @@ def test_an_outage_that_outlasts_the_wait_is_its_error(wait: Wait) -> None:
 
 
 def test_an_outage_before_anything_was_checked_is_not_waited_for(wait: Wait) -> None:
-    """A wrong address shows when the search's deadline is over, and whoever starts the hook starts it again."""
+    """A wrong address shows at the deadline of the search, and the program that starts the hook starts it again."""
     wait.log.away = Unreachable("The destination cannot be reached.")
     wait.deadline_over = True
     with pytest.raises(Unreachable):

@@ -1,22 +1,16 @@
-"""What the hook's runs leave for Prometheus, through the command and on a real cluster."""
+"""The metrics of hook runs for Prometheus, through the command and on a real cluster."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.world import World, a_world, free_port, made, outside
+from tests.world import World, free_port, made, outside
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters, tmp_path: Path, topic_name: str, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 def figures(text: str) -> dict[str, float]:
@@ -62,7 +56,7 @@ def test_every_end_of_a_hook_leaves_its_figures_and_a_start_finds_them_written(w
     assert (found["blocked_partitions"], found["corrected_partitions"]) == (1, 0)
 
 
-def test_metrics_that_reach_nobody_do_not_stop_a_start(world: World) -> None:
+def test_metrics_that_cannot_be_delivered_do_not_stop_a_start(world: World) -> None:
     world.deliver(6)
     world.save({0: made(3).stored})
     extra = f'[metrics]\ntextfile = "{world.folder}/none"\npushgateway = "http://127.0.0.1:{free_port()}"'

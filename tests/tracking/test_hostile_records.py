@@ -1,4 +1,4 @@
-"""Records are anybody's: whatever a payload or a header holds, it is an id, a time, or neither, and never a failure."""
+"""Hostile records: any payload or header is an id, a time, or neither, and never a failure."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_t
         config = tracked.config(tracked.world.job(store="kafka-group:"))
         assert tracked.track(config).code == 0
         assert tracked.kept() == [(TopicPartition(tracked.world.topic, 0), 1, made(0).id)]
-        following = consumer.poll(60)  # nobody has rebalanced the group
+        following = consumer.poll(60)  # the group was not rebalanced
         assert following is not None
         assert (following.error(), following.offset()) == (None, 1)
     finally:

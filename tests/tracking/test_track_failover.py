@@ -1,6 +1,6 @@
 """Jobs that know nothing of this product, tracked from the outside, and failed over to the record behind their last.
 
-One source, with two mirrors: one names its topic anew at the destination, the other keeps the name. Each topic is read
+One source, with two mirrors: one renames its topic at the destination, the other keeps the name. Each topic is read
 by an unmodified consumer group, and by a job that keeps the same numbers in a table.
 """
 

@@ -1,4 +1,4 @@
-"""What a failover makes of stored offsets that were tracked, over logs and stores in memory."""
+"""Failovers of tracked offsets, over logs and stores in memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_tracked_job_fails_over_to_the_record_behind_its_last_one(world: Track
 
 
 def test_a_job_that_went_on_at_the_destination_is_left_where_it_is(world: Tracked) -> None:
-    """Nobody keeps anchors there: the pair lags, in the destination's own numbers."""
+    """No tracker runs there: the pair lags, in the destination's own numbers."""
     world.make(range(10))
     world.job_stores(7)
     world.track()
@@ -177,7 +177,7 @@ def test_an_anchor_that_a_commit_brings_is_kept_as_it_is(group: Tracked) -> None
 
 @dataclass(frozen=True)
 class Story:
-    """What happened: per slot of the source's log a record (True) or a marker; what retention and the mirror did."""
+    """The history: per slot of the source's log a record (True) or a marker; what retention and the mirror did."""
 
     slots: list[bool]
     deleted: int

@@ -1,4 +1,4 @@
-"""What tracking keeps for stored offsets that are nothing but numbers, over logs and stores in memory."""
+"""The anchors that tracking keeps for bare offsets, over logs and stores in memory."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _of_source(anchor: Anchor | None, offset: int = BASE + LAST + 1) -> Callable
 
 
 def own_row(cluster_id: str, topic_id: str | None, number: int = LAST) -> StoredOffset:
-    """What a job on the destination has stored after record ``LAST``, with record ``number`` as its anchor."""
+    """The row that a job on the destination has stored after record ``LAST``, with record ``number`` as its anchor."""
     record = Numbered(number)
     return StoredOffset(LAST + 1, Anchor(number, record.time, None, record.fingerprint, cluster_id, topic_id))
 
@@ -155,7 +155,7 @@ class Jobs:
 
 
 def wrong(row: PartitionPlan, start: int, numbers: Iterable[int]) -> str | None:
-    """What is wrong with a row, given where the log starts and which record lies at each offset from 0; else None.
+    """The fault of a row, given where the log starts and which record lies at each offset from 0; else None.
 
     Records up to ``LAST`` were processed. A row that names an offset before the start is not judged as a loss: who uses
     it is told that the log does not hold it.

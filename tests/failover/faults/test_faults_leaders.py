@@ -159,7 +159,7 @@ def test_where_a_leader_freezes_a_follower_answers(trio: Trio, call: str) -> Non
 REPLICATED = 20
 """Records that both replicas have; the rest is only where it was written. The last processed one is not among them."""
 OTHERS = range(100, 140)
-"""What is written to the log after it was cut: nothing of it was processed."""
+"""Records that are written to the log after it was cut: none of them was processed."""
 
 
 def test_a_log_that_an_unclean_election_cut_is_never_a_match_for_what_was_read_beyond(trio: Trio) -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 CUTS = (10, LAST, LAST + 1, LAST + 10, COUNT)
 """Where retention cuts each partition: in front of the anchor, at it, behind it, behind unread records, at the end."""
 KEPT = range(LAST // 2, COUNT)
-"""What a topic that is recreated gets from the mirror: the source has kept no more. All offsets are others."""
+"""The records that a recreated topic gets from the mirror: the source has kept no more. All offsets differ."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ def named(*words: str) -> tuple[Kind, ...]:
 
 
 def faults(rows: Iterable[tuple[str, PartitionPlan]], starts: Sequence[int], numbers: Sequence[int]) -> list[str]:
-    """What is wrong with the rows of jobs, in words. ``starts``: where each partition's log begins."""
+    """The faults of the rows of jobs, in words. ``starts``: where each partition's log begins."""
     found = [(job, row, wrong(row, starts[row.partition], numbers)) for job, row in rows]
     return [f"{job}-{row.partition}: {row.verdict.value} {row.resume_offset} {why}" for job, row, why in found if why]
 

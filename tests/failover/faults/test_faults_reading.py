@@ -247,7 +247,7 @@ def at_source(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
 
 
 def own(world: World, number: int, cluster_id: str | None) -> StoredOffset:
-    """What the job has stored on the source after a record."""
+    """The row that the job has stored on the source after a record."""
     offset = world.offset_of(number, topic=world.topic)
     return StoredOffset(offset + 1, replace(made(number).anchor, offset=offset, cluster_id=cluster_id, topic_id=None))
 
@@ -287,7 +287,7 @@ def test_a_destination_that_is_the_source_has_no_mirrored_topic_where_no_anchor_
 
 @pytest.mark.parametrize("known", [True, False])
 def test_with_the_identity_policy_the_source_is_where_its_offsets_are_right(at_source: World, known: bool) -> None:
-    """Nobody can tell a job that has gone back to its source from a mistake: the offsets stay as they are."""
+    """A job that has gone back to its source looks like a mistake: the offsets stay as they are."""
     world = at_source
     world.save({0: own(world, 9, world.cluster.cluster_id if known else None)})
     before = world.offsets(world.topic)

@@ -12,14 +12,9 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from tests.failover.killed import Driver, Outcome, Rows, committed, table
-from tests.world import World, a_world, made
+from tests.world import World, made
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @pytest.fixture(scope="module")
