@@ -132,7 +132,7 @@ def test_the_hook_waits_for_a_mirror_that_is_behind(world: World, plans: Path) -
     assert ended.code == 0, ended.said
     assert "waiting for the mirror: 1 of 1 partitions is behind; " in ended.err
     assert "left; lag 2 s (" in ended.err
-    assert "the mirror has delivered what was missing" in ended.err
+    assert "the mirror has delivered the missing records" in ended.err
     assert world.offsets() == {0: world.offset_of(9) + 1}
 
 
