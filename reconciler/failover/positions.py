@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reconciler.config.file import Config, Job
-from reconciler.core.verdicts import STOPS, Verdict
+from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
-from reconciler.formats.spark_checkpoint import END, START
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
 
@@ -45,31 +44,29 @@ def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
 
 def both(starts: JobPlan, ends: JobPlan) -> JobPlan:
     """One job's rows for both positions."""
-    found = {(row.topic, row.partition): row for row in ends.partitions}
+    end_of = {row.key: replace(row, position=Position.END) for row in ends.partitions}
     rows: list[PartitionPlan] = []
     for row in starts.partitions:
-        rows.append(replace(row, position=START))
-        end = found.get((row.topic, row.partition))
-        if end is not None:
-            rows.append(_end(row, replace(end, position=END)))
+        rows.append(replace(row, position=Position.START))
+        if row.key in end_of:
+            rows.append(_end(row, end_of[row.key]))
     return replace(starts, partitions=tuple(rows))
 
 
 def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
-    """An end that is not proven, or lies in front of the start, is the start: the batch is then repeated empty."""
-    if start.resume_offset is None or start.set_by_hand:
-        usable = False
-    else:
-        usable = end.verdict not in STOPS and end.resume_offset is not None and end.resume_offset >= start.resume_offset
-    if usable:
+    """The end, or the start where the end is not proven or lies before it: the batch is then repeated empty."""
+    if (
+        start.resume_offset is not None
+        and not start.set_by_hand
+        and end.verdict not in STOPS
+        and end.resume_offset is not None
+        and end.resume_offset >= start.resume_offset
+    ):
         return end
-    most = None
-    if end.stored_offset is not None:
-        most = max(0, end.stored_offset - (start.stored_offset or 0))
-    verdict = Verdict.BOUNDED if start.resume_offset is not None else start.verdict
+    most = None if end.stored_offset is None else max(0, end.stored_offset - (start.stored_offset or 0))
     return replace(
         end,
-        verdict=verdict,
+        verdict=start.verdict if start.resume_offset is None else Verdict.BOUNDED,
         resume_offset=start.resume_offset,
         record_offset=start.record_offset,
         replay_at_most=most,
