@@ -2,7 +2,7 @@
 
 First every partition by its own anchor; then, for topics whose partitions do not correspond, each doubtful anchor in
 the partitions of other numbers, and all their partitions by time (see ``repartition``); last the offsets that a person
-set. Every pass goes through ``Search.ask``, so it runs on the caller's engine and its probes are counted.
+set. Every pass goes through ``Passes.ask``, so it runs on the caller's engine and its probes are counted.
 """
 
 from __future__ import annotations

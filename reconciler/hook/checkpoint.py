@@ -13,9 +13,10 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
+from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.registry import checkpoint_at, checkpoint_path, traits
 
-VARIABLE = "RECONCILER_CHECKPOINT"  # as in spark.handoff.options
+VARIABLE = CHECKPOINT_VARIABLE
 
 log = logging.getLogger("reconciler.hook")
 

@@ -19,7 +19,7 @@ from reconciler.fileio import write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan, why_stopped
 from reconciler.hook import checkpoint, trust
-from reconciler.spark.handoff.options import starting_offsets_json
+from reconciler.spark.handoff.options import OFFSETS_VARIABLE, PLAN_VARIABLE, starting_offsets_json
 
 if TYPE_CHECKING:
     from reconciler.trust.audit_trail import Attempt
@@ -114,7 +114,7 @@ class KeptFiles:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"RECONCILER_PLAN": str(self.plan), "RECONCILER_STARTING_OFFSETS": str(self.starting_offsets)}
+        return {PLAN_VARIABLE: str(self.plan), OFFSETS_VARIABLE: str(self.starting_offsets)}
 
 
 def plan_folder(chosen: Path | None) -> Path:
