@@ -6,14 +6,13 @@ Other rooms import the names below.
 
 from __future__ import annotations
 
-from reconciler.stores.paired.rules import Kept, Pair, pair
+from reconciler.stores.paired.rules import Kept, pair
 from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of
 from reconciler.stores.paired.store import of_anchors, paired, read_kept, refuse_unable
 
 __all__ = [
     "NOTHING",
     "Kept",
-    "Pair",
     "aside_of",
     "of_anchors",
     "pair",

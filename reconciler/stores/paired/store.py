@@ -35,6 +35,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TypeVar
 
 from reconciler.core.anchors import StoredOffset
@@ -82,7 +83,8 @@ def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, 
     """
     if not store.capabilities.translated_by_mirror:
         return PairedStore(store, anchors)
-    return PairedStore(store, anchors, pairing=by_cluster(_ClusterId(kafka_client or {})))
+    # Cached: the id is requested once, when a row first needs it.
+    return PairedStore(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}))))
 
 
 def refuse_unable(anchors: OffsetStore) -> None:
@@ -94,25 +96,17 @@ def refuse_unable(anchors: OffsetStore) -> None:
         )
 
 
-class _ClusterId:
-    """The id of the cluster that client settings lead to; requested once, when first needed."""
+def _cluster_id(client: Mapping[str, str]) -> str:
+    """The id of the cluster that these client settings lead to. Raises Unreachable and Refused."""
+    from confluent_kafka import KafkaException
 
-    def __init__(self, client: Mapping[str, str]) -> None:
-        self._client = client
-        self._found: str | None = None
+    from reconciler.kafka.connection import Connection
 
-    def __call__(self) -> str:
-        if self._found is None:
-            from confluent_kafka import KafkaException
-
-            from reconciler.kafka.connection import Connection
-
-            connection, doing = Connection(self._client, timeout_s=TIMEOUT_S), "ask for the cluster's id"
-            try:
-                self._found = connection.cluster_id(connection.admin(), doing)
-            except KafkaException as error:
-                raise connection.failure(error, doing) from error
-        return self._found
+    connection, doing = Connection(client, timeout_s=TIMEOUT_S), "ask for the cluster's id"
+    try:
+        return connection.cluster_id(connection.admin(), doing)
+    except KafkaException as error:
+        raise connection.failure(error, doing) from error
 
 
 def read_kept(anchors: OffsetStore, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, Kept]:
