@@ -35,7 +35,7 @@ NOTHING: tuple[None, ...] = (None,) * len(COLUMNS)
 
 
 class Kind(Enum):
-    """What a database is to a store of this product."""
+    """The kind of database that a store of this product finds."""
 
     OURS = "ours"
     EMPTY = "empty"

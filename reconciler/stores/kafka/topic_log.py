@@ -64,7 +64,7 @@ class Latest:
 
 @dataclass(slots=True)
 class _Seen:
-    """What has been read of a topic, for one group."""
+    """One group's records in a topic, as far as it has been read."""
 
     topic_id: str
     position: int = 0

@@ -25,7 +25,7 @@ from reconciler.stores.postgresql.errors import Again
 T = TypeVar("T")
 
 GRACE_S = 0.5
-"""How much later than the server this side ends a statement."""
+"""Seconds by which this side ends a statement later than the server."""
 
 _silent = logging.getLogger("psycopg")
 _silent.addHandler(logging.NullHandler())
