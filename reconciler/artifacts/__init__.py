@@ -1,13 +1,13 @@
-"""Jars this product runs but does not ship: fetched once, kept in a cache, checked before every use.
+"""Jars that this product runs but does not ship: downloaded once, cached, and checked before every use.
 
 There are several sets: Kafka itself (broker, MirrorMaker; for ``reconciler demo`` and the tests), Spark's Kafka
-connector (for PySpark jobs), and ZooKeeper, HBase and HDFS (for the tests). Maven fetches them where it is installed;
-otherwise, and also when Maven fails, the Ivy resolver inside PySpark does. Where either looks for jars is its own
-configuration; nothing here names a registry.
+connector (for PySpark jobs), and ZooKeeper, HBase and HDFS (for the tests). Maven downloads them if it is installed;
+if it is missing or fails, the Ivy resolver inside PySpark does. Each uses its own configuration of registries; nothing
+here names one.
 
-A set is fetched into a directory beside its place and renamed when it is whole. Its manifest names every
-file with its size, so a torn directory is fetched again, never used. One process fetches at a time; a warm
-start only reads the manifest and the files' sizes.
+A set is downloaded into a directory beside its final one and renamed when it is complete. Its manifest lists every file
+with its size, so an incomplete directory is downloaded again, never used. One process downloads at a time; a warm start
+only reads the manifest and the files' sizes.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ __all__ = [
 
 
 def kafka_jars(progress: Progress, *, way: Way = "auto") -> Path:
-    """The directory with everything a Kafka broker and MirrorMaker need on their class path."""
+    """The directory of a class path for a Kafka broker and MirrorMaker."""
     return cached(kafka_set(), progress, way)
 
 
 def zookeeper_jars(progress: Progress, *, way: Way = "auto") -> Path:
-    """The directory with everything a ZooKeeper server needs on its class path."""
+    """The directory of a class path for a ZooKeeper server."""
     return cached(zookeeper_set(), progress, way)
 
 
 def hbase_jars(progress: Progress, *, way: Way = "auto") -> Path:
-    """The directory with everything that HBase and its Thrift 1 server need on their class path."""
+    """The directory of a class path for HBase and its Thrift 1 server."""
     return cached(hbase_set(), progress, way)
 
 
 def hdfs_jars(progress: Progress, *, way: Way = "auto") -> Path:
-    """The directory with everything that HDFS needs on its class path."""
+    """The directory of a class path for HDFS."""
     return cached(hdfs_set(), progress, way)
 
 
 def spark_kafka_connector(progress: Progress, *, way: Way = "auto") -> list[Path]:
-    """The four jars that PySpark's wheel lacks for Kafka, in the installed PySpark's version."""
+    """The four jars for Kafka that PySpark's wheel lacks, in the installed PySpark's version."""
     return sorted(cached(connector_set(pyspark_version()), progress, way).glob("*.jar"))

@@ -1,4 +1,4 @@
-"""Where fetched jars are kept, one directory a set, whole or not at all."""
+"""The cache of downloaded jars: one directory per set, complete or absent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MANIFEST = "manifest.json"
 
 
 def cache_directory() -> Path:
-    """Where fetched jars are kept: ``$RECONCILER_CACHE``, else the user's cache directory."""
+    """The cache's directory: ``$RECONCILER_CACHE``, else in the user's cache directory."""
     if own := os.environ.get("RECONCILER_CACHE"):
         return Path(own).absolute()
     xdg = os.environ.get("XDG_CACHE_HOME", "")
@@ -29,24 +29,25 @@ def cache_directory() -> Path:
 
 
 def cached(jars: JarSet, progress: Progress, way: Way) -> Path:
+    """The directory of a set, downloaded if needed. Raises ConfigError if the cache is not writable."""
     directory = cache_directory() / jars.name
-    if _is_whole(directory, jars):
+    if _is_complete(directory, jars):
         return directory
     java = java_executable()
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _only_one(directory.parent / f".{jars.name}.lock", jars, progress):
-            if not _is_whole(directory, jars):
+            if not _is_complete(directory, jars):
                 _fill(directory, jars, progress, way, java)
     except OSError as error:
         raise ConfigError(
             f"The cache {directory.parent} cannot be written: {error.strerror or error}.",
-            hint="Make room or give the permission, or set RECONCILER_CACHE to another directory.",
+            hint="Free some space, grant the permission, or set RECONCILER_CACHE to another directory.",
         ) from error
     return directory
 
 
-def _is_whole(directory: Path, jars: JarSet) -> bool:
+def _is_complete(directory: Path, jars: JarSet) -> bool:
     try:
         manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
         if manifest["set"] != jars.definition():
@@ -63,14 +64,14 @@ def _only_one(lock: Path, jars: JarSet, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress(f"another process is fetching {jars.title}; waiting for it")
+            progress(f"another process is downloading {jars.title}; waiting for it")
             fcntl.flock(held, fcntl.LOCK_EX)
         yield
 
 
 def _fill(directory: Path, jars: JarSet, progress: Progress, way: Way, java: Path) -> None:
     for left_over in directory.parent.glob(f".{jars.name}.*.part"):
-        shutil.rmtree(left_over, ignore_errors=True)  # a killed process's: as the lock is ours, nobody is there
+        shutil.rmtree(left_over, ignore_errors=True)  # of a killed process: this one holds the lock
     with tempfile.TemporaryDirectory(
         dir=directory.parent, prefix=f".{jars.name}.", suffix=".part", ignore_cleanup_errors=True
     ) as scratch:
@@ -78,7 +79,7 @@ def _fill(directory: Path, jars: JarSet, progress: Progress, way: Way, java: Pat
         files = {jar.name: jar.stat().st_size for jar in sorted(ready.glob("*.jar"))}
         manifest = {"set": jars.definition(), "fetched_by": taken, "files": files}
         (ready / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        if directory.exists():  # torn: out of the way first, as a rename cannot replace a full directory
+        if directory.exists():  # incomplete; a rename cannot replace a non-empty directory
             directory.rename(Path(scratch) / "torn")
         ready.rename(directory)
     progress(f"{jars.title} is in {directory}")

@@ -1,4 +1,4 @@
-"""Fetching a set of jars: with Maven where it is installed, else with the Ivy resolver inside PySpark."""
+"""Downloads of a set of jars: with Maven if it is installed, else with the Ivy resolver inside PySpark."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _REPORT_SECONDS = 15
 
 
 class _AttemptFailed(Exception):
-    """One way of fetching did not work; the message is what the tool said."""
+    """One way to download failed; the message is the tool's output."""
 
 
 def fetch(jars: JarSet, scratch: Path, progress: Progress, way: Way, java: Path) -> tuple[Path, str]:
-    """Try each way, and with each way each recipe: the directory of wanted jars, and the way that worked."""
+    """Try each recipe in each way; returns the directory of the wanted jars, and the name of the way that worked."""
     reasons: dict[str, str] = {}
     for name, resolve in _ways(way):
         for number, recipe in enumerate(jars.recipes):
@@ -59,7 +59,7 @@ def _ways(way: Way) -> list[tuple[str, Callable[[Recipe, _Tool], Path]]]:
         return [ivy]
     if shutil.which("mvn") is None:
         if way == "maven":
-            raise ConfigError("Maven was asked for, and there is no mvn on the PATH.", hint="Install Maven.")
+            raise ConfigError("Maven was requested, and there is no mvn on the PATH.", hint="Install Maven.")
         return [ivy]
     return [maven] if way == "maven" else [maven, ivy]
 
@@ -73,7 +73,7 @@ class _Tool:
     java: Path
 
     def run(self, command: list[str], **environment: str) -> None:
-        """Run it in a group of its own, so that nothing outlives an interrupt; say now and then that it runs."""
+        """Run it in its own process group, which is killed on an interrupt, and report progress."""
         log = self.work / "tool.log"
         with log.open("w") as output:
             tool = subprocess.Popen(
@@ -108,7 +108,7 @@ class _Tool:
 def _with_maven(recipe: Recipe, tool: _Tool) -> Path:
     pom, fetched = tool.work / "pom.xml", tool.work / "fetched"
     pom.write_text(_pom(recipe), encoding="utf-8")
-    # -U: Maven remembers for a day that something was not there; whoever tries again has a reason to.
+    # -U: otherwise Maven caches for a day that an artifact was missing.
     options = ["-B", "-q", "-U", "-f", str(pom), "-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
     tool.run(["mvn", *options, "dependency:copy-dependencies"])
     return fetched
@@ -132,7 +132,7 @@ def _pom(recipe: Recipe) -> str:
 
 
 def _with_ivy(recipe: Recipe, tool: _Tool) -> Path:
-    """Let spark-submit resolve packages for an empty program: Spark's own settings for registries hold."""
+    """Let spark-submit resolve packages for an empty program, with Spark's own settings for registries."""
     home, ivy, program = _pyspark_home(), tool.work / "ivy", tool.work / "nothing.py"
     program.write_text("", encoding="utf-8")
     spark = {
@@ -149,7 +149,7 @@ def _with_ivy(recipe: Recipe, tool: _Tool) -> Path:
         try:
             tool.run([*submit, *packages, str(program)], **spark)
         except _AttemptFailed as failure:
-            # Spark looks into ~/.m2/repository first, where Maven may have left a description without its jar.
+            # Spark reads ~/.m2/repository first, where Maven may have left a description without its jar.
             if "download failed" not in str(failure):
                 raise
             shutil.rmtree(ivy / "cache", ignore_errors=True)
@@ -167,7 +167,7 @@ def _pyspark_home() -> Path:
 
 
 def _select(jars: JarSet, recipe: Recipe, fetched: Path, ready: Path) -> Path:
-    """Move the wanted jars to ``ready`` under their plain names, and insist on those that were named."""
+    """Move the wanted jars to ``ready`` under their plain names. Raises _AttemptFailed if one is missing."""
     asked = [coordinate.split(":") for request in recipe for coordinate in request.coordinates]
     prefixes = {f"{group}_" for group, _, _ in asked} | {"org.apache.commons_", "org.apache.kafka_"}
     ready.mkdir()
@@ -182,7 +182,7 @@ def _select(jars: JarSet, recipe: Recipe, fetched: Path, ready: Path) -> Path:
     missing = [f"{name}-{version}" for _, name, version in asked if not (ready / f"{name}-{version}.jar").is_file()]
     missing += [name for name in jars.keep if len(list(ready.glob(f"{name}-[0-9]*.jar"))) != 1]
     if missing:
-        raise _AttemptFailed(f"it ended well, and yet there is not exactly one {', '.join(missing)}.")
+        raise _AttemptFailed(f"it succeeded, but there is not exactly one {', '.join(missing)}.")
     return ready
 
 
@@ -193,7 +193,7 @@ _NOISE = re.compile(
 
 
 def _useful_lines(output: str, count: int = 3, width: int = 400) -> str:
-    """The last lines that say something, as one: no colours, no stack frames, no advice about switches."""
+    """The last informative lines, joined: without colours, stack frames and advice about options."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines()
     useful = [line.strip() for line in plain if not _NOISE.search(line)]
     errors = [line for line in useful if line.startswith("[ERROR]") or "Exception" in line]

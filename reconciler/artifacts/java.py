@@ -1,4 +1,4 @@
-"""The Java that runs what was fetched."""
+"""The Java that runs the downloaded jars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINIMUM_JAVA = 17
 
 
 def java_executable() -> Path:
-    """A Java that is new enough: that of JAVA_HOME, else the first on the PATH."""
+    """A Java of at least ``MINIMUM_JAVA``: that of JAVA_HOME, else the first on the PATH. Raises ConfigError."""
     home = os.environ.get("JAVA_HOME")
     places = [os.path.join(home, "bin", "java")] if home else []
     places += [found] if (found := shutil.which("java")) else []
@@ -35,18 +35,18 @@ def java_executable() -> Path:
 
 
 def _java_version(executable: str) -> int | None:
-    """The feature release, 8 for "1.8"; None where nothing there runs as Java."""
+    """The feature release, 8 for "1.8"; None if it does not run as Java."""
     try:
-        said = subprocess.run(
+        answer = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     return int(found[1]) if found else None
 
 
 def java_home(java: Path) -> dict[str, str]:
-    """What makes Maven and Spark use that very Java. A version manager's shim sits in no home: nothing then."""
+    """The environment that makes Maven and Spark use this Java; empty for a version manager's shim."""
     real = java.resolve()
     return {"JAVA_HOME": str(real.parent.parent)} if real.parent.name == "bin" else {}

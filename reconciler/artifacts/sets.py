@@ -1,4 +1,4 @@
-"""What belongs to each set of jars, by coordinates."""
+"""The sets of jars, by coordinates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GET_PYSPARK = "Install it with: pip install 'pyspark==4.2.0'."
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Coordinates ``group:artifact:version``, and what they need but shall not bring (``group:artifact``)."""
+    """Coordinates ``group:artifact:version``, and the dependencies to leave out (``group:artifact``)."""
 
     coordinates: tuple[str, ...]
     exclusions: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ Recipe = tuple[Request, ...]
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """A set by its name in the cache. Recipes are tried in order; ``keep`` names the only artifacts wanted."""
+    """A set with its name in the cache. Recipes are tried in order; only artifacts in ``keep`` are kept, if any."""
 
     name: str
     title: str
@@ -36,15 +36,15 @@ class JarSet:
     scala_library: bool = False
 
     def definition(self) -> list[list[list[str]]]:
-        """What the manifest must repeat for a cached directory to be this set."""
+        """The part of the manifest that identifies this set."""
         return [[[*request.coordinates, "without", *request.exclusions] for request in r] for r in self.recipes]
 
 
 def kafka_set() -> JarSet:
     artifacts = ("kafka_2.13", "kafka-tools", "connect-mirror", "connect-runtime")
     kafka = tuple(f"org.apache.kafka:{artifact}:{KAFKA_VERSION}" for artifact in artifacts)
-    # Kafka asks for slf4j 1.7, its Jetty for 2.0: Maven would take the former, Ivy the latter. Naming the newer
-    # API and its binding makes both choose the same, and gives the servers' logs something to say.
+    # Kafka depends on slf4j 1.7, its Jetty on 2.0: Maven would take the former, Ivy the latter. Requesting the newer
+    # API and its binding makes both choose the same, and enables the servers' logs.
     logging = ("org.slf4j:slf4j-api:2.0.17", "org.slf4j:slf4j-simple:2.0.17")
     return JarSet(
         name=f"kafka-{KAFKA_VERSION}",
@@ -56,7 +56,7 @@ def kafka_set() -> JarSet:
 
 def zookeeper_set() -> JarSet:
     logging = ("org.slf4j:slf4j-api:2.0.17", "org.slf4j:slf4j-simple:2.0.17")
-    # The server asks for these two at run time, and its description of itself does not name them.
+    # The server needs these two at run time, and its POM does not list them.
     unnamed = ("io.dropwizard.metrics:metrics-core:4.1.12.1", "org.xerial.snappy:snappy-java:1.1.10.5")
     server = f"org.apache.zookeeper:zookeeper:{ZOOKEEPER_VERSION}"
     return JarSet(
@@ -67,7 +67,7 @@ def zookeeper_set() -> JarSet:
 
 
 def hbase_set() -> JarSet:
-    """HBase with its Thrift 1 server, without what a server on local disk never uses (HDFS, YARN, web pages)."""
+    """HBase with its Thrift 1 server, without the parts that a server on local disk does not use."""
     unused = (
         *("org.apache.hadoop:hadoop-distcp", "org.apache.hadoop:hadoop-hdfs", "org.apache.hadoop:hadoop-yarn-client"),
         *("org.apache.hadoop:hadoop-yarn-common", "org.apache.hbase.thirdparty:hbase-shaded-jersey"),
@@ -77,7 +77,7 @@ def hbase_set() -> JarSet:
         *("com.nimbusds:*", "net.minidev:*", "org.apache.avro:*", "com.jcraft:*", "dnsjava:*", "org.jline:*"),
         *("com.squareup.okhttp3:*", "io.netty:netty"),
     )
-    # There is no Thrift server built for Hadoop 3. The plain one does not care, but its dependencies would.
+    # There is no Thrift server built for Hadoop 3. The plain one works, but its dependencies would conflict.
     of_the_server = tuple(
         f"org.apache.hbase:{name}"
         for name in (
@@ -89,12 +89,12 @@ def hbase_set() -> JarSet:
             "hbase-hadoop2-compat",
         )
     )
-    there_already = (
+    provided = (
         *("org.apache.hbase.thirdparty:*", "org.slf4j:*", "org.apache.commons:*", "org.apache.thrift:*"),
         *("javax.servlet:*", "org.glassfish.web:*", "org.glassfish:*", "org.apache.yetus:*", "org.apache.hadoop:*"),
     )
     server = Request((f"org.apache.hbase:hbase-server:{HBASE_VERSION}-hadoop3",), unused)
-    thrift_server = Request((f"org.apache.hbase:hbase-thrift:{HBASE_VERSION}",), (*of_the_server, *there_already))
+    thrift_server = Request((f"org.apache.hbase:hbase-thrift:{HBASE_VERSION}",), (*of_the_server, *provided))
     thrift = Request(
         ("org.apache.thrift:libthrift:0.14.1",),
         ("org.apache.tomcat.embed:*", "org.apache.httpcomponents:*", "javax.annotation:*", "org.slf4j:*"),
@@ -116,7 +116,7 @@ def hdfs_set() -> JarSet:
         "org.xerial.snappy:*",
         "javax.activation:*",
     )
-    # WebHDFS needs what Java 11 left out.
+    # WebHDFS needs it, and Java 11 removed it.
     jaxb = "javax.xml.bind:jaxb-api:2.3.1"
     cluster = f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP_VERSION}"
     return JarSet(
@@ -128,7 +128,7 @@ def hdfs_set() -> JarSet:
 
 def connector_set(version: str) -> JarSet:
     connector, token = "spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"
-    # Spark has these already, and two versions of them must not meet in one driver.
+    # Spark has these already, and one driver must not load two versions.
     in_the_wheel = (
         *("org.apache.hadoop:*", "org.scala-lang:*", "org.scala-lang.modules:*", "org.slf4j:*"),
         *("at.yawk.lz4:*", "org.lz4:*", "org.xerial.snappy:*", "com.github.luben:*"),
@@ -138,15 +138,15 @@ def connector_set(version: str) -> JarSet:
     def recipes(release: str) -> tuple[Recipe, Recipe]:
         wanted = (f"org.apache.spark:{connector}:{release}",)
         plain = (Request(wanted, in_the_wheel),)
-        # Some registries lack newer token providers. 4.0.0's passes for the later connectors: they ask it for
-        # delegation tokens only. The two are apart because Ivy's exclusions also strike what was asked for.
+        # Some registries lack newer token providers. That of 4.0.0 works for the later connectors, which use it only
+        # for delegation tokens. There are two requests because Ivy's exclusions also remove requested artifacts.
         with_old_token = (
             Request(wanted, (*in_the_wheel, f"org.apache.spark:{token}")),
             Request((f"org.apache.spark:{token}:4.0.0",), (*in_the_wheel, "org.apache.kafka:*")),
         )
         return plain, with_old_token
 
-    # A connector of another minor version loads and then fails; another patch release of the same one fits.
+    # A connector of another minor version loads and then fails; another patch release works.
     first = ".".join(version.split(".")[:2]) + ".0"
     releases = dict.fromkeys((version, first))
     return JarSet(

@@ -1,4 +1,4 @@
-"""What the demo's stateful query has counted, against a plain count of what was produced."""
+"""The counts of the demo's stateful query, compared with a plain count of the produced records."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ WINDOW_MINUTES = 4
 WINDOW_MS = WINDOW_MINUTES * 60_000
 
 Counts = Mapping[tuple[int, str], int]
-"""Clicks by the window's begin (epoch ms) and user."""
+"""Clicks by the window's start (epoch ms) and user."""
 
 
 def plain_counts(events: Iterable[Event]) -> Counts:
-    """The counts of a reader that nothing ever happened to."""
+    """The counts of a reader without a failover."""
     return Counter((event.timestamp_ms // WINDOW_MS * WINDOW_MS, user_of(event)) for event in events)
 
 
 def counts_in(folders: Iterable[Path]) -> Counts:
-    """The last count of each window and user that runs of the query wrote, one run after the other."""
+    """The last count of each window and user in the output of successive runs of the query."""
     found: dict[tuple[int, str], int] = {}
     for folder in folders:
         for part in sorted(folder.glob("batch-*/part-*.csv")):
@@ -33,8 +33,8 @@ def counts_in(folders: Iterable[Path]) -> Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Counts beside the plain ones: how many are equal, and clicks that the others are short of or have too many."""
+class Comparison:
+    """Counts compared with the plain ones: how many are equal, and the clicks that are missing or too many."""
 
     counts: int
     equal: int
@@ -46,10 +46,10 @@ class Compared:
         return self.counts == self.equal and not self.too_few and not self.too_many
 
 
-def compare(found: Counts, plain: Counts) -> Compared:
-    """Hold what was found against the plain counts, window by window and user by user."""
+def compare(found: Counts, plain: Counts) -> Comparison:
+    """Compare the counts with the plain ones, by window and user."""
     differences = [found.get(name, 0) - plain.get(name, 0) for name in {*found, *plain}]
-    return Compared(
+    return Comparison(
         len(differences),
         differences.count(0),
         -sum(each for each in differences if each < 0),

@@ -1,7 +1,7 @@
 """The demo's PySpark job: streaming queries on a Kafka topic. Some write ids, some keep counts in state.
 
-Run as a program of its own, as a team's job would be. After a failover only what it reads changes: the plan gives the
-options of the one, the copied checkpoint the start of the other.
+It runs as a separate program, like a team's own job. A failover changes only its input: the plan gives the options of
+the ids query, the copied checkpoint the start of the counts query.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from reconciler.demo.counts import WINDOW_MINUTES
 from reconciler.demo.traffic import ID_HEADER
 
 KILLED = 75
-"""The exit code of a job that was told to die in mid-stream."""
+"""The exit code of a job that died within a batch on purpose."""
 IDS, COUNTS = "ids", "counts"
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query: what it does, its folder (checkpoint, and a directory a batch), and how it reads."""
+    """One query: its kind, its folder (checkpoint, and a directory per batch), and its source's options."""
 
     kind: str
     folder: str
@@ -43,7 +43,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the job is told. The queries of a round run side by side, round after round.
+    """The job's instructions. The queries of a round run in parallel, round after round.
 
     ``die_at_batch``: in the first round, once every query is in the middle of this batch.
     """
@@ -64,7 +64,7 @@ class Work:
 
 
 def main() -> int:
-    """Do the work that a file tells of."""
+    """Run the work described by a file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("work", type=Path, help="a file with the work as JSON")
     run(Work.from_json(parser.parse_args().work.read_text()))
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def run(work: Work) -> None:
-    """Run until everything there is has been read, or until the batch at which it is to die."""
+    """Run until every record has been read, or until the batch at which to die."""
     spark = _session(Path(work.rounds[0][0].folder))
     for queries in work.rounds:
         meeting = threading.Barrier(len(queries))
@@ -80,7 +80,7 @@ def run(work: Work) -> None:
         def die(batch_id: int, meeting: threading.Barrier = meeting) -> None:
             if batch_id == work.die_at_batch:
                 meeting.wait()
-                os._exit(KILLED)  # as a lost machine would: nothing of this batch is done
+                os._exit(KILLED)  # like a lost machine: nothing of this batch is done
 
         for running in [_start(spark, query, work, die) for query in queries]:
             running.awaitTermination()
@@ -140,7 +140,7 @@ def _seen(batch: DataFrame) -> DataFrame:
 
 
 def _counts(stream: DataFrame) -> DataFrame:
-    """Clicks of each user in each window of time. The open windows' counts are Spark's state."""
+    """Clicks per user and window. The counts of open windows are Spark's state."""
     from pyspark.sql import functions as f
 
     length = f"{WINDOW_MINUTES} minutes"

@@ -1,4 +1,4 @@
-"""The demo's proof by ids, and what other ways of failing over would have done."""
+"""The demo's proof by ids, and the outcome of other ways to fail over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.lab.in_use import ClusterInUse
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the job saw in both runs together, against what was produced."""
+    """The records that the job processed in both runs, compared with the produced ones."""
 
     produced: int
     seen: int
@@ -27,7 +27,7 @@ class Proof:
 
 
 def prove(produced: Iterable[str], outputs: Iterable[Path]) -> Proof:
-    """Count every id of the outputs against the ids that were produced."""
+    """Compare the ids in the outputs with the produced ones."""
     wanted = set(produced)
     counts = Counter(found for output in outputs for found in ids_in(output))
     lost = tuple(sorted(wanted - counts.keys()))
@@ -45,14 +45,14 @@ def ids_in(output: Path) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherWay:
-    """What starting at other offsets would have read again and skipped, in records."""
+class Alternative:
+    """The records that a start at other offsets would have read again and skipped."""
 
     again: int
     skipped: int
 
 
-def other_way(job: JobPlan, offsets: Mapping[int, int], ends: Mapping[int, int]) -> OtherWay:
+def alternative(job: JobPlan, offsets: Mapping[int, int], ends: Mapping[int, int]) -> Alternative:
     """Compare offsets with the plan's. Mirrored topics have no gaps here, so offsets count records.
 
     A partition without an offset starts at the earliest; one past the end skips all there is.
@@ -63,7 +63,7 @@ def other_way(job: JobPlan, offsets: Mapping[int, int], ends: Mapping[int, int])
         start = min(offsets.get(row.partition, 0), ends[row.partition])
         again += max(0, resume - start)
         skipped += max(0, start - resume)
-    return OtherWay(again, skipped)
+    return Alternative(again, skipped)
 
 
 def group_offsets(cluster: ClusterInUse, group: str, topic: str) -> dict[int, int]:

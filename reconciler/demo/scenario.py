@@ -1,6 +1,6 @@
 """The failover itself, step by step, with real clusters, real MirrorMaker 2 and a real PySpark job.
 
-Every step prints what it does and what came of it; ``Stage`` is where it prints and how it waits.
+Every step prints its action and its result, through ``Stage``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ONE_HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the demo proved, and beside it what other ways would have done."""
+    """The proof, and the outcome of the alternatives for comparison."""
 
     by_ids: proof.Proof
     state: stateful.StateProof
-    unchanged: proof.OtherWay
-    mirror_maker: proof.OtherWay
+    unchanged: proof.Alternative
+    mirror_maker: proof.Alternative
     seconds: float
     destination: str
     destination_pid: int
@@ -44,9 +44,9 @@ class Result:
 
 
 def play(stage: Stage) -> Result:
-    """The whole failover. Leaves nothing running unless the stage is detached."""
+    """Run the whole failover. Leaves nothing running unless the stage is detached."""
     began = time.monotonic()
-    stage.say("0  Kafka, MirrorMaker and Spark's Kafka connector (fetched once, then from the cache)")
+    stage.say("0  Kafka, MirrorMaker and Spark's Kafka connector (downloaded once, then from the cache)")
     jars = kafka_jars(stage.say)
     spark_kafka_connector(stage.say)
     a = KafkaCluster("a", stage.folder / "a", jars, detached=stage.detached)
@@ -73,8 +73,8 @@ def play(stage: Stage) -> Result:
         return Result(
             proof.prove(produced, [stage.ids_on_a, stage.ids_on_b]),
             stateful.prove(stage, events),
-            proof.other_way(job, stored, ends),
-            proof.other_way(job, synced, ends),
+            proof.alternative(job, stored, ends),
+            proof.alternative(job, synced, ends),
             time.monotonic() - began,
             b.bootstrap,
             b.pid,
@@ -95,7 +95,7 @@ def _stop(mirror: MirrorMaker, *clusters: KafkaCluster) -> None:
 
 
 def _clicks() -> Iterator[traffic.Event]:
-    """The records that are mirrored: their first is at the beginning of a window, so the job dies in mid-window."""
+    """The mirrored records. The first one starts a window, so the job dies within a window."""
     begin = (clock_ms() - ONE_HOUR_MS) // WINDOW_MS * WINDOW_MS
     return traffic.events("click", PRODUCED, PARTITIONS, begin, seed=2)
 
@@ -157,7 +157,7 @@ def _wait_for_mirror(
     offsets = {row.key.partition: row.stored.offset for row in store.read(GROUP, [TOPIC])}
     store.close()
     proof.commit_group(a, GROUP, TOPIC, offsets)
-    counts = Counter(event.partition for event in events)  # at the destination: without markers
+    counts = Counter(event.partition for event in events)  # the destination has no transaction markers
     mirror.wait_until_mirrored(TOPIC, MIRRORED, dict(counts))
     deadline = time.monotonic() + 60
     while len(proof.group_offsets(b, GROUP, MIRRORED)) < PARTITIONS:
@@ -184,7 +184,7 @@ def _run_on_destination(stage: Stage, b: KafkaCluster) -> None:
     stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
     options = read_stream_options(stage.plan, extra={"includeHeaders": "true"})
     ids = Query(IDS, str(stage.ids_on_b), options)
-    at_once = [ids, stateful.on_b(stage, b.bootstrap), stateful.anew(stage)]
-    # The old checkpoint has the copy's query id, and Spark runs one query of an id at a time.
+    at_once = [ids, stateful.on_b(stage, b.bootstrap), stateful.with_new_checkpoint(stage)]
+    # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
     stage.run_job("job-b", Work(b.bootstrap, stage.store, GROUP, [at_once, [stateful.renamed(stage, b.bootstrap)]]))
     stage.say(f"   {len(proof.ids_in(stage.ids_on_b)):,} more records")

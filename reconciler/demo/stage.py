@@ -1,4 +1,4 @@
-"""Where the demo plays: its folder, how it speaks, its topic, and the programs that it runs."""
+"""The demo's environment: its folder, its output, its topic, and the programs that it runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Command = Callable[[Sequence[str]], int]
 
 
 class DemoFailed(ReconcilerError):
-    """A step of the demo did not do what it shows."""
+    """A step of the demo failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where the demo plays: its folder, how it speaks, and the reconciler as a person would type it."""
+    """The demo's folder, its output, and the reconciler's command line."""
 
     folder: Path
     say: Callable[[str], None]
@@ -67,7 +67,7 @@ class Stage:
         return self.folder / "counts-b"
 
     def expect(self, code: int, *arguments: object) -> None:
-        """Run a command in front of the audience; DemoFailed if it ends otherwise."""
+        """Run a command and print it. Raises DemoFailed if it ends with another exit code."""
         words = [str(argument) for argument in arguments]
         shown = " ".join(words).replace(str(self.folder), ".")
         self.say(f"\n   $ reconciler {shown}")
@@ -79,11 +79,11 @@ class Stage:
             )
 
     def run_job(self, name: str, work: Work) -> None:
-        """Run the PySpark job to its end; DemoFailed with its last words if that is not the expected one."""
-        told = self.folder / f"{name}.json"
-        told.write_text(work.to_json())
+        """Run the PySpark job to its end. Raises DemoFailed with the end of its log for an unexpected exit code."""
+        work_file = self.folder / f"{name}.json"
+        work_file.write_text(work.to_json())
         log = self.folder / f"{name}.log"
-        command = [sys.executable, "-m", "reconciler.demo.job", str(told)]
+        command = [sys.executable, "-m", "reconciler.demo.job", str(work_file)]
         quick = {"SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM), **os.environ}
         with log.open("wb") as file:
             ended = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=quick, check=False)

@@ -1,4 +1,4 @@
-"""The demo's stateful query: its anchors, its checkpoint's copy, and the ways that are there without one."""
+"""The demo's stateful query: its anchors, its checkpoint's copy, and the alternatives without a copy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.demo.counts import Compared, compare, counts_in, plain_counts
+from reconciler.demo.counts import Comparison, compare, counts_in, plain_counts
 from reconciler.demo.job import COUNTS, Query
 from reconciler.demo.stage import COUNTS_JOB, MIRRORED, TOPIC, Stage
 from reconciler.demo.traffic import Event
@@ -17,11 +17,11 @@ from reconciler.spark.handoff.options import read_stream_options
 
 @dataclass(frozen=True, slots=True)
 class StateProof:
-    """The counts after the failover beside plain ones, and what two other ways came to: all three really ran."""
+    """The counts after the failover, and those of two alternatives: all three really ran."""
 
-    cloned: Compared
-    renamed: Compared
-    anew: Compared
+    cloned: Comparison
+    renamed: Comparison
+    new_checkpoint: Comparison
 
 
 def configuration(stage: Stage) -> str:
@@ -45,32 +45,32 @@ def track(stage: Stage) -> None:
 
 def clone(stage: Stage) -> None:
     old, new = on_a(stage).checkpoint, stage.counts_on_b / "checkpoint"
-    stage.say("9  the stateful query: its checkpoint is copied, with its state, to go on at b's offsets")
+    stage.say("9  the stateful query: its checkpoint is copied, with its state, to continue at b's offsets")
     stage.expect(0, "plan", "-c", stage.config, "--job", COUNTS_JOB, "-o", stage.counts_plan)
     stage.expect(0, "checkpoint", "clone", old, new, "--plan", stage.counts_plan, "-c", stage.config)
 
 
 def on_b(stage: Stage, bootstrap: str) -> Query:
-    """The query on the copy: only servers and topic are others."""
+    """The query on the copy: only the servers and the topic differ."""
     return Query(COUNTS, str(stage.counts_on_b), _restarted(bootstrap))
 
 
-def anew(stage: Stage) -> Query:
-    """Another way: at the right offsets, but with a new checkpoint, so without the state."""
+def with_new_checkpoint(stage: Stage) -> Query:
+    """An alternative: the right offsets with a new checkpoint, so without the state."""
     plan = parse_plan(stage.counts_plan.read_text())
-    # It died within a batch, so the plan has a start and an end, and a new query could not use the end.
+    # The query died within a batch, so the plan has a start and an end, and a new query cannot use the end.
     options = read_stream_options(plan.starts)
     return Query(COUNTS, str(stage.folder / "counts-anew"), options)
 
 
 def renamed(stage: Stage, bootstrap: str) -> Query:
-    """Another way: the old checkpoint, with nothing but the topic's name changed in it, as one would by hand."""
+    """An alternative: the old checkpoint with only the topic's name edited, as an operator would do by hand."""
     query = Query(COUNTS, str(stage.folder / "counts-renamed"), _restarted(bootstrap))
     shutil.copytree(on_a(stage).checkpoint, query.checkpoint)
     for below in ("offsets", "sources/0"):
         for file in query.checkpoint.joinpath(below).iterdir():
             if file.name.endswith(".crc"):
-                file.unlink()  # of the file before it was changed
+                file.unlink()  # the checksum of the unedited file
             else:
                 file.write_text(file.read_text().replace(f'"{TOPIC}":', f'"{MIRRORED}":'))
     return query
@@ -83,7 +83,7 @@ def _restarted(bootstrap: str) -> dict[str, str]:
 def prove(stage: Stage, events: Iterable[Event]) -> StateProof:
     plain = plain_counts(events)
 
-    def of(*folders: Path) -> Compared:
+    def of(*folders: Path) -> Comparison:
         return compare(counts_in([stage.counts_on_a, *folders]), plain)
 
     return StateProof(of(stage.counts_on_b), of(stage.folder / "counts-renamed"), of(stage.folder / "counts-anew"))

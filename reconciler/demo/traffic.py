@@ -1,8 +1,8 @@
 """The demo's traffic: records whose offsets cannot be the same on both clusters.
 
-What makes them diverge: a prefix deleted from the source before it was mirrored; transaction markers, which take
-offsets at the source and are not mirrored. Equal timestamps (a burst in one millisecond) are there because a search
-by time alone cannot tell such records apart.
+Two things make them diverge: a prefix deleted from the source before it was mirrored, and transaction markers, which
+take offsets at the source and are not mirrored. A burst of records shares each timestamp, because a search by time
+alone cannot distinguish such records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ID_HEADER = "message-id"
 BURST = 25
 """Records that share one millisecond."""
 TRANSACTION = 200
-"""Records a transaction; each takes one marker a partition it touched."""
+"""Records per transaction; each transaction takes one marker in every partition that it wrote to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class Event:
 
 
 def user_of(event: Event) -> str:
-    """Whose click it is: the record's key."""
+    """The user who clicked: the record's key."""
     return f"user-{event.partition}"
 
 
 def events(prefix: str, count: int, partitions: int, begin_ms: int, seed: int) -> Iterator[Event]:
-    """``count`` events over ``partitions``, a burst a second."""
+    """``count`` events over ``partitions``, one burst per second."""
     chance = random.Random(seed)
     for number in range(count):
         yield Event(f"{prefix}-{number:06d}", chance.randrange(partitions), begin_ms + 1000 * (number // BURST))
 
 
 def produce(cluster: ClusterInUse, topic: str, traffic: Iterator[Event], transactional_id: str) -> list[str]:
-    """Write events in transactions; the ids written."""
+    """Write events in transactions; returns the written ids."""
     from confluent_kafka import Producer
 
     settings = {"bootstrap.servers": cluster.bootstrap, "transactional.id": transactional_id, "linger.ms": 20}
@@ -76,6 +76,6 @@ def produce(cluster: ClusterInUse, topic: str, traffic: Iterator[Event], transac
 
 
 def delete_all(cluster: ClusterInUse, topic: str) -> None:
-    """Delete what the topic holds now; its numbering goes on."""
+    """Delete all records of the topic; its offsets continue."""
     for partition, end in cluster.end_offsets(topic).items():
         cluster.delete_records(topic, partition, end)

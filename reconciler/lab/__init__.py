@@ -1,1 +1,4 @@
-"""Real clusters on this machine, for ``reconciler demo`` and for the tests: the one place that starts servers."""
+"""Real clusters on this machine, for ``reconciler demo`` and for the tests: the only room that starts servers.
+
+In: jars from ``artifacts`` and a folder. Out: running brokers and MirrorMakers that end with this process.
+"""

@@ -17,7 +17,7 @@ from reconciler.lab.ports import HOST as HOST
 from reconciler.lab.processes import Child
 
 START_SECONDS = 60
-# For servers that live for minutes: quick to start beats quick at the end.
+# For servers that live for minutes: a quick start matters more than peak speed.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
@@ -37,9 +37,9 @@ def java_command(jars: Path, main: str, *arguments: str, heap: str, log_level: s
 
 
 class Broker:
-    """Node ``number`` with its data, settings and log in ``directory``, and its two ports once it has some.
+    """Node ``number`` with its data, settings and log in ``directory``, and two ports once they are assigned.
 
-    It can be stopped, killed and frozen by itself; ``KafkaCluster.restart_broker`` brings it back.
+    It can be stopped, killed and frozen on its own; ``KafkaCluster.restart_broker`` starts it again.
     """
 
     def __init__(self, name: str, number: int, directory: Path, jars: Path) -> None:
@@ -51,25 +51,25 @@ class Broker:
         self._child: Child | None = None
         self._frozen = False
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start and stop
 
     def stop(self) -> None:
-        """Orderly: leaders are handed over, everything is flushed."""
+        """Stop it in an orderly way: it hands over its leaders and flushes everything."""
         if self._child is not None:
             self._child.stop()
 
     def kill(self) -> None:
-        """The disaster: gone between two instructions."""
+        """Kill it with SIGKILL, as a power failure would."""
         if self._child is not None:
             self._child.kill()
 
     def pause(self) -> None:
-        """Freeze it: connections stay open, nothing is answered. On return it has come to a halt (on Linux)."""
+        """Freeze it: connections stay open, requests get no answer. On Linux it has halted when this returns."""
         if self._frozen:
             return
         self.process.pause()
         self._frozen = True
-        if sys.platform == "linux":  # on a busy machine it may answer requests for a while after the signal
+        if sys.platform == "linux":  # on a busy machine it may still answer for a while after the signal
             halted = functools.partial(os.waitid, os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG)
             self.process.wait_until(halted, START_SECONDS, "its halt")
 
@@ -83,17 +83,17 @@ class Broker:
 
     @property
     def answers(self) -> bool:
-        """True if it runs and is not frozen."""
+        """True if it is running and not frozen."""
         return self.running and not self._frozen
 
     @property
     def process(self) -> Child:
-        """Its process, running or not. Raises ``ConfigError`` if there never was one."""
+        """Its process, running or not. Raises ConfigError if it was never started."""
         if self._child is None:
             raise ConfigError(f"Cluster {self._name} is not running.", hint="Start it first.")
         return self._child
 
-    # ------------------------------------------------------------ places
+    # ------------------------------------------------------------ addresses and files
 
     @property
     def address(self) -> str:
@@ -105,7 +105,7 @@ class Broker:
 
     @property
     def known_ports(self) -> tuple[int, int]:
-        """For clients, and for the other controllers."""
+        """The port for clients and the port for the other controllers. Raises ConfigError before the first start."""
         if self.ports is None:
             raise ConfigError(f"Cluster {self._name} has no address yet.", hint="Start it first.")
         return self.ports
@@ -120,7 +120,7 @@ class Broker:
 
     @property
     def answered(self) -> Path:
-        """There once it has answered: from then on clients and other nodes know its address."""
+        """A marker file that exists once it has answered: from then on clients and other nodes know its address."""
         return self.directory / "answered"
 
     # ------------------------------------------------------------ starting
@@ -130,7 +130,7 @@ class Broker:
         return (self.data / "meta.properties").exists()
 
     def launch_format(self, cluster_id: str, settings: Mapping[str, str]) -> Child:
-        """Begin to format the data directory; see ``finish_format``."""
+        """Start formatting the data directory; see ``finish_format``."""
         file = str(self._write(settings))
         command = java_command(
             *(self._jars, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", file), heap="64m"
@@ -138,19 +138,19 @@ class Broker:
         return Child(f"Formatting {self._name}", command, self.directory / "format.log", cwd=self.directory)
 
     def launch(self, settings: Mapping[str, str], *, heap: str, log_level: str, detached: bool) -> None:
-        """Begin to run; whether it answers is for the cluster to find out."""
+        """Start the process without waiting; the cluster waits for its first answer."""
         command = java_command(self._jars, "kafka.Kafka", str(self._write(settings)), heap=heap, log_level=log_level)
         self._frozen = False
         self._child = Child(f"Cluster {self._name}", command, self.log, cwd=self.directory, detached=detached)
 
     def forget(self) -> None:
-        """Throw data, log and ports away, for a start from nothing."""
+        """Delete data and log and release the ports, for a start from scratch."""
         shutil.rmtree(self.data, ignore_errors=True)
         self.log.unlink(missing_ok=True)
         self.ports = None
 
     def port_was_taken(self) -> bool:
-        """True if its log says that somebody else had one of its ports."""
+        """True if its log shows that another process had one of its ports."""
         with contextlib.suppress(OSError):
             return re.search(r"Address already in use|BindException", self.log.read_text(errors="replace")) is not None
         return False
@@ -162,6 +162,6 @@ class Broker:
 
 
 def finish_format(child: Child) -> None:
-    """Wait for what ``Broker.launch_format`` began. Raises ``Unreachable`` with its log's end if it failed."""
+    """Wait for a child of ``Broker.launch_format``. Raises Unreachable with the end of its log if it failed."""
     if child.wait(START_SECONDS) != 0:
         raise Unreachable(f"{child.name} failed.", hint=f"Its log, {child.log}, ends: {child.log_tail()}")

@@ -1,4 +1,4 @@
-"""What is done with a running Kafka cluster, whoever started it."""
+"""Operations on a running Kafka cluster, whichever process started it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class ClusterInUse:
         replication_factor: int = 1,
         replicas: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """``replicas`` says which brokers hold each partition, its leader first; it stands for both numbers."""
+        """Create a topic and wait for it. ``replicas``, if given, lists the brokers of each partition, its leader
+        first, and replaces both numbers."""
         from confluent_kafka.admin import NewTopic
 
         count = len(replicas) if replicas else partitions
@@ -50,16 +51,16 @@ class ClusterInUse:
         self._wait_until(lambda: len(self.end_offsets(topic)) == count, 30, f"topic {topic}")
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; 0 where there is no such topic."""
+        """The topic's number of partitions; 0 if it does not exist."""
         known = self.admin().list_topics(topic, timeout=10).topics[topic]
         return 0 if known.error is not None else len(known.partitions)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset after each partition's last record; empty where there is no such topic."""
+        """The offset after each partition's last record; empty if the topic does not exist."""
         return self._offsets(topic, latest=True)
 
     def start_offsets(self, topic: str) -> dict[int, int]:
-        """Each partition's first offset; empty where there is no such topic."""
+        """Each partition's first offset; empty if the topic does not exist."""
         return self._offsets(topic, latest=False)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
@@ -75,7 +76,7 @@ class ClusterInUse:
         from confluent_kafka.admin import OffsetSpec
 
         spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-        # Metadata can name a partition before its leader has taken office: asking again is the remedy.
+        # Metadata can list a partition before its leader is ready: a retry helps.
         early = {
             KafkaError.NOT_LEADER_FOR_PARTITION,
             KafkaError.LEADER_NOT_AVAILABLE,
@@ -98,21 +99,21 @@ class ClusterInUse:
         return self._wait_until(ask, 30, f"the offsets of topic {topic}")[0]
 
     def forget_admin(self) -> None:
-        """Begin with a new client at the next use."""
+        """Use a new admin client from now on."""
         self._admin = None
 
     def _wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
-        """What ``condition`` answers once that is true. Raises ``Unreachable`` after ``timeout`` seconds."""
+        """The first true answer of ``condition``. Raises Unreachable after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not (answer := condition()):
             if time.monotonic() > deadline:
-                raise Unreachable(f"Cluster {self.name}: {what} did not come about within {timeout:.0f} s.")
+                raise Unreachable(f"Cluster {self.name}: timed out after {timeout:.0f} s waiting for {what}.")
             time.sleep(_POLL_SECONDS)
         return answer
 
 
 class ClusterAt(ClusterInUse):
-    """A cluster that somebody else started."""
+    """A cluster that another process started."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         super().__init__(name)
@@ -124,7 +125,7 @@ class ClusterAt(ClusterInUse):
 
 
 def admin_client(bootstrap: str) -> Any:
-    """A new admin client that looks again soon and complains to nobody."""
+    """A new admin client that reconnects quickly and logs nothing."""
     from confluent_kafka.admin import AdminClient
 
     quiet = {"log_level": 0, "error_cb": _ignore, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
@@ -132,4 +133,4 @@ def admin_client(bootstrap: str) -> Any:
 
 
 def _ignore(_: object) -> None:
-    """While a server starts, every refused connection would be reported."""
+    """Ignore errors: while a server starts, every refused connection would be reported."""

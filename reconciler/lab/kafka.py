@@ -21,12 +21,12 @@ _PORT_ATTEMPTS = 3
 
 
 class KafkaCluster(ClusterInUse):
-    """Brokers that are controllers too, each a process on ports of its own, with their data below ``directory``.
+    """Brokers that are also controllers, each a process with its own ports, with their data below ``directory``.
 
-    Records stay until they are deleted (no retention), so that back-dated ones do. ``properties`` override or
-    add broker settings. ``listeners``: more doors beside the plain one, as names and ports (what is spoken there
-    is for ``listener.security.protocol.map`` to say). ``brokers``: how many, numbered from 1; leaders stay where they
-    are put until one dies. ``detached``: it outlives this process, and leaving the ``with`` block does not stop it.
+    Records stay until they are deleted: without retention, back-dated records stay too. ``properties`` override or add
+    broker settings. ``listeners``: more listeners beside the plaintext one, as names and ports (their protocols come
+    from ``listener.security.protocol.map``). ``brokers``: their number, counted from 1; leaders stay in place until one
+    dies. ``detached``: the cluster outlives this process, and leaving the ``with`` block does not stop it.
     """
 
     def __init__(
@@ -63,27 +63,27 @@ class KafkaCluster(ClusterInUse):
     # ------------------------------------------------------------ life
 
     def start(self) -> Self:
-        """Start it and wait until it answers. The second start finds the first one's data."""
+        """Start it and wait until it answers. A second start continues with the first one's data."""
         start_all([self])
         return self
 
     def stop(self) -> None:
-        """Orderly: everything is flushed."""
+        """Stop it in an orderly way: everything is flushed."""
         for broker in self.brokers:
             broker.stop()
 
     def kill(self) -> None:
-        """The disaster: gone between two instructions."""
+        """Kill it with SIGKILL, as a power failure would."""
         for broker in self.brokers:
             broker.kill()
 
     def restart(self) -> Self:
-        """Up again after ``stop`` or ``kill`` (or stopped first): the same ports, the same data."""
+        """Start it again on the same ports with the same data; stop it first if it is running."""
         self.stop()
         return self.start()
 
     def pause(self) -> None:
-        """Freeze it: connections stay open, nothing is answered."""
+        """Freeze it: connections stay open, requests get no answer."""
         for broker in self.brokers:
             broker.pause()
 
@@ -92,17 +92,17 @@ class KafkaCluster(ClusterInUse):
             broker.resume()
 
     def broker(self, number: int) -> Broker:
-        """One broker, to stop, kill or freeze it alone."""
+        """One broker, to stop, kill or freeze on its own."""
         return self.brokers[number - 1]
 
     def restart_broker(self, number: int) -> None:
-        """One broker up again (or stopped first), and back among the others."""
+        """Restart one broker and wait until it has rejoined the others."""
         self.broker(number).stop()
         self._launch(self.broker(number))
         self.wait_for_broker(number)
 
     def wait_for_broker(self, number: int) -> None:
-        """Until a broker that was launched answers, and may lead and follow."""
+        """Wait until a launched broker answers and is registered with the controller."""
         broker = self.broker(number)
         broker.process.wait_until(lambda: self._answers(broker), START_SECONDS, "its first answer")
 
@@ -116,7 +116,7 @@ class KafkaCluster(ClusterInUse):
 
     @property
     def pid(self) -> int:
-        """The only broker's process (the first one's, of several)."""
+        """The process id of the first broker."""
         return self.brokers[0].process.pid
 
     @property
@@ -129,22 +129,22 @@ class KafkaCluster(ClusterInUse):
     def __exit__(self, *_: object) -> None:
         if self._detached:
             return
-        self.kill()  # nothing here is worth an orderly end, which takes long where there are many logs or brokers
+        self.kill()  # no data here is worth an orderly stop, which is slow with many logs or brokers
 
     # ------------------------------------------------------------ waiting
 
     def _wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
-        """Ends at once when the process has died."""
+        """Fails at once if the process has died."""
         return self._running().wait_until(condition, timeout, what)
 
     def _running(self) -> Child:
-        """The process that waiting is tied to: that of a broker which lives, if there is one."""
+        """The process whose death ends a wait: that of a running broker, if there is one."""
         return next((broker.process for broker in self.brokers if broker.running), self.brokers[0].process)
 
     # ------------------------------------------------------------ starting
 
     def _launch_format(self) -> list[Child]:
-        """Begin to format the data directories that are not, once every broker has its ports."""
+        """Assign ports to every broker, and start formatting the unformatted data directories."""
         self._take_ports()
         formatting = []
         for broker in self.brokers:
@@ -163,7 +163,7 @@ class KafkaCluster(ClusterInUse):
                     taken.update(offered)
 
     def _launch(self, broker: Broker) -> None:
-        self.forget_admin()  # a client that saw the last broker die waits longer and longer between its looks
+        self.forget_admin()  # a client that saw the last broker die backs off for longer and longer
         settings = self._settings(broker)
         broker.launch(settings, heap=self._heap, log_level=self._log_level, detached=self._detached)
 
@@ -172,7 +172,7 @@ class KafkaCluster(ClusterInUse):
             self._launch(broker)
 
     def _wait_ready(self) -> None:
-        """Until it answers both as itself and with metadata. A port taken meanwhile means other ports."""
+        """Wait until every broker answers with this cluster's metadata. Take other ports if one was taken."""
         for attempts_left in reversed(range(_PORT_ATTEMPTS)):
             try:
                 for broker in self.brokers:
@@ -200,34 +200,34 @@ class KafkaCluster(ClusterInUse):
     def _answers(self, broker: Broker) -> bool:
         from confluent_kafka import KafkaException
 
-        # Another broker may still name one that has just died: only its own answer counts.
+        # Another broker may still list one that has just died: only its own answer counts.
         admin = self.admin() if len(self.brokers) == 1 else admin_client(broker.address)
         try:
             described = admin.list_topics(timeout=2)
         except KafkaException:
             return False
         if described.cluster_id != self.cluster_id:
-            return False  # somebody else's broker on a port that was taken: ours is about to fail
+            return False  # another broker has taken the port: ours is about to fail
         ready = broker.number in described.brokers
         if ready:
             broker.answered.touch()
         return ready
 
     def _settings(self, broker: Broker) -> dict[str, str]:
-        doors = {"PLAINTEXT": broker.known_ports[0], **self._listeners}
-        spoken = ",".join(f"{name}://{HOST}:{port}" for name, port in doors.items())
+        listeners = {"PLAINTEXT": broker.known_ports[0], **self._listeners}
+        addresses = ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items())
         count = str(len(self.brokers))
         return {
             "process.roles": "broker,controller",
             "node.id": str(broker.number),
-            "listeners": f"{spoken},CONTROLLER://{broker.controller}",
-            "advertised.listeners": spoken,
+            "listeners": f"{addresses},CONTROLLER://{broker.controller}",
+            "advertised.listeners": addresses,
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": ",".join(f"{each.number}@{each.controller}" for each in self.brokers),
             "log.dirs": str(broker.data),
             "auto.create.topics.enable": "false",
             "auto.leader.rebalance.enable": "false",
-            # A killed broker is let in again only when its last session has run out (9 s if nothing is said).
+            # A killed broker may register again only after its last session has expired (9 s by default).
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
             "group.initial.rebalance.delay.ms": "0",
@@ -241,14 +241,14 @@ class KafkaCluster(ClusterInUse):
             "share.coordinator.state.topic.num.partitions": "1",
             "share.coordinator.state.topic.replication.factor": count,
             "share.coordinator.state.topic.min.isr": "1",
-            # A log would otherwise take 10 MiB of address space an index at once; and nobody waits for a cleaner.
+            # The default buffer of 128 MiB would be allocated at the start.
             "log.cleaner.dedupe.buffer.size": "2097152",
             **self._properties,
         }
 
 
 def start_all(clusters: Sequence[KafkaCluster]) -> None:
-    """Start clusters side by side. If one fails, all that this call started are stopped, and its error is raised."""
+    """Start clusters in parallel. If one fails, all that this call started are killed, and its error is raised."""
     with contextlib.ExitStack() as on_failure:
         formatting = [child for cluster in clusters for child in cluster._launch_format()]
         for child in formatting:
@@ -264,7 +264,7 @@ def start_all(clusters: Sequence[KafkaCluster]) -> None:
 
 
 def _free_ports() -> tuple[int, int]:
-    """For clients, and for the other controllers."""
+    """A port for clients and a port for the other controllers."""
     clients, controllers = free_ports(2)
     return clients, controllers
 

@@ -1,4 +1,4 @@
-"""MirrorMaker 2 between two lab clusters, one way, settled for a quick start and short intervals."""
+"""MirrorMaker 2 from one lab cluster to another, configured for a quick start and short intervals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MirrorMaker:
         self._process: Child | None = None
 
     def start(self) -> Self:
-        """Start it. It takes some seconds until the first record is there: see ``wait_until_mirrored``."""
+        """Start it. The first record arrives some seconds later: see ``wait_until_mirrored``."""
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = self.directory / "mm2.properties"
         settings.write_text("".join(f"{k} = {v}\n" for k, v in self._settings().items()), encoding="utf-8")
@@ -63,12 +63,12 @@ class MirrorMaker:
         return self
 
     def stop(self) -> None:
-        """Orderly: it commits how far it is, and sends nothing twice when it is started again."""
+        """Stop it in an orderly way: it commits its position, and sends nothing twice after a restart."""
         if self._process is not None:
             self._process.stop()
 
     def kill(self) -> None:
-        """The disaster: started again, it re-sends what it had not committed."""
+        """Kill it with SIGKILL: after a restart it re-sends the records that it had not committed."""
         if self._process is not None:
             self._process.kill()
 
@@ -91,7 +91,7 @@ class MirrorMaker:
         return self.directory / "mirror.log"
 
     def target_topic(self, topic: str) -> str:
-        """The name a source topic has at the target."""
+        """A source topic's name at the target."""
         return topic if self.policy == "identity" else f"{self.source.name}.{topic}"
 
     def wait_until_mirrored(
@@ -102,10 +102,10 @@ class MirrorMaker:
         *,
         timeout: float = 120,
     ) -> dict[int, int]:
-        """Wait until the target's partitions end at ``ends`` or later; the offsets they end at.
+        """Wait until the target's partitions end at ``ends`` or later; returns their end offsets.
 
-        Without ``ends``: as many records a partition as the source holds now, which is right for a plain topic
-        (no compaction, no transactions) whose mirroring began with the records that are there.
+        Without ``ends``: as many records per partition as the source holds now, which is right for a topic without
+        compaction and transactions whose mirroring began with these records.
         """
         there = target_topic or self.target_topic(topic)
         if ends is None:
@@ -145,11 +145,11 @@ class MirrorMaker:
             f"{b}->{a}.enabled": "false",
             "replication.factor": "1",
             **{f"{name}.replication.factor": "1" for name in internal + storage},
-            # Every partition of Connect's own topics is one more to create and to read through at the start.
+            # Each partition of Connect's own topics makes the start slower.
             "offset.storage.partitions": "1",
             "status.storage.partitions": "1",
             "tasks.max": "1",
-            # Heartbeats would start a second worker, for the way back.
+            # Heartbeats would start a second worker, for the reverse direction.
             "emit.heartbeats.enabled": "false",
             "emit.checkpoints.enabled": "true",
             "emit.checkpoints.interval.seconds": "1",
@@ -158,8 +158,8 @@ class MirrorMaker:
             "refresh.topics.interval.seconds": "2",
             "refresh.groups.interval.seconds": "2",
             "sync.topic.acls.enabled": "false",
-            # Settings of the Connect worker reach it under the target's alias only. Without these two lines
-            # each of two passes reads every class of the class path for plugins: most of the start.
+            # Settings of the Connect worker reach it only under the target's alias. Without these two lines each of
+            # two passes reads every class of the class path for plugins, which is most of the start's time.
             "plugin.discovery": "service_load",
             f"{b}.plugin.discovery": "service_load",
             f"{b}.offset.flush.interval.ms": "1000",

@@ -11,13 +11,13 @@ from reconciler.core.errors import Unreachable
 
 HOST = "127.0.0.1"
 PORTS = range(15_000, 32_000)
-"""Below those that systems give to outgoing connections: who comes back after a while finds its own port free."""
+"""Below the ports of outgoing connections, so that a restarted server finds its own port still free."""
 _TRIED = 200
 _ATTEMPTS = 3
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Ports nobody listens on now, all different: their sockets are open at once."""
+    """Distinct ports without a listener; all are bound at once while searching. Raises Unreachable if none is left."""
     found: list[int] = []
     with contextlib.ExitStack() as until_all_are_found:
         for port in random.SystemRandom().sample(PORTS, _TRIED):
@@ -33,9 +33,9 @@ def free_ports(count: int) -> tuple[int, ...]:
 def launched_on_free_ports(
     count: int, launch: Callable[[tuple[int, ...]], None], was_taken: Callable[[], bool]
 ) -> tuple[int, ...]:
-    """The ports that a server has been started on. Others are tried where somebody was quicker, as ``was_taken`` says.
+    """Launch a server on free ports, and return them. Retries on other ports if ``was_taken`` reports a lost race.
 
-    Raises what ``launch`` does; of its ``Unreachable``, the last, or one with another cause.
+    Raises what ``launch`` raises; Unreachable only from the last attempt, or if no port was taken.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         ports = free_ports(count)

@@ -1,8 +1,7 @@
-"""Child processes that cannot outlive their purpose, and can be killed, frozen and waited for.
+"""Child processes that end with their parent, and can be killed, frozen and waited for.
 
-Three nets catch a child. ``stop`` (or leaving its ``with`` block) is the ordinary one; ``atexit`` is for a parent
-that ends without it; and on Linux the kernel kills the child when its parent dies by SIGKILL. A detached child has
-none of the last two: it stays until somebody stops it.
+Three mechanisms end a child: ``stop`` (or leaving its ``with`` block); ``atexit``, if the parent ends without that; and
+on Linux the kernel, if the parent dies by SIGKILL. A detached child has only the first: it runs until it is stopped.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from reconciler.core.errors import Unreachable
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
 
-# Runs between fork and the real program, as a program of its own: a preexec_fn is not safe in a process with
-# threads. PR_SET_PDEATHSIG is 1 and survives exec. A parent that died before the call can no longer be noticed by
-# the kernel, hence the look at getppid.
+# Runs between fork and the real program, as a separate program: a preexec_fn is not safe in a process with threads.
+# PR_SET_PDEATHSIG is 1 and survives exec. The kernel does not report a parent that died before the call, hence the
+# check of getppid.
 _DIE_WITH_PARENT = (
     "import ctypes,os,signal,sys\n"
     "ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))\n"
@@ -38,7 +37,7 @@ _DIE_WITH_PARENT = (
 
 
 class Child:
-    """A child process in a session of its own, its output in a log file."""
+    """A child process in its own session, with its output in a log file."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, *, cwd: Path, detached: bool = False) -> None:
         self.name = name
@@ -70,13 +69,13 @@ class Child:
         return self._process.poll() is None
 
     def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
-        """Poll ``condition`` until it answers with something true, and return that.
+        """Poll ``condition`` until its answer is true, and return that answer.
 
-        Fails at once when the process has died, and after ``timeout`` seconds; either way with the log's end.
+        Raises Unreachable with the end of the log when the process has died, or after ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         while True:
-            running = self.running  # asked before the condition: a last word before dying counts
+            running = self.running  # read before the condition: an answer just before the end counts
             if answer := condition():
                 return answer
             if not running:
@@ -86,13 +85,13 @@ class Child:
                 )
             if time.monotonic() > deadline:
                 raise Unreachable(
-                    f"{self.name} runs, and {what} did not come about within {timeout:.0f} s.",
+                    f"{self.name} is running, but timed out after {timeout:.0f} s waiting for {what}.",
                     hint=f"Its log, {self.log}, ends: {self.log_tail()}",
                 )
             time.sleep(_POLL_SECONDS)
 
     def wait(self, timeout: float) -> int:
-        """The exit status, once the process has ended by itself."""
+        """Wait for the process to end by itself, and return its exit status."""
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -103,7 +102,7 @@ class Child:
             self._forget_if_ended()
 
     def stop(self, patience: float = 15.0) -> None:
-        """Ask it to end (TERM); what has not ended by then is killed. Stopping twice is fine."""
+        """Send SIGTERM, then SIGKILL after ``patience`` seconds. Stopping twice is fine."""
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)  # a paused process cannot act on TERM
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -111,13 +110,13 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """The disaster: no goodbye, nothing flushed."""
+        """Send SIGKILL and wait for the end."""
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._forget_if_ended()
 
     def pause(self) -> None:
-        """Freeze it: it keeps its connections and answers nothing, as behind a broken network."""
+        """Freeze it: it keeps its connections and answers nothing, like a server behind a broken network."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -128,13 +127,13 @@ class Child:
         try:
             with self.log.open("rb") as log:
                 log.seek(max(0, self.log.stat().st_size - 20_000))
-                said = log.read().decode(errors="replace").splitlines()
+                text_lines = log.read().decode(errors="replace").splitlines()
         except OSError as error:
             return f"(unreadable: {error.strerror})"
-        return "\n".join(["", *said[-lines:]]) if said else "(empty)"
+        return "\n".join(["", *text_lines[-lines:]]) if text_lines else "(empty)"
 
     def _signal(self, number: int) -> None:
-        if self.running:  # a child that was waited for has given its number back: it may be another's by now
+        if self.running:  # the pid of an ended child may belong to another process by now
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
@@ -153,8 +152,8 @@ class Child:
 class _Spawner:
     """Forks all children in one thread that lives as long as this process.
 
-    The kernel ties PR_SET_PDEATHSIG to the *thread* that forked: a child started in a pool's thread would be
-    killed as soon as that pool is done. The thread is a daemon, so that it is still there for atexit.
+    The kernel ties PR_SET_PDEATHSIG to the *thread* that forked: a child started by a pool's thread would be killed
+    when the pool shuts down. The thread is a daemon, so that it still runs during atexit.
     """
 
     def __init__(self) -> None:

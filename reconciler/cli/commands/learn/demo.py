@@ -104,7 +104,7 @@ def _report_state(proof: StateProof) -> None:
     ways = {
         "reconciler: the checkpoint's copy": proof.cloned,
         "the old checkpoint, topic renamed in it": proof.renamed,
-        "a new checkpoint, the plan's offsets": proof.anew,
+        "a new checkpoint, the plan's offsets": proof.new_checkpoint,
     }
     rows = "\n".join(
         f"   {name:<40} {each.equal:>3} of {each.counts:<3} {each.too_few:>12,} {each.too_many:>12,}"
