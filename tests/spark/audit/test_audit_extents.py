@@ -1,0 +1,67 @@
+"""The extents of an audit's logs, and the check that they are the job's logs. On logs in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import fingerprint
+from reconciler.core.errors import Changed
+from reconciler.formats.plan import Plan
+from reconciler.formats.plan_rows import PlanAnchor
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import TopicPartition
+from reconciler.spark.audit.looking import look_at_destination, look_at_source
+from reconciler.spark.audit.spans import planned
+from reconciler.spark.target import ClusterAccess
+from tests.spark.audit.test_audit_rules import plan, row
+
+CLUSTER = ClusterAccess.at("nowhere:1")
+AT = TopicPartition("events", 0)
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """Ten records at the source, which every connection reads."""
+    log = MemoryLog("a-id")
+    log.create("events", 2)
+    for number in range(10):
+        log.partition("events", 0).append(number, b"k", b"%d" % number)
+    monkeypatch.setattr(ClusterAccess, "reader", lambda *_, **__: log)
+    return log
+
+
+def stopped_at(stored: int, *, named: int | None = None) -> Plan:
+    """A plan of a job that stopped at ``stored``, whose anchor is the record before it, with the value ``named``."""
+    value = b"%d" % (stored - 1 if named is None else named)
+    anchor = PlanAnchor(stored - 1, None, fingerprint(b"k", value), None)
+    return plan(replace(row(0), stored_offset=stored, anchor=anchor))
+
+
+def test_the_sources_log_is_cut_at_the_stored_offset_and_other_partitions_are_silent(source: MemoryLog) -> None:
+    found = look_at_source(planned([stopped_at(7)]), CLUSTER, since_ms=None)
+    (stretch,) = found.stretches
+    assert (stretch.at, stretch.start, stretch.cut, stretch.end, stretch.until) == (AT, 0, 7, 10, 10)
+    assert found.silent == (TopicPartition("events", 1),)
+
+
+def test_a_later_beginning_keeps_the_logs_own_start(source: MemoryLog) -> None:
+    (stretch,) = look_at_source(planned([stopped_at(7)]), CLUSTER, since_ms=4).stretches
+    assert (stretch.log_start, stretch.start, stretch.end) == (0, 4, 10)
+
+
+@pytest.mark.parametrize("wrong", [stopped_at(7, named=1), stopped_at(11)], ids=["another record", "beyond the end"])
+def test_a_log_without_the_last_processed_record_is_another_one(source: MemoryLog, wrong: Plan) -> None:
+    with pytest.raises(Changed, match="events:0 is not the log that the job has read"):
+        look_at_source(planned([wrong]), CLUSTER, since_ms=None)
+
+
+def test_a_recreated_destination_is_refused(source: MemoryLog) -> None:
+    about = replace(planned([stopped_at(7)]), destination_cluster_id="a-id")
+    source.create("a.events", 1, "id")
+    (stretch,) = look_at_destination(about, CLUSTER, until=None, since_ms=None).stretches
+    assert (stretch.at.topic, stretch.cut) == ("a.events", 5)
+    source.create("a.events", 1, "another")
+    with pytest.raises(Changed, match=r"a\.events:0 is no longer the log .* deleted or recreated"):
+        look_at_destination(about, CLUSTER, until=None, since_ms=None)
