@@ -1,4 +1,4 @@
-"""What stops a start: partitions that need a decision (4), things that changed since the plan (5), no answer (6)."""
+"""Reasons not to start: partitions that need a decision (4), changes since the plan (5), no answer (6)."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_job_that_went_on_since_the_plan(planned: World) -> None:
     refused_as_changed(planned, "has moved on since the plan", f"had offset {BASE + 10}, and has offset {BASE + 11}")
 
 
-def test_a_topic_made_anew_since_the_plan(planned: World) -> None:
+def test_a_topic_recreated_since_the_plan(planned: World) -> None:
     admin = planned.cluster.admin()
     admin.delete_topics([planned.there])[planned.there].result(30)
     planned.deliver(20)

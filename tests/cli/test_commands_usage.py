@@ -112,7 +112,7 @@ def test_a_rollback_of_what_was_never_applied(fine: World) -> None:
 
 
 def test_two_source_topics_with_one_name_at_the_destination(fine: World) -> None:
-    """Two rows for one destination partition: nobody could say which offset is right."""
+    """Two rows for one destination partition: the right offset is ambiguous."""
     names = f'[topics.names]\n"one" = "{fine.there}"\n"two" = "{fine.there}"'
     assert fine.there in refused(fine, "check", "-c", fine.config(fine.job("clicks", "one", "two"), extra=names))
 
@@ -142,7 +142,7 @@ def test_an_interrupted_check_ends_quietly(world: World) -> None:
         command = [sys.executable, "-m", "reconciler", "check", "-c", str(config)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, env=environment(), **pipes) as check:
-            held, _ = silent.accept()  # it is asking now, and nobody answers
+            held, _ = silent.accept()  # the client is connected now, and gets no answer
             with held:
                 check.send_signal(signal.SIGINT)
                 out, err = check.communicate(timeout=30)

@@ -66,7 +66,7 @@ def needs(shell: str) -> str:
 
 
 def in_bash(place: Place, *words: str, **environment: str) -> list[str]:
-    """What the tab key offers for the last of the words."""
+    """The completions that the tab key offers for the last word."""
     program = (
         'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_reconciler\n'
         "[ ${#COMPREPLY[@]} = 0 ] || printf '%s\\n' \"${COMPREPLY[@]}\""
@@ -158,7 +158,7 @@ def test_zsh_completes_commands_and_jobs(place: Place) -> None:
 
 
 def typed(terminal: int, keys: str, until: str) -> str:
-    """What a terminal shows after some keys, up to a word that it must come to show."""
+    """A terminal's output after some keys, up to an expected word."""
     os.write(terminal, keys.encode())
     shown = ""
     deadline = time.monotonic() + DEADLINE_S

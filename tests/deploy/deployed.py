@@ -1,6 +1,6 @@
 """The examples of ``deploy/`` on this machine: their paths lie below a folder, their programs come first in PATH.
 
-What is changed in them is what whoever uses them changes: the cluster's address, the topic, the group, the paths.
+The tests change in them only what a user changes: the cluster's address, the topic, the group, the paths.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 
 def problems(dashboard: dict[str, Any]) -> list[str]:
-    """What the schema does not know or allow, by path; empty for a valid dashboard."""
+    """Violations of the schema, by path; empty for a valid dashboard."""
     register_default_plugins()
     return list(_unread(dashboard, Dashboard, "dashboard"))
 

@@ -85,7 +85,7 @@ class Systemd:
         return self.run("journalctl", "--no-pager", "--output=cat", "--unit", unit).stdout
 
     def awaited(self, look: Callable[[], T], came: Callable[[T], bool], what: str) -> T:
-        """What ``look`` sees once ``came`` says that this is it."""
+        """The first result of ``look`` that ``came`` accepts."""
         deadline = time.monotonic() + 120
         while not came(seen := look()):
             if time.monotonic() > deadline:

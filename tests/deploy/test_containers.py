@@ -53,7 +53,7 @@ def clusters(daemon: PrivateDaemon, kafka_jars: Path) -> Iterator[Clusters]:
 
 
 def ids_from(cluster: ContainerCluster, topic: str, offsets: dict[int, int]) -> set[str]:
-    """What a job reads that starts there."""
+    """The records that a job reads from these offsets on."""
     from confluent_kafka import Consumer, TopicPartition
 
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.auto.commit": False}

@@ -52,7 +52,7 @@ def deployed(clusters, tmp_path, topic_name, capsys) -> Iterator[Deployed]:
 
 
 def constants() -> dict[str, Any]:
-    """What the example's module sets before its classes, without Airflow."""
+    """The constants that the example's module sets before its classes, without Airflow."""
     module = ast.parse((DAGS / "clicks.py").read_text())
     kept = [node for node in module.body if isinstance(node, ast.Assign) and "RETRIES" not in ast.dump(node)]
     found: dict[str, Any] = {"os": os}

@@ -35,7 +35,7 @@ def pod_of_the_job() -> dict[str, Any]:
 
 
 def pod_of_the_driver() -> dict[str, Any]:
-    """What the operator makes of the application: a volume comes along only if the driver mounts it."""
+    """The operator's pod for the application: it has a volume only if the driver mounts it."""
     application = documents("spark-application.yaml")["SparkApplication"]["spec"]
     driver = application["driver"]
     mounted = {mount["name"] for mount in driver["volumeMounts"]}

@@ -109,7 +109,7 @@ def test_a_wrong_configuration_and_a_lost_destination_start_nothing(deployed: De
 
 
 @pytest.mark.parametrize("code", [5, 7])
-def test_what_may_heal_by_itself_is_left_to_whoever_runs_the_script(deployed: Deployed, code: int) -> None:
+def test_a_transient_failure_is_left_to_the_caller_of_the_script(deployed: Deployed, code: int) -> None:
     deployed.program("reconciler", ENDS_WITH.format(code=code))
     assert start(deployed, "clicks.py").returncode == code
     assert deployed.starts == []

@@ -13,7 +13,7 @@ PRODUCT = tests.ROOT / "reconciler"
 
 
 def paths() -> list[str]:
-    """What stands in backticks and looks like a path, and every link."""
+    """Texts in backticks that look like a path, and every link."""
     quoted = re.findall(r"`([\w./-]+)`", TEXT)
     linked = re.findall(r"\]\(([^)#:]+)[^)]*\)", TEXT)
     return sorted({each for each in (*quoted, *linked) if "/" in each or each.endswith((".md", ".py", ".toml"))})

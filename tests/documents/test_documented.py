@@ -55,7 +55,7 @@ def page(name: str) -> str:
 
 
 def section(text: str, head: str) -> str:
-    """What stands under a heading of the second level."""
+    """The text under a heading of the second level."""
     found = re.search(rf"^## {re.escape(head)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     assert found, f"there is no section {head}"
     return found[1]

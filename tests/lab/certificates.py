@@ -1,7 +1,7 @@
 """Certificates for tests, made with the keytool that comes with every Java runtime.
 
 An authority signs the broker's certificate (for 127.0.0.1 and no other name) and a client's. The stranger is an
-authority of its own that nobody here trusts.
+separate authority that no client here trusts.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def kafka_image(client: Any, jars: Callable[[], Path]) -> str:
 
 
 def _context(jars: Path) -> io.BytesIO:
-    """What the Dockerfile copies for this target, and the jars, where it looks for some that need no fetching."""
+    """The files that the Dockerfile copies for this target, with the jars where it expects local ones."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path in _sources():

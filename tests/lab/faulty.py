@@ -128,5 +128,5 @@ def flip_a_byte(segment: Path, text: bytes) -> None:
 
 
 def quiet(bootstrap: str) -> dict[str, Any]:
-    """Client settings without a line in the test's log for every refused connection."""
+    """Client settings that keep refused connections out of the test's log."""
     return {"bootstrap.servers": bootstrap, "log_level": "0"}

@@ -57,8 +57,8 @@ def prefer(cluster: KafkaCluster, topic: str, first: Mapping[int, int]) -> None:
 
 
 def elect(cluster: KafkaCluster, topic: str, *, unclean: bool = False) -> None:
-    """Give the preferred replicas the lead, once they may have it; with ``unclean``, where nobody leads, any replica
-    that lives, whatever it lacks."""
+    """Elect the preferred replicas once they are in sync; with ``unclean``, give leaderless partitions to any live
+    replica, even one that lacks records."""
     from confluent_kafka import ElectionType, TopicPartition
 
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED

@@ -1,9 +1,9 @@
 """A Docker daemon of the tests' own, beside any other: its own socket, data, processes and bridge.
 
-No registry is needed: the base image is made by ``deploy/images/base.sh``. It has no part in the machine's packet
-filter and forwards nothing: its containers reach nobody, and are reached at published ports, through Docker's proxy. A
-bridge it must have: a daemon that is told to have none deletes that of the machine's daemon. When it is left, all of it
-is gone.
+No registry is needed: ``deploy/images/base.sh`` builds the base image. The daemon leaves the machine's packet filter
+alone and forwards nothing: its containers reach no network, and are reached at published ports, through Docker's proxy.
+It needs its own bridge: a daemon without one deletes the bridge of the machine's daemon. Leaving the ``with`` block
+removes all of it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PrivateDaemon:
         self._client = self._child.wait_until(answered, START_SECONDS, "its first answer")
 
     def _make_bridge(self) -> None:
-        address = f"169.254.{secrets.randbelow(160) + 1}.1/28"  # link-local: nobody's network but this
+        address = f"169.254.{secrets.randbelow(160) + 1}.1/28"  # link-local: used by no other network
         made = ["ip", "link", "add", "dev", self.name, "type", "bridge"]
         for command in (made, ["ip", "address", "add", address, "dev", self.name]):
             subprocess.run(command, check=True)
@@ -134,7 +134,7 @@ class PrivateDaemon:
         return list(self._client.containers.list(all=True))
 
     def _unmount(self) -> None:
-        """What a daemon that had to be killed leaves mounted would be deleted through."""
+        """Unmount what a killed daemon has left mounted: a deletion would go through the mounts."""
         deadline = time.monotonic() + STOP_SECONDS
         while places := [line.split()[1] for line in self._mounts()]:
             for place in reversed(places):

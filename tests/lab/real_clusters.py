@@ -1,4 +1,4 @@
-"""The tests' pair of clusters, on processes of this machine or in containers: the same to whoever uses them.
+"""The tests' pair of clusters, on processes of this machine or in containers: with the same interface.
 
 RECONCILER_TEST_SERVERS says which: ``processes``, ``containers``, or ``auto`` (the default): containers where a Docker
 daemon answers and has the image or can build it, else processes.
@@ -58,7 +58,7 @@ def in_containers(image: str) -> Begin:
 
 
 def chosen(jars: Callable[[], Path], directory: Callable[[], Path]) -> Begin:
-    """What the environment asks for. Raises ConfigError where that cannot be."""
+    """The kind of servers that the environment requests. Raises ConfigError if it is not possible."""
     wanted = os.environ.get(VARIABLE, "auto")
     if wanted not in ("processes", "containers", "auto"):
         raise ConfigError(f"{VARIABLE} is {wanted!r}.", hint="It may be processes, containers or auto.")
@@ -75,7 +75,7 @@ def chosen(jars: Callable[[], Path], directory: Callable[[], Path]) -> Begin:
 
 
 def _await_coordinator(cluster: ClusterInUse) -> None:
-    """The first question about any group makes the offsets' topic; until that is there, nobody is coordinator."""
+    """The first request about any group creates the offsets' topic; until it exists there is no coordinator."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
     from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 

@@ -1,6 +1,6 @@
 """One broker with four doors and the authorizer on (its fixtures are in ``secured_fixtures``).
 
-The plain door is the tests' own: whoever comes through it is a super user. Behind the others nobody may do anything
+The plaintext listener is for the tests: its users are super users. On the others no user may do anything
 that no ACL allows: ``SASL_SSL`` (TLS with SCRAM-SHA-512), ``SSL`` (TLS with client certificates), and ``LOGINS`` (TLS
 with every other login: SCRAM-SHA-256, PLAIN, and OAUTHBEARER with tokens of ``tokens``).
 """
@@ -59,7 +59,7 @@ class Secured:
 
     @property
     def planted(self) -> tuple[str, ...]:
-        """What must never be seen in any output."""
+        """The secrets that must not appear in any output."""
         keys = self.certificates.client.read_text().splitlines()
         secrets = (self.password, self.wrong_password, self.certificates.password, keys[-2], *self.tokens.given)
         return (*secrets, *(base64.b64encode(each.encode()).decode() for each in secrets))
@@ -204,7 +204,7 @@ def secured_broker(folder: Path, jars: Path) -> Secured:
                 cluster.start()
         except Unreachable:
             if attempts_left and "Address already in use" in cluster.log.read_text(errors="replace"):
-                continue  # somebody took a port between the asking and the using
+                continue  # another process took a port before it was used
             raise
         return Secured(cluster, certificates, doors, tokens, password)
     raise AssertionError("unreachable")

@@ -24,7 +24,7 @@ def test_no_outgoing_connection_is_given_such_a_port() -> None:
     assert max(free_ports(20)) < first
 
 
-def test_a_port_that_somebody_has_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         (port,) = free_ports(1)
         taken.bind((HOST, port))

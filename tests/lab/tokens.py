@@ -25,7 +25,7 @@ class Tokens:
     """The provider: while the ``with`` block lasts, it answers at ``url``."""
 
     def __init__(self, user: str, secret: str) -> None:
-        """Whoever names ``user`` and ``secret`` gets a token for ``user``."""
+        """A client with ``user`` and ``secret`` gets a token for ``user``."""
         self.given: list[str] = []
         self._user, self._secret = user, secret
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

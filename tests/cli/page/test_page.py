@@ -1,4 +1,4 @@
-"""What a plan's page says and how, without a browser."""
+"""The content of a plan's page, without a browser."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_thousand_unresolved_partitions_do_not_make_an_endless_command() -> No
     assert all((step.command or "").count("--set") <= MOST_SETS for step in steps)
 
 
-def test_jobs_that_need_nobody_can_go_on() -> None:
+def test_jobs_that_need_no_decision_can_continue() -> None:
     made = plan(job(row(0), name="ready"), job(row(1, V.LOST), name="stuck"))
     steps = next_steps(made, StartPolicy(), FILES)
     assert "(ready)" in steps[-1].text
