@@ -32,6 +32,7 @@ from reconciler.stores.hbase.layouts import cdap, cloudera
 from reconciler.stores.hbase.layouts import cdap_companion as hbase_companion
 from reconciler.stores.hbase.layouts import cloudera_companion as cloudera_beside
 from reconciler.stores.hbase.layouts.cells import Cell, companion_row
+from reconciler.stores.hbase.layouts.flowlet import Flowlet
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.postgresql import own as postgresql_own
 from reconciler.stores.registry import open_store
@@ -49,6 +50,7 @@ __all__ = [
     "Anchor",
     "Cell",
     "Change",
+    "Flowlet",
     "MemoryLog",
     "Names",
     "StoredOffset",

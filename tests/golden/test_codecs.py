@@ -80,17 +80,21 @@ def test_cells_of_hbase_in_layout_cloudera(goldens: Goldens) -> None:
 
 
 def test_cells_of_hbase_in_cdaps_layouts(goldens: Goldens) -> None:
-    codec = of.cdap
+    codec, key = of.cdap, of.TopicPartition(TOPIC, 3)
+    log_saver, metrics, flowlet = codec.LogSaver(200), codec.Metrics(), of.Flowlet(dict.fromkeys)
+    current = {codec.MAX_EVENT_TIME: of.Cell(codec.long(1_600_000_000_000), 1)}
+    new = codec.NewRow(key, of.StoredOffset(42), {})
     values: dict[str, bytes | str] = {
-        "log saver, row": codec.log_saver_key(200, TOPIC, 3),
-        "metrics, row": codec.metrics_key(TOPIC, 3),
-        "flowlet, row": codec.flowlet_key(TOPIC, 3),
-        "flowlet, with id": cells(codec.write_flowlet(42, 17)),
-        "flowlet, without id": cells(codec.write_flowlet(42, None)),
+        "log saver, row": log_saver.row_key(key),
+        "metrics, row": metrics.row_key(key),
+        "flowlet, row": flowlet.row_key(key),
+        "flowlet, with id": cells(of.Flowlet(lambda _: {key: 17}).new_cells([new])[key]),
+        "flowlet, without id": cells(flowlet.new_cells([new])[key]),
     }
     for name, stored in ROWS.items():
-        values[f"log saver, {name}"] = cells(codec.write_log_saver(stored, 1_600_000_000_000))
-        values[f"metrics, {name}"] = cells(codec.write_metrics(stored))
+        row = codec.NewRow(key, stored, current)
+        values[f"log saver, {name}"] = cells(log_saver.new_cells([row])[key])
+        values[f"metrics, {name}"] = cells(metrics.new_cells([row])[key])
     goldens.check("formats/stores/hbase-cdap.txt", lines(values))
 
 

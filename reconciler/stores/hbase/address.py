@@ -13,7 +13,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.identity import identity_from_spec, load_function
 from reconciler.ports import OffsetStore
 from reconciler.stores import common
-from reconciler.stores.hbase.layouts import cdap, cloudera
+from reconciler.stores.hbase.layouts import cdap, cloudera, flowlet
 from reconciler.stores.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
 from reconciler.stores.parameters import Parameters
 
@@ -97,8 +97,6 @@ def _cloudera(parts: _Parts) -> OffsetStore:
 
 
 def _log_saver(parts: _Parts) -> OffsetStore:
-    from reconciler.stores.hbase.cdap_layouts import LogSaver
-
     prefix = parts.parameters.text("prefix") or ""
     if not prefix.isascii() or not prefix.isdigit() or int(prefix) >= 2**31:
         raise ConfigError(
@@ -107,18 +105,15 @@ def _log_saver(parts: _Parts) -> OffsetStore:
             else "The log saver's prefix is missing.",
             hint="Write prefix=100 for the log writer, prefix=101 for the log metrics.",
         )
-    return _cdap(parts, LogSaver(int(prefix)))
+    return _cdap(parts, cdap.LogSaver(int(prefix)))
 
 
 def _metrics(parts: _Parts) -> OffsetStore:
-    from reconciler.stores.hbase.cdap_layouts import Metrics
-
     keeps_anchors = parts.parameters.choice("anchors", "beside", "apart") == "beside"
-    return _cdap(parts, Metrics(), keeps_anchors=keeps_anchors)
+    return _cdap(parts, cdap.Metrics(), keeps_anchors=keeps_anchors)
 
 
 def _flowlet(parts: _Parts) -> OffsetStore:
-    from reconciler.stores.hbase.cdap_layouts import Flowlet
     from reconciler.stores.hbase.message_ids import message_ids
 
     spec = parts.parameters.text("id_of")
@@ -130,14 +125,14 @@ def _flowlet(parts: _Parts) -> OffsetStore:
         )
     key_of, find_message = parts.function("key_of"), parts.function("find")
     name = parts.parameters.text("column")
-    column = cdap.VALUE if name is None else name.encode()
+    column = flowlet.VALUE if name is None else name.encode()
     if not column.startswith(cdap.FAMILY + b":"):
         raise ConfigError(f"column={column.decode()} is not a column of CDAP's family d.", hint="The usual one is d:c.")
     ids = partial(message_ids, id_of=id_of, client=parts.kafka_client)
-    return _cdap(parts, Flowlet(ids, key_of, find_message, column))
+    return _cdap(parts, flowlet.Flowlet(ids, key_of, find_message, column))
 
 
-def _cdap(parts: _Parts, layout: Any, *, keeps_anchors: bool = True) -> OffsetStore:
+def _cdap(parts: _Parts, layout: cdap.CdapLayout, *, keeps_anchors: bool = True) -> OffsetStore:
     from reconciler.stores.hbase.cdap import CdapStore
 
     of_group = parts.parameters.text("of_group") or None

@@ -103,7 +103,7 @@ class AnchoredStore(TableStore):
             for name, cells in self._table.scan_prefix(prefix).items():
                 key, row = layout.parse_row_key(name), self._parsed(cells)
                 if key is not None and row is not None:
-                    found[TopicPartition(*key[1:])] = row
+                    found[key[1]] = row
         return found
 
     def _put(self, name: bytes, current: _CurrentRow | None, change: Change, reason: str, now_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""Offsets in CDAP's rows (``cdap_layouts``), with a companion row of this product beside each (``cdap_companion``).
+"""Offsets in CDAP's rows (``layouts.cdap``), with a companion row of this product beside each (``cdap_companion``).
 
 Theory of operation. Thrift 1 has two kinds of writes: a compare-and-set of one cell, and an unconditional change of
 several cells of one row in one step. A row of these layouts has several cells, and must hold nothing but them; so the
@@ -38,8 +38,8 @@ from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.hbase.cdap_layouts import CdapLayout, NewRow
-from reconciler.stores.hbase.layouts import cdap, cdap_companion
+from reconciler.stores.hbase.layouts import cdap_companion
+from reconciler.stores.hbase.layouts.cdap import CdapLayout, NewRow, NotARow
 from reconciler.stores.hbase.layouts.cdap_companion import COLUMN, Companion, Meaning, State
 from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
 from reconciler.stores.hbase.store import TableStore, partial_write, result_of, unreadable, write_parts
@@ -201,7 +201,7 @@ class CdapStore(TableStore):
             return _Pair(cells, self._layout.read(cells), None if cell is None else cell.value, companion)
         except FieldError as error:
             raise unreadable(self._table, companion_row(row), error) from error
-        except cdap.NotARow as error:
+        except NotARow as error:
             raise unreadable(self._table, row, error) from error
 
     def _settle(self, key: TopicPartition, pair: _Pair) -> None:

@@ -50,7 +50,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Latest:
-    """A topic's and group's latest row (``batch``), with what this product has stored about it.
+    """A topic's and group's latest row (``batch``), with this product's claim and companions of it.
 
     ``companion``: the meaning of that very row. ``companion_before``: the meaning of this product's last row that was
     seen in place, where ``batch`` came after it. ``raw_claim`` is the claim's cell.
@@ -96,7 +96,7 @@ class Latest:
 class ClouderaRows:
     """The rows of one table; ``family`` is the family of this product's own rows.
 
-    Raises what ``HBaseTable`` does on reading, and Refused for a row that does not fit the layout.
+    Raises as ``HBaseTable`` does on reading, and Refused for a row that does not fit the layout.
     """
 
     def __init__(self, table: HBaseTable, family: bytes) -> None:

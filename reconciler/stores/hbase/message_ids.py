@@ -9,7 +9,7 @@ from reconciler.core.anchors import Record
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
-from reconciler.stores.hbase.layouts import cdap
+from reconciler.stores.hbase.layouts.flowlet import as_message_id
 
 TIMEOUT_S = 10.0
 
@@ -47,7 +47,7 @@ def message_ids(
 
 def _number(key: TopicPartition, record: Record, id_of: Callable[[Record], bytes | None]) -> int:
     found = id_of(record)
-    number = cdap.as_message_id(found)
+    number = as_message_id(found)
     if number is None:
         raise Refused(
             f"The record at {key.topic}-{key.partition}, offset {record.offset}, has no message id that is a number"

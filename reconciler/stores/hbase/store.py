@@ -1,4 +1,4 @@
-"""What the stores of all layouts share: a table's life, and the errors of a damaged row and of a partial write."""
+"""The base of the stores of all layouts, and their errors for a damaged row and for a partial write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Part = TypeVar("Part")
 
 
 class TableStore:
-    """A store in one table. Raises what ``HBaseTable`` does, and Refused for rows that do not fit the layout."""
+    """A store in one table. Raises as ``HBaseTable`` does, and Refused for rows that do not fit the layout."""
 
     def __init__(self, table: HBaseTable, address: str) -> None:
         self._table = table

@@ -116,8 +116,8 @@ def hbase_metrics_case(hbase_shared: Callable[[str], str], happy: Any) -> Case:
 @pytest.fixture
 def hbase_flowlet_case(hbase: HBase, hbase_shared: Callable[[str], str], happy: Any) -> Case:
     from reconciler.stores.hbase.cdap import CdapStore
-    from reconciler.stores.hbase.cdap_layouts import Flowlet
     from reconciler.stores.hbase.layouts import cdap
+    from reconciler.stores.hbase.layouts.flowlet import Flowlet
     from reconciler.stores.hbase.table import HBaseTable, ThriftEndpoint
 
     address = empty_table(happy, hbase_shared("cdap-flowlet&id_of=key"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
 from reconciler.stores.hbase.layouts import anchored
 from tests.lab.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, Thrift
 from tests.sizes import sampled
@@ -101,7 +101,7 @@ def test_the_products_own_rows(world: World, table) -> None:
     corrected = {key: anchored.decode(cells[b"o:v"]) for key, cells in rows_of(made.plain).items()}
     offsets = {anchored.parse_row_key(key): entry.stored.offset for key, entry in corrected.items()}
     assert offsets == {
-        (world.group, topic, partition): which[partition]
+        (world.group, TopicPartition(topic, partition)): which[partition]
         for topic, which in ((world.topic, STORED), (world.there, RIGHT))
         for partition in PARTITIONS
     }
@@ -336,8 +336,8 @@ def anchored_rows(world: World) -> Rows:
     for n in PARTITIONS:
         entry = anchored.Entry(1, StoredOffset(STORED[n], anchor(n), 5), "by hand", 5)
         put[anchored.row_key(world.group, world.topic, n)] = {b"o:v": anchored.encode(entry, "n")}
-    after = {(world.group, world.topic, n): (STORED[n], BASE + DONE[n]) for n in PARTITIONS}
-    after |= {(world.group, world.there, n): (RIGHT[n], RIGHT[n] - 1) for n in PARTITIONS}
+    after = {(world.group, TopicPartition(world.topic, n)): (STORED[n], BASE + DONE[n]) for n in PARTITIONS}
+    after |= {(world.group, TopicPartition(world.there, n)): (RIGHT[n], RIGHT[n] - 1) for n in PARTITIONS}
     return Rows("anchored", put, after, seen)
 
 

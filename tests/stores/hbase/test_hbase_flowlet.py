@@ -12,9 +12,9 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.ports import TopicPartition
-from reconciler.stores.hbase.cdap_layouts import PAGE, Flowlet, NewRow
-from reconciler.stores.hbase.layouts import cdap
+from reconciler.stores.hbase.layouts.cdap import NewRow, long
 from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts.flowlet import PAGE, VALUE, Flowlet
 from reconciler.stores.hbase.message_ids import message_ids
 
 KEY = TopicPartition("events", 3)
@@ -58,7 +58,7 @@ class Rows:
 
     def rows(self, keys: list[bytes]) -> dict[bytes, dict[bytes, Cell]]:
         self.keys_read += keys
-        return {key: {cdap.VALUE: Cell(cdap.long(1), 1)} for key in keys if key in self._rows}
+        return {key: {VALUE: Cell(long(1), 1)} for key in keys if key in self._rows}
 
 
 def test_rows_with_overridden_keys_are_read_up_to_the_first_page_without_any():
@@ -110,8 +110,8 @@ def test_an_id_in_the_anchor_is_not_read_from_the_log():
     named = StoredOffset(5, Anchor(offset=5, id=b"17", names=Names.NEXT))
     cells = Flowlet(no_log).new_cells([NewRow(KEY, named, {}), NewRow(TopicPartition("t", 0), StoredOffset(-1), {})])
     assert cells == {
-        KEY: {b"d:c": cdap.long(5) + cdap.long(17)},
-        TopicPartition("t", 0): {b"d:c": cdap.long(-1)},
+        KEY: {b"d:c": long(5) + long(17)},
+        TopicPartition("t", 0): {b"d:c": long(-1)},
     }
 
 

@@ -11,7 +11,8 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.hbase.layouts import cdap, cloudera
+from reconciler.stores.hbase.layouts import cloudera
+from reconciler.stores.hbase.layouts.cdap import LogSaver
 from tests.stores.hbase.fixtures import Tables, change, only
 from tests.stores.store_cases import NOW, put
 
@@ -199,16 +200,16 @@ def test_other_rows_stay_and_are_not_taken_for_the_jobs(tables: Tables):
     plain = tables.table("cdap-logsaver&prefix=100")
     cells = {b"d:nextOffset": longs(5), b"d:maxEventTime": longs(-1)}
     others = {
-        cdap.log_saver_key(101, "events", 0),
-        cdap.log_saver_key(100, "events.more", 0),
-        cdap.log_saver_key(100, "event", 0x73000000),
+        LogSaver(101).row_key(TopicPartition("events", 0)),
+        LogSaver(100).row_key(TopicPartition("events.more", 0)),
+        LogSaver(100).row_key(TopicPartition("event", 0x73000000)),
         b"\0\0\0d",
         b"\0\0\0d\0\0\0\0",
         b"\0\0\0d\xff\xfe\0\0\0\0",
     }
     for row in others:
         plain.put(row, cells)
-    plain.put(cdap.log_saver_key(100, "events", 0), cells)
+    plain.put(LogSaver(100).row_key(TopicPartition("events", 0)), cells)
     assert [row.key for row in store.read("g", ["events"])] == [KEY]
     assert {row.key.topic for row in store.read("g")} == {"events", "events.more", "event"}
     change(store, StoredOffset(9, OURS), KEY)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition, fingerprint
 from reconciler.formats.json_fields import FieldError
 from reconciler.stores.hbase.layouts import anchored
 from reconciler.stores.hbase.layouts import cdap_companion as companion
@@ -40,7 +40,7 @@ GARBAGE = st.binary(max_size=80) | st.recursive(
 @given(NAMES, NAMES, st.integers(0, 2**31 - 1))
 def test_a_key_reads_back(group, topic, partition):
     row = anchored.row_key(group, topic, partition)
-    assert anchored.parse_row_key(row) == (group, topic, partition)
+    assert anchored.parse_row_key(row) == (group, TopicPartition(topic, partition))
     assert row.startswith(anchored.prefix(group, topic))
     assert row.startswith(anchored.prefix(group))
 

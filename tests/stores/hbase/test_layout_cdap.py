@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.stores.hbase.layouts import cdap
+from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition
+from reconciler.stores.hbase.layouts import cdap, flowlet
+from reconciler.stores.hbase.layouts.cdap import LogSaver, Metrics, NewRow
 from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts.flowlet import Flowlet
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 PARTITIONS = st.integers(0, 2**31 - 1)
 TOPICS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 TRANSACTION = 1_478_732_791_857_000_000
 NEVER = b"\xff" * 8
+KEY = TopicPartition("events", 3)
+METRICS, FLOWLET = Metrics(), Flowlet(dict.fromkeys)
 
 
 def cells(at: int = TRANSACTION, **values: bytes) -> dict[bytes, Cell]:
@@ -54,43 +58,51 @@ def cells(at: int = TRANSACTION, **values: bytes) -> dict[bytes, Cell]:
     ],
 )
 def test_a_dumped_row_of_the_log_saver(row, prefix, partition, latest, time, next_offset, offset):
-    assert cdap.log_saver_key(prefix, "logs.user-v2", partition) == row
-    assert cdap.parse_log_saver_key(prefix, row) == ("logs.user-v2", partition)
-    assert cdap.parse_log_saver_key(201 - prefix, row) is None
-    stored = cdap.read_log_saver(cells(maxEventTime=latest, nextOffset=next_offset))
+    key = TopicPartition("logs.user-v2", partition)
+    assert LogSaver(prefix).row_key(key) == row
+    assert LogSaver(prefix).parse_key(row) == key
+    assert LogSaver(201 - prefix).parse_key(row) is None
+    stored = LogSaver(prefix).read(cells(maxEventTime=latest, nextOffset=next_offset))
     anchor = None if time is None else Anchor(timestamp_ms=time, names=Names.MAX_TIME)
     assert stored == StoredOffset(offset, anchor, 1478732791857)
-    assert cdap.write_log_saver(stored, None) == {b"d:nextOffset": next_offset, b"d:maxEventTime": latest}
+    assert log_saver_cells(stored, None) == {b"d:nextOffset": next_offset, b"d:maxEventTime": latest}
+
+
+def log_saver_cells(stored: StoredOffset, latest_ms: int | None) -> dict[bytes, bytes]:
+    """The cells that replace a row with this largest event time."""
+    current = {} if latest_ms is None else cells(maxEventTime=cdap.long(latest_ms))
+    return LogSaver(100).new_cells([NewRow(KEY, stored, current)])[KEY]
 
 
 @given(st.integers(0, 2**31 - 1), TOPICS, PARTITIONS)
 def test_a_log_savers_key_reads_back(prefix, topic, partition):
-    row = cdap.log_saver_key(prefix, topic, partition)
-    assert cdap.parse_log_saver_key(prefix, row) == (topic, partition)
-    assert row.startswith(cdap.log_saver_prefix(prefix))
+    layout, key = LogSaver(prefix), TopicPartition(topic, partition)
+    assert layout.parse_key(layout.row_key(key)) == key
+    assert layout.row_key(key).startswith(layout.key_prefix(topic))
+    assert layout.row_key(key).startswith(layout.key_prefix(None))
 
 
 @given(TOPICS, PARTITIONS, TOPICS, PARTITIONS)
 def test_no_two_rows_share_a_key(topic, partition, other_topic, other_partition):
     if (topic, partition) == (other_topic, other_partition):
         return
-    assert cdap.log_saver_key(100, topic, partition) != cdap.log_saver_key(100, other_topic, other_partition)
-    assert cdap.metrics_key(topic, partition) != cdap.metrics_key(other_topic, other_partition)
-    assert cdap.flowlet_key(topic, partition) != cdap.flowlet_key(other_topic, other_partition)
+    key, other = TopicPartition(topic, partition), TopicPartition(other_topic, other_partition)
+    for layout in (LogSaver(100), METRICS, FLOWLET):
+        assert layout.row_key(key) != layout.row_key(other)
 
 
 def test_a_correction_never_makes_the_largest_event_time_smaller():
     corrected = StoredOffset(7, Anchor(offset=6, timestamp_ms=500))
-    assert cdap.write_log_saver(corrected, 900)[cdap.MAX_EVENT_TIME] == cdap.long(900)
-    assert cdap.write_log_saver(corrected, 400)[cdap.MAX_EVENT_TIME] == cdap.long(500)
-    assert cdap.write_log_saver(corrected, None)[cdap.MAX_EVENT_TIME] == cdap.long(500)
-    assert cdap.write_log_saver(StoredOffset(7), 900)[cdap.MAX_EVENT_TIME] == cdap.long(900)
+    assert log_saver_cells(corrected, 900)[cdap.MAX_EVENT_TIME] == cdap.long(900)
+    assert log_saver_cells(corrected, 400)[cdap.MAX_EVENT_TIME] == cdap.long(500)
+    assert log_saver_cells(corrected, None)[cdap.MAX_EVENT_TIME] == cdap.long(500)
+    assert log_saver_cells(StoredOffset(7), 900)[cdap.MAX_EVENT_TIME] == cdap.long(900)
     imported = StoredOffset(7, Anchor(timestamp_ms=300, names=Names.MAX_TIME))
-    assert cdap.write_log_saver(imported, 900)[cdap.MAX_EVENT_TIME] == cdap.long(300)
+    assert log_saver_cells(imported, 900)[cdap.MAX_EVENT_TIME] == cdap.long(300)
 
 
 def test_a_sentinel_is_written_as_nothing_yet():
-    assert cdap.write_log_saver(StoredOffset(-1), None) == {b"d:nextOffset": NEVER, b"d:maxEventTime": NEVER}
+    assert log_saver_cells(StoredOffset(-1), None) == {b"d:nextOffset": NEVER, b"d:maxEventTime": NEVER}
 
 
 # ---------------------------------------------------------------- metrics processor
@@ -107,35 +119,41 @@ def test_a_sentinel_is_written_as_nothing_yet():
     ],
 )
 def test_a_dumped_row_of_the_metrics_processor(row, partition, value, offset):
-    assert cdap.metrics_key("metrics", partition) == row
-    assert cdap.parse_metrics_key(row) == ("metrics", partition)
-    stored = cdap.read_metrics(cells(1478732942360, o=value))
+    key = TopicPartition("metrics", partition)
+    assert METRICS.row_key(key) == row
+    assert METRICS.parse_key(row) == key
+    stored = METRICS.read(cells(1478732942360, o=value))
     assert stored == StoredOffset(offset, None, 1478732942360)  # old rows have no time
-    assert cdap.write_metrics(stored) == {b"d:o": value}
+    assert metrics_cells(stored) == {b"d:o": value}
+
+
+def metrics_cells(stored: StoredOffset) -> dict[bytes, bytes]:
+    return METRICS.new_cells([NewRow(KEY, stored, {})])[KEY]
 
 
 def test_partitions_from_100_on_have_as_many_digits_as_they_need():
-    assert [cdap.metrics_key("m", n) for n in (7, 99, 100, 12345)] == [b"m.07", b"m.99", b"m.100", b"m.12345"]
+    rows = [METRICS.row_key(TopicPartition("m", n)) for n in (7, 99, 100, 12345)]
+    assert rows == [b"m.07", b"m.99", b"m.100", b"m.12345"]
 
 
 @pytest.mark.parametrize("row", [b"m.7", b"m.007", b"m", b".07", b"m.", b"m.-1", b"m.99999999999", b"\xff.07", b""])
 def test_other_keys_are_no_rows_of_the_metrics_processor(row):
-    assert cdap.parse_metrics_key(row) is None
+    assert METRICS.parse_key(row) is None
 
 
 def test_a_time_written_before_the_offset_does_not_count():
     together = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 100)}
-    assert cdap.read_metrics(together).anchor == Anchor(timestamp_ms=77)
+    assert METRICS.read(together).anchor == Anchor(timestamp_ms=77)
     after = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 101)}
-    assert cdap.read_metrics(after).anchor == Anchor(timestamp_ms=77)
+    assert METRICS.read(after).anchor == Anchor(timestamp_ms=77)
     before = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 99)}
-    assert cdap.read_metrics(before).anchor is None
+    assert METRICS.read(before).anchor is None
 
 
 def test_only_the_last_records_time_is_written_beside_the_offset():
-    assert cdap.write_metrics(StoredOffset(5, Anchor(timestamp_ms=7))) == {b"d:o": cdap.long(5), b"d:t": cdap.long(7)}
+    assert metrics_cells(StoredOffset(5, Anchor(timestamp_ms=7))) == {b"d:o": cdap.long(5), b"d:t": cdap.long(7)}
     for anchor in (None, Anchor(), Anchor(timestamp_ms=7, names=Names.MAX_TIME)):
-        assert cdap.write_metrics(StoredOffset(5, anchor)) == {b"d:o": cdap.long(5)}
+        assert metrics_cells(StoredOffset(5, anchor)) == {b"d:o": cdap.long(5)}
 
 
 # ---------------------------------------------------------------- flowlet
@@ -143,28 +161,36 @@ def test_only_the_last_records_time_is_written_beside_the_offset():
 
 @given(INT64, INT64)
 def test_a_flowlets_value_is_its_offset_and_the_id_of_the_record_at_it(offset, number):
-    written = cdap.write_flowlet(offset, number)
+    written = flowlet_cells(offset, number)
     assert written == {b"d:c": cdap.long(offset) + cdap.long(number)}
-    stored = cdap.read_flowlet(cells(c=written[b"d:c"]))
+    stored = FLOWLET.read(cells(c=written[b"d:c"]))
     assert stored.offset == offset
-    assert cdap.message_id(stored.anchor) == (number if offset >= 0 else None)
+    assert flowlet.message_id_of(stored.anchor) == (number if offset >= 0 else None)
     assert offset < 0 or stored.anchor == Anchor(offset=offset, id=b"%d" % number, names=Names.NEXT)
 
 
 def test_an_old_row_of_a_flowlet_is_the_offset_alone():
-    assert cdap.read_flowlet(cells(5, c=cdap.long(300))) == StoredOffset(300, None, 5)
-    assert cdap.write_flowlet(300, None) == {b"d:c": cdap.long(300)}
+    assert FLOWLET.read(cells(5, c=cdap.long(300))) == StoredOffset(300, None, 5)
+    assert flowlet_cells(300, None) == {b"d:c": cdap.long(300)}
+
+
+def flowlet_cells(offset: int, message_id: int | None) -> dict[bytes, bytes]:
+    """The cells of a row at whose offset the log has a record with this id, or no record."""
+    anchor = None if message_id is None else Anchor(offset=offset, id=b"%d" % message_id, names=Names.NEXT)
+    return FLOWLET.new_cells([NewRow(KEY, StoredOffset(offset, anchor), {})])[KEY]
 
 
 @pytest.mark.parametrize("id_bytes", [None, b"", b"x", b"01", b"+1", b" 1", b"1.0", b"9223372036854775808", b"\xff"])
 def test_an_id_that_is_no_number_of_8_bytes_is_no_message_id(id_bytes):
-    assert cdap.as_message_id(id_bytes) is None
+    assert flowlet.as_message_id(id_bytes) is None
 
 
 @given(TOPICS, PARTITIONS)
 def test_keys_of_flowlets_and_metrics_read_back(topic, partition):
-    assert cdap.parse_flowlet_key(cdap.flowlet_key(topic, partition)) == (topic, partition)
-    assert cdap.parse_metrics_key(cdap.metrics_key(topic, partition)) == (topic, partition)
+    key = TopicPartition(topic, partition)
+    for layout in (METRICS, FLOWLET):
+        assert layout.parse_key(layout.row_key(key)) == key
+        assert layout.row_key(key).startswith(layout.key_prefix(topic))
 
 
 # ---------------------------------------------------------------- anything
@@ -172,22 +198,18 @@ def test_keys_of_flowlets_and_metrics_read_back(topic, partition):
 
 @given(st.binary(max_size=40))
 def test_a_parsed_key_is_the_key_that_would_be_made(row):
-    for parse, make in (
-        (lambda: cdap.parse_log_saver_key(100, row), lambda t, p: cdap.log_saver_key(100, t, p)),
-        (lambda: cdap.parse_metrics_key(row), cdap.metrics_key),
-        (lambda: cdap.parse_flowlet_key(row), cdap.flowlet_key),
-    ):
-        found = parse()
-        assert found is None or make(*found) == row
+    for layout in (LogSaver(100), METRICS, FLOWLET):
+        found = layout.parse_key(row)
+        assert found is None or layout.row_key(found) == row
 
 
 @given(
     st.dictionaries(st.sampled_from(["nextOffset", "maxEventTime", "o", "t", "c", "x"]), st.binary(max_size=20)), INT64
 )
 def test_any_cells_are_read_or_refused(values, at):
-    for read in (cdap.read_log_saver, cdap.read_metrics, cdap.read_flowlet):
+    for layout in (LogSaver(100), METRICS, FLOWLET):
         with suppress(cdap.NotARow):
-            found = read(cells(at, **values))
+            found = layout.read(cells(at, **values))
             assert found is None or -(2**63) <= found.offset < 2**63
 
 

@@ -1,4 +1,5 @@
 """HBase rows as pure codecs, a module a layout: cells to stored offsets and back, without I/O or clock.
 
-``cdap_companion`` and ``cloudera_companion`` are this product's own rows beside those of the two foreign layouts.
+``flowlet`` is the third of CDAP's layouts. ``cdap_companion`` and ``cloudera_companion`` are this product's own rows
+beside those of the two foreign layouts.
 """

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.json_fields import required
 from reconciler.stores.hbase.layouts.cells import decode_json, encode_json
@@ -50,8 +50,8 @@ def prefix(group: str, topic: str | None = None) -> bytes:
     return "".join(quote(name, safe="") + "/" for name in names).encode()
 
 
-def parse_row_key(row: bytes) -> tuple[str, str, int] | None:
-    """Group, topic and partition; None for a key that ``row_key`` never makes."""
+def parse_row_key(row: bytes) -> tuple[str, TopicPartition] | None:
+    """The group, and the topic's partition; None for a key that ``row_key`` never makes."""
     parts = row.split(b"/")
     if len(parts) != 3 or not parts[2].isdigit():
         return None
@@ -59,8 +59,8 @@ def parse_row_key(row: bytes) -> tuple[str, str, int] | None:
         group, topic = (unquote_to_bytes(part).decode() for part in parts[:2])
     except UnicodeDecodeError:
         return None
-    found = group, topic, int(parts[2])
-    return found if row_key(*found) == row else None
+    key = TopicPartition(topic, int(parts[2]))
+    return (group, key) if row_key(group, key.topic, key.partition) == row else None
 
 
 def encode(entry: Entry, nonce: str) -> bytes:

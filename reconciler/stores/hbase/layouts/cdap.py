@@ -1,4 +1,4 @@
-"""How CDAP keeps Kafka offsets in HBase: its log saver, its metrics processor, and flowlets that read Kafka.
+"""How CDAP keeps Kafka offsets in HBase, one row a partition: its log saver, its metrics processor, and flowlets.
 
 All numbers are 8 bytes, big-endian, signed, except where noted; -1 is "nothing yet". Sources: "Resolving Kafka
 Offset Mismatches" with its dumps of ``cdap_system:log.meta`` and ``cdap_system:metrics.kafka.meta``, and CDAP's public
@@ -12,7 +12,7 @@ Metrics processor
     Row: ``TOPIC.PARTITION``, the partition in decimal with at least two digits, so that 7 is ``07`` and 123 is ``123``.
     ``d:o`` the offset; ``d:t`` the last processed record's timestamp, in epoch ms, which this product adds. A time that
     was written before the offset belongs to an earlier offset and does not count.
-Flowlet
+Flowlet (``layouts.flowlet``)
     Row: the result of the flowlet's ``getStoreKey``, ``TOPIC:PARTITION`` unless it was overridden. Column ``d:c``,
     where CDAP's key-value tables keep values: the offset, followed by the 8-byte message id of the record *at* that
     offset. Old rows are the offset alone.
@@ -21,23 +21,88 @@ Flowlet
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition
 from reconciler.formats import json_fields
-from reconciler.stores.hbase.layouts.cells import Cells
+from reconciler.stores.hbase.layouts.cells import COMPANION_PREFIX, Cells
 
 FAMILY = b"d"
 NEXT_OFFSET, MAX_EVENT_TIME = b"d:nextOffset", b"d:maxEventTime"
 OFFSET, TIMESTAMP = b"d:o", b"d:t"
-VALUE = b"d:c"
 NOTHING_YET = -1
 TRANSACTIONS_PER_MS = 1_000_000
 _FIRST_TRANSACTION_STAMP = 10**16
 """As milliseconds this would be 317,000 years, so it cannot be a clock's."""
 
+Rows = dict[TopicPartition, Cells]
+NewCells = dict[TopicPartition, dict[bytes, bytes]]
+
 
 class NotARow(ValueError):
     """The cells do not have the layout's format; the message names the cell and the fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A row to write: its new offset, its current cells, and the stored offset that it was found from, if known."""
+
+    key: TopicPartition
+    stored: StoredOffset
+    current: Cells
+    found_from: StoredOffset | None = None
+
+
+class RowReader(Protocol):
+    """A table to read rows from."""
+
+    def rows(self, keys: Sequence[bytes]) -> Mapping[bytes, Cells]:
+        """Those of the rows that exist."""
+
+    def scan_prefix(self, prefix: bytes) -> Mapping[bytes, Cells]:
+        """The rows whose keys begin with ``prefix``."""
+
+
+class CdapLayout(Protocol):
+    """One of CDAP's layouts."""
+
+    @property
+    def columns(self) -> tuple[bytes, ...]:
+        """The layout's own columns."""
+
+    @property
+    def no_anchor_note(self) -> str:
+        """Why a row may have no anchor, as the end of a sentence."""
+
+    def row_key(self, key: TopicPartition) -> bytes: ...
+
+    def key_prefix(self, topic: str | None) -> bytes:
+        """The common beginning of the keys of a topic's rows, or of all rows."""
+
+    def parse_key(self, row: bytes) -> TopicPartition | None:
+        """None for a key that ``row_key`` never makes."""
+
+    def read(self, cells: Cells) -> StoredOffset | None:
+        """The offset in a row's own cells, None if there is none. Raises NotARow."""
+
+    def new_cells(self, rows: Sequence[NewRow]) -> NewCells:
+        """The cells to write into each row. A flowlet's may need the log: raises as ``message_ids`` does."""
+
+    def with_hint(self, key: TopicPartition, anchor: Anchor) -> Anchor:
+        """An anchor of the source, with the destination offset to try first where the layout knows one."""
+        return anchor
+
+    def find(self, table: RowReader, topics: frozenset[str] | None) -> Rows:
+        """The rows of these topics, or of all, with all their cells."""
+        found: Rows = {}
+        for topic in [None] if topics is None else topics:
+            for row, cells in table.scan_prefix(self.key_prefix(topic)).items():
+                key = None if row.startswith(COMPANION_PREFIX) else self.parse_key(row)
+                if key is not None and topic in (None, key.topic):
+                    found[key] = cells
+        return found
 
 
 def long(number: int) -> bytes:
@@ -58,6 +123,15 @@ def written_at_ms(stamp: int) -> int:
     return stamp // TRANSACTIONS_PER_MS if stamp >= _FIRST_TRANSACTION_STAMP else stamp
 
 
+def parse_decimal_key(row: bytes, separator: bytes, form: bytes) -> TopicPartition | None:
+    """The key ``TOPIC``, ``separator``, and the partition in decimal ``form``; None for another key."""
+    name, _, digits = row.rpartition(separator)
+    topic = _topic(name)
+    if topic is None or not digits.isdigit() or len(digits) > 10 or digits != form % int(digits):
+        return None
+    return TopicPartition(topic, int(digits)) if int(digits) <= json_fields.INT32_MAX else None
+
+
 def _topic(name: bytes) -> str | None:
     try:
         return name.decode() or None
@@ -65,148 +139,103 @@ def _topic(name: bytes) -> str | None:
         return None
 
 
-def _parse_decimal_key(row: bytes, separator: bytes, form: bytes) -> tuple[str, int] | None:
-    """Topic and partition of ``TOPIC``, ``separator``, and the partition in decimal ``form``; None for another key."""
-    name, _, digits = row.rpartition(separator)
-    topic = _topic(name)
-    if topic is None or not digits.isdigit() or len(digits) > 10 or digits != form % int(digits):
-        return None
-    return (topic, int(digits)) if int(digits) <= json_fields.INT32_MAX else None
+@dataclass(frozen=True, slots=True)
+class LogSaver(CdapLayout):
+    """``cdap_system:log.meta`` and its like: the rows of one prefix."""
+
+    prefix: int
+    columns: tuple[bytes, ...] = (NEXT_OFFSET, MAX_EVENT_TIME)
+
+    @property
+    def no_anchor_note(self) -> str:
+        return "its maxEventTime is not set"
+
+    def row_key(self, key: TopicPartition) -> bytes:
+        return self.key_prefix(key.topic) + struct.pack(">i", key.partition)
+
+    def key_prefix(self, topic: str | None) -> bytes:
+        return struct.pack(">i", self.prefix) + (topic or "").encode()
+
+    def parse_key(self, row: bytes) -> TopicPartition | None:
+        if len(row) < 9 or not row.startswith(self.key_prefix(None)):
+            return None
+        topic, partition = _topic(row[4:-4]), struct.unpack(">i", row[-4:])[0]
+        return TopicPartition(topic, partition) if topic is not None and partition >= 0 else None
+
+    def read(self, cells: Cells) -> StoredOffset | None:
+        cell = cells.get(NEXT_OFFSET)
+        if cell is None:
+            return None
+        offset, latest_ms = number(NEXT_OFFSET, cell.value), _max_event_time(cells)
+        known = offset >= 0 and latest_ms is not None
+        anchor = Anchor(timestamp_ms=latest_ms, names=Names.MAX_TIME) if known else None
+        return StoredOffset(offset, anchor, written_at_ms(cell.at))
+
+    def new_cells(self, rows: Sequence[NewRow]) -> NewCells:
+        """The largest event time is a property of the processed records, not of offsets.
+
+        So a correction never makes it smaller. Only an anchor that is itself such a time (an import, a rollback)
+        replaces it.
+        """
+        return {row.key: self._cells(row) for row in rows}
+
+    def _cells(self, row: NewRow) -> dict[bytes, bytes]:
+        anchor = row.stored.anchor
+        if anchor is not None and anchor.names is Names.MAX_TIME:
+            latest_ms = anchor.timestamp_ms
+        else:
+            origin = row.found_from.anchor if row.found_from else None
+            times = (
+                _max_event_time(row.current),
+                origin.timestamp_ms if origin else None,
+                None if anchor is None or row.stored.is_sentinel else anchor.timestamp_ms,
+            )
+            latest_ms = max((time for time in times if time is not None), default=None)
+        latest_ms = NOTHING_YET if latest_ms is None else latest_ms
+        return {NEXT_OFFSET: long(row.stored.offset), MAX_EVENT_TIME: long(latest_ms)}
 
 
-def _offset(cells: Cells, column: bytes) -> tuple[int, int]:
-    """The offset in a column that is there, and when it was written (epoch ms)."""
-    cell = cells[column]
-    return number(column, cell.value), written_at_ms(cell.at)
-
-
-# ---------------------------------------------------------------- log saver
-
-
-def log_saver_key(prefix: int, topic: str, partition: int) -> bytes:
-    return log_saver_prefix(prefix) + topic.encode() + struct.pack(">i", partition)
-
-
-def log_saver_prefix(prefix: int) -> bytes:
-    return struct.pack(">i", prefix)
-
-
-def parse_log_saver_key(prefix: int, row: bytes) -> tuple[str, int] | None:
-    """Topic and partition; None for a row of another prefix or form."""
-    if len(row) < 9 or not row.startswith(log_saver_prefix(prefix)):
-        return None
-    topic, partition = _topic(row[4:-4]), struct.unpack(">i", row[-4:])[0]
-    return (topic, partition) if topic is not None and partition >= 0 else None
-
-
-def read_log_saver(cells: Cells) -> StoredOffset | None:
-    """The row's stored offset, None where it has none. Raises NotARow."""
-    if NEXT_OFFSET not in cells:
-        return None
-    offset, at_ms = _offset(cells, NEXT_OFFSET)
-    latest = max_event_time(cells)
-    known = offset >= 0 and latest is not None
-    anchor = Anchor(timestamp_ms=latest, names=Names.MAX_TIME) if known else None
-    return StoredOffset(offset, anchor, at_ms)
-
-
-def max_event_time(cells: Cells) -> int | None:
-    """The largest event time so far, None for "nothing yet". Raises NotARow."""
+def _max_event_time(cells: Cells) -> int | None:
+    """The largest event time so far (epoch ms), None for "nothing yet". Raises NotARow."""
     cell = cells.get(MAX_EVENT_TIME)
     found = NOTHING_YET if cell is None else number(MAX_EVENT_TIME, cell.value)
     return None if found == NOTHING_YET else found
 
 
-def write_log_saver(stored: StoredOffset, known_latest_ms: int | None) -> dict[bytes, bytes]:
-    """The row's cells. ``known_latest_ms``: the largest event time (epoch ms) that was stored before.
+@dataclass(frozen=True, slots=True)
+class Metrics(CdapLayout):
+    """``cdap_system:metrics.kafka.meta``."""
 
-    The largest time is a property of the processed records, not of offsets, so a correction never makes it smaller.
-    Only an anchor that is itself such a time (an import, a rollback) replaces it.
-    """
-    anchor = stored.anchor
-    if anchor is not None and anchor.names is Names.MAX_TIME:
-        latest = anchor.timestamp_ms
-    else:
-        times = [known_latest_ms, None if anchor is None or stored.is_sentinel else anchor.timestamp_ms]
-        latest = max((time for time in times if time is not None), default=None)
-    return {NEXT_OFFSET: long(stored.offset), MAX_EVENT_TIME: long(NOTHING_YET if latest is None else latest)}
+    columns: tuple[bytes, ...] = (OFFSET, TIMESTAMP)
 
+    @property
+    def no_anchor_note(self) -> str:
+        return "it has no d:t as new as its offset (where anchors are tracked, set anchors=apart)"
 
-# ---------------------------------------------------------------- metrics processor
+    def row_key(self, key: TopicPartition) -> bytes:
+        return f"{key.topic}.{key.partition:02d}".encode()
 
+    def key_prefix(self, topic: str | None) -> bytes:
+        return b"" if topic is None else topic.encode() + b"."
 
-def metrics_key(topic: str, partition: int) -> bytes:
-    return f"{topic}.{partition:02d}".encode()
+    def parse_key(self, row: bytes) -> TopicPartition | None:
+        return parse_decimal_key(row, b".", b"%02d")
 
+    def read(self, cells: Cells) -> StoredOffset | None:
+        cell, time = cells.get(OFFSET), cells.get(TIMESTAMP)
+        if cell is None:
+            return None
+        offset, anchor = number(OFFSET, cell.value), None
+        if time is not None and time.at >= cell.at and offset >= 0:
+            anchor = Anchor(timestamp_ms=number(TIMESTAMP, time.value))
+        return StoredOffset(offset, anchor, written_at_ms(cell.at))
 
-def parse_metrics_key(row: bytes) -> tuple[str, int] | None:
-    """Topic and partition; None for a row of another form."""
-    return _parse_decimal_key(row, b".", b"%02d")
+    def new_cells(self, rows: Sequence[NewRow]) -> NewCells:
+        """Without ``d:t`` where the time of the last processed record is unknown."""
+        return {row.key: self._cells(row.stored) for row in rows}
 
-
-def read_metrics(cells: Cells) -> StoredOffset | None:
-    """The row's stored offset, None where it has none. Raises NotARow."""
-    if OFFSET not in cells:
-        return None
-    offset, at_ms = _offset(cells, OFFSET)
-    time = cells.get(TIMESTAMP)
-    anchor = None
-    if time is not None and time.at >= cells[OFFSET].at and offset >= 0:
-        anchor = Anchor(timestamp_ms=number(TIMESTAMP, time.value))
-    return StoredOffset(offset, anchor, at_ms)
-
-
-def write_metrics(stored: StoredOffset) -> dict[bytes, bytes]:
-    """The row's cells; without ``d:t`` where the time of the last processed record is unknown."""
-    cells, anchor = {OFFSET: long(stored.offset)}, stored.anchor
-    if anchor is not None and anchor.timestamp_ms is not None and anchor.names is Names.LAST:
-        cells[TIMESTAMP] = long(anchor.timestamp_ms)
-    return cells
-
-
-# ---------------------------------------------------------------- flowlet
-
-
-def flowlet_key(topic: str, partition: int) -> bytes:
-    """The key of a flowlet that does not override ``getStoreKey``."""
-    return f"{topic}:{partition}".encode()
-
-
-def parse_flowlet_key(row: bytes) -> tuple[str, int] | None:
-    """Topic and partition of a key that was not overridden; None for a row of another form."""
-    return _parse_decimal_key(row, b":", b"%d")
-
-
-def read_flowlet(cells: Cells, column: bytes = VALUE) -> StoredOffset | None:
-    """The row's stored offset, None where it has none. Raises NotARow."""
-    cell = cells.get(column)
-    if cell is None:
-        return None
-    if len(cell.value) not in (8, 16):
-        raise NotARow(f"{column.decode('ascii', 'replace')} has {len(cell.value)} bytes, neither 8 nor 16")
-    offset = number(column, cell.value[:8])
-    anchor = None
-    if len(cell.value) == 16 and offset >= 0:
-        anchor = Anchor(offset=offset, id=b"%d" % number(column, cell.value[8:]), names=Names.NEXT)
-    return StoredOffset(offset, anchor, written_at_ms(cell.at))
-
-
-def write_flowlet(offset: int, message_id: int | None, column: bytes = VALUE) -> dict[bytes, bytes]:
-    """The row's cell; the offset alone where no record is at it yet."""
-    return {column: long(offset) + (b"" if message_id is None else long(message_id))}
-
-
-def message_id(anchor: Anchor | None) -> int | None:
-    """The id of the record at the offset, where the anchor names that record by a number of 8 bytes."""
-    return None if anchor is None or anchor.names is not Names.NEXT else as_message_id(anchor.id)
-
-
-def as_message_id(id_bytes: bytes | None) -> int | None:
-    """An id's decimal text as a number of 8 bytes; None for any other id."""
-    try:
-        found = int(id_bytes) if id_bytes is not None else None
-    except ValueError:
-        return None
-    if found is None or b"%d" % found != id_bytes or not json_fields.INT64_MIN <= found <= json_fields.INT64_MAX:
-        return None
-    return found
+    def _cells(self, stored: StoredOffset) -> dict[bytes, bytes]:
+        cells, anchor = {OFFSET: long(stored.offset)}, stored.anchor
+        if anchor is not None and anchor.timestamp_ms is not None and anchor.names is Names.LAST:
+            cells[TIMESTAMP] = long(anchor.timestamp_ms)
+        return cells

@@ -1,4 +1,4 @@
-"""This product's own row beside a CDAP row, which has no room for an anchor: one cell that says what the row means.
+"""This product's own row beside a CDAP row, which has no room for an anchor: one cell with the row's meaning.
 
 The legacy row keeps exactly the bytes that its own programs expect. Its companion row has the key ``!reconciler:``
 followed by the legacy row's key, in the same family. Its only cell, ``d:beside``, is a JSON object in ASCII:

@@ -27,7 +27,7 @@ Cells = Mapping[bytes, Cell]
 
 
 def sorted_content(cells: Cells) -> list[tuple[str, str, int]]:
-    """Every cell as (column, value, timestamp), in hex, by column: what a row's version is made of."""
+    """Column and value in hex, and timestamp, of every cell, by column: the content of a row's version."""
     return [(name.hex(), cell.value.hex(), cell.at) for name, cell in sorted(cells.items())]
 
 

@@ -5,7 +5,7 @@ They are in the family of anchors where the store has one, else in ``offsets``.
 
 ``!reconciler:TOPIC:GROUP:EPOCH_MS``: the meaning of the partitions of the row ``TOPIC:GROUP:EPOCH_MS``, a JSON object
 each: ``{"offset", "written_at_ms", "anchor"}``. It holds as long as that row has the same offset. Without a family of
-anchors it exists only where the row's time is not the offset's: for partitions that were carried over, or put back.
+anchors it exists only where the row's time is not the offset's: for partitions that were carried over, or restored.
 
 ``!reconciler:TOPIC:GROUP:``, column ``claim``: ``{"format": "reconciler.hbase-claim/1", "nonce", "epoch_ms", "before",
 "settled"}``: the time of this product's last row, written or intended; whether a reader has seen that row in place; and
