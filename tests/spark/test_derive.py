@@ -143,7 +143,7 @@ def test_the_command_prints_lines_or_fills_the_jobs_store(
         ("events", 0, 20),
         ("events", 1, 9),
     ]
-    assert "Topics that are not this job's were left out: other" in printed.err
+    assert "Topics of other jobs were left out: other" in printed.err
     assert "Partitions without a record in the output have no line" in printed.err
     assert main([*command, "--into-store"]) == 0
     (first, _) = open_store(f"sqlite:///{tmp_path / 'offsets.db'}").read("clicks")
@@ -180,7 +180,7 @@ def test_an_output_that_may_be_incomplete_needs_confirmation(
 ) -> None:
     command = ["anchors", "derive", "-c", str(config), "--from"]
     assert main([*command, str(output), *COLUMNS]) == 2
-    assert "may have been cut off" in capsys.readouterr().err
+    assert "may end within a batch" in capsys.readouterr().err
 
     # The file sink's own list of whole batches is such a word: what is not on it is not read.
     whole, checkpoint = tmp_path / "whole", tmp_path / "checkpoint"
