@@ -232,7 +232,7 @@ def disposable(request) -> Iterator[Any]:
 @pytest.fixture
 def mortal(disposable) -> Any:
     """That server, running, with empty tables of both kinds."""
-    if disposable._child.running:
+    if disposable.process.running:
         disposable.resume()
     else:
         disposable.start()
@@ -314,7 +314,7 @@ def test_a_server_killed_before_it_answered_leaves_the_outcome_unknown(mortal, f
     at_the_commit(monkeypatch, mortal.pause, mortal.kill)
     with pytest.raises(OutcomeUnknown, match="did not say whether it took what was written"):
         fragile.write("g", changes, reason="test", now_ms=NOW)
-    while mortal._child.running:
+    while mortal.process.running:
         pass
     mortal.start()
     change(patiently(fragile), StoredOffset(3))

@@ -160,7 +160,7 @@ def own_schema(mortal) -> Iterator[tuple[str, Callable[[], Any]]]:
     name, connections = f"st_{uuid.uuid4().hex[:12]}", []
 
     def plainly() -> Any:
-        life = mortal._child.pid
+        life = mortal.process.pid
         if not connections or connections[-1][0] != life:
             address = f"{mortal.url()}?options=-csearch_path%3D{name}"
             connections.append((life, psycopg.connect(address, autocommit=True)))
