@@ -16,7 +16,6 @@ from reconciler.core.errors import ConfigError
 from reconciler.lab.ports import HOST
 from tests.lab.server import Server
 
-START_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 
 
