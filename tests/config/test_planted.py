@@ -18,7 +18,7 @@ import pytest
 from reconciler.config.redaction import KNOWN
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from tests.config.planted import found_in, found_in_files
-from tests.lab.secured import USER, Acl, Secured
+from tests.kafka.security.secured import USER, Acl, Secured
 from tests.world import Ended, World, made
 
 pytestmark = pytest.mark.system

@@ -18,9 +18,9 @@ from multiprocessing import Pool
 from types import ModuleType
 from typing import Protocol, Self, TypeVar
 
-from tests.simulation import mirrored, own, small, spreads
-from tests.simulation.small import SmallTally, Task
 from tests.simulation.tally import Tally
+from tests.simulation.worlds import mirrored, own, small, spreads
+from tests.simulation.worlds.small import SmallTally, Task
 
 BLOCK = 500
 BAR = 40

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from reconciler.core.anchors import Names
 from reconciler.core.verdicts import Finding
-from tests.simulation.cases import AMONG, LOCAL, PLACE, Case, Made, World
+from tests.simulation.worlds.cases import AMONG, LOCAL, PLACE, Case, Made, World
 
 
 def skipped(case: Case, world: World, finding: Finding) -> list[int]:

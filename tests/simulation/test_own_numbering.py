@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.core.verdicts import Verdict
-from tests.simulation.cases import PLACE
-from tests.simulation.own import HERE_TOPIC, answer, carry_out, make_own
+from tests.simulation.worlds.cases import PLACE
+from tests.simulation.worlds.own import HERE_TOPIC, answer, carry_out, make_own
 
 
 def test_a_log_that_was_not_cut_is_a_match_or_a_loss() -> None:

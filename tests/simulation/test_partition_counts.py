@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.core.verdicts import Verdict
-from tests.simulation.spreads import answers, carry_out, make_spread
+from tests.simulation.worlds.spreads import answers, carry_out, make_spread
 
 
 def test_only_an_expired_prefix_is_called_a_loss() -> None:

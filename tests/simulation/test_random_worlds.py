@@ -13,13 +13,13 @@ import pytest
 
 from reconciler.core import search
 from reconciler.core.verdicts import Verdict
-from tests.simulation import mirrored, own, spreads
 from tests.simulation.campaign import add_up, blocks, main, try_seeds
-from tests.simulation.carrying import answer, carry_out
-from tests.simulation.cases import Case
-from tests.simulation.making import make_case
 from tests.simulation.oracle import replayed, skipped
 from tests.simulation.tally import Tally, at_share
+from tests.simulation.worlds import mirrored, own, spreads
+from tests.simulation.worlds.carrying import answer, carry_out
+from tests.simulation.worlds.cases import Case
+from tests.simulation.worlds.making import make_case
 
 
 @pytest.fixture(scope="module")

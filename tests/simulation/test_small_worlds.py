@@ -12,11 +12,11 @@ from itertools import pairwise
 import pytest
 
 from reconciler.core import search
-from tests.simulation import small
 from tests.simulation.campaign import add_up, dealt, judge_many
-from tests.simulation.exhaustive import KINDS, Space
-from tests.simulation.histories import deliveries, patterns
-from tests.simulation.small import SmallTally, Task
+from tests.simulation.worlds import small
+from tests.simulation.worlds.exhaustive import KINDS, Space
+from tests.simulation.worlds.histories import deliveries, patterns
+from tests.simulation.worlds.small import SmallTally, Task
 
 
 def proven(tasks: Sequence[Task]) -> SmallTally:

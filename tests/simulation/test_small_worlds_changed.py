@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Names, fingerprint
 from reconciler.core.question import Limits
-from tests.simulation.cases import SOURCE_BASE, Case, Made, Run, true_disorder
-from tests.simulation.mirrored import describe_case, try_case
+from tests.simulation.worlds.cases import SOURCE_BASE, Case, Made, Run, true_disorder
+from tests.simulation.worlds.mirrored import describe_case, try_case
 
 Runs = tuple[range, ...]
 KINDS = ("increasing", "opaque", "content", "time")

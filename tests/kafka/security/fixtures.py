@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.lab.secured import Secured, secured_broker
+from tests.kafka.security.secured import Secured, secured_broker
 from tests.world import World, a_world
 
 

@@ -13,7 +13,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ReconcilerError
 from reconciler.ports import TopicPartition
 from reconciler.stores.registry import open_store
-from tests.lab.secured import USER, Acl, Secured, client_table
+from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.stores.bare_store import bare_scheme
 from tests.world import ROOT, Ended, World, made
 

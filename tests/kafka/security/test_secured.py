@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.core.errors import Refused
 from reconciler.kafka.reader import KafkaLogReader
-from tests.lab.certificates import CLIENT
-from tests.lab.secured import USER, Acl, Secured, client_table
+from tests.kafka.security.certificates import CLIENT
+from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.world import Ended, World, made, outside
 
 pytestmark = pytest.mark.system

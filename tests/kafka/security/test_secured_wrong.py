@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.secured import USER, Secured, client_table
+from tests.kafka.security.secured import USER, Secured, client_table
 from tests.world import World
 
 pytestmark = pytest.mark.system

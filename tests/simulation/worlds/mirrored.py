@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from reconciler.core.anchors import Names
 from reconciler.core.question import Limits
-from tests.simulation.carrying import answer, carry_out
-from tests.simulation.cases import PLACE, Case
-from tests.simulation.making import make_case
 from tests.simulation.oracle import broken_promises
 from tests.simulation.trial import Meter, Trial
+from tests.simulation.worlds.carrying import answer, carry_out
+from tests.simulation.worlds.cases import PLACE, Case
+from tests.simulation.worlds.making import make_case
 
 
 def kinds_of(case: Case) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from reconciler.core.verdicts import Finding
 from reconciler.engine import Inquiry, run
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import ReadRequest
-from tests.simulation.cases import AMONG, FAR_AHEAD, LOCAL, PLACE, Case, Made, World
 from tests.simulation.trial import Meter
+from tests.simulation.worlds.cases import AMONG, FAR_AHEAD, LOCAL, PLACE, Case, Made, World
 
 SMALL = {"FIRST_READ": 2, "LARGEST_READ": 4, "PEEK": 2, "PEEK_BACK": 1}
 

@@ -26,7 +26,7 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.memory import MemoryPartition
-from tests.simulation.histories import Hidden, Origin, Pattern
+from tests.simulation.worlds.histories import Hidden, Origin, Pattern
 
 TIMES = (10, 20, 30)
 DELETED = 4

@@ -15,8 +15,8 @@ from reconciler.core.verdicts import Finding
 from reconciler.engine import Inquiry, run
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from tests.simulation.cases import Made, payload_time, true_disorder
 from tests.simulation.trial import Meter, Trial
+from tests.simulation.worlds.cases import Made, payload_time, true_disorder
 
 Name = tuple[int, int]
 """A record's source partition and its index there."""

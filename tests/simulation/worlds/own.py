@@ -12,8 +12,8 @@ from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.engine import Inquiry, run
 from reconciler.kafka.memory import MemoryLog
-from tests.simulation.cases import PLACE, Made, header_id, true_disorder
 from tests.simulation.trial import Meter, Trial
+from tests.simulation.worlds.cases import PLACE, Made, header_id, true_disorder
 
 HERE, HERE_TOPIC = "destination", "destination/events"
 

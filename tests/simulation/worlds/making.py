@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from reconciler.core.anchors import Anchor, Names, fingerprint
 from reconciler.core.question import Limits
-from tests.simulation.cases import FAR_AHEAD, SOURCE_BASE, Case, Made, Run, true_disorder
+from tests.simulation.worlds.cases import FAR_AHEAD, SOURCE_BASE, Case, Made, Run, true_disorder
 
 ORDERS = ("monotone", "ties", "ties", "one time", "bounded", "unbounded", "future", "clock back")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from reconciler.core.verdicts import Finding
-from tests.simulation.exhaustive import (
+from tests.simulation.worlds.exhaustive import (
     KINDS,
     Asked,
     Done,
@@ -19,7 +19,7 @@ from tests.simulation.exhaustive import (
     questions,
     replayed,
 )
-from tests.simulation.histories import Origin, Pattern, patterns
+from tests.simulation.worlds.histories import Origin, Pattern, patterns
 
 MOST_FAILURES = 20
 SPACES = (Space(0, 0), Space(10, 10), Space(20, 20), Space(20, 0), Space(0, 10))

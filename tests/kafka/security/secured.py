@@ -21,8 +21,8 @@ import pytest
 from reconciler.core.errors import Unreachable
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.ports import free_ports
-from tests.lab.certificates import Certificates, make_certificates
-from tests.lab.tokens import AUDIENCE, ISSUER, Tokens
+from tests.kafka.security.certificates import Certificates, make_certificates
+from tests.kafka.security.tokens import AUDIENCE, ISSUER, Tokens
 
 USER = "clicks-job"
 _HOST = "127.0.0.1"
