@@ -1,8 +1,8 @@
 #!/bin/sh
 # Example: spark-submit behind the hook. Arguments go to spark-submit: ./spark-submit.sh clicks.py
 #
-# It ends with spark-submit's exit code, or, if the job must not start, with the hook's: whoever restarts it should leave
-# it alone on 2 (the configuration is wrong) and 4 (a partition needs a decision), and may try again on 5, 6 and 7.
+# It ends with spark-submit's exit code or, if the job must not start, with the hook's. A supervisor should not restart
+# it after 2 (the configuration is wrong) and 4 (a partition needs a decision), and may try again after 5, 6 and 7.
 #
 # For client deploy mode. In cluster mode the driver does not see this environment: ship both files to it
 # and set the two variables there.

@@ -1,12 +1,12 @@
-"""Example for Airflow 3: a job that starts only at offsets that were checked.
+"""Example for Airflow 3: a job that starts only at checked offsets.
 
-Two DAGs, to choose from. ``clicks`` has one task: the hook becomes spark-submit, so every retry begins with a check.
-``clicks_by_operator`` is for jobs that are started by an operator of their own, and hands over what the hook found.
+Choose one of two DAGs. ``clicks`` has one task: the hook replaces itself with spark-submit, so every retry begins with
+a check. ``clicks_by_operator`` is for jobs that an operator starts, and passes on the hook's offsets.
 
-A start that needs a decision (4), or whose configuration is wrong (2), fails at once and is not retried. What may heal
-by itself (5, 6, 7, and the job's own failures) is retried.
+A start that needs a decision (4), or whose configuration is wrong (2), fails at once and is not retried. Failures that
+may resolve themselves (5, 6, 7, and the job's own failures) are retried.
 
-To change: the paths, the job's name, the schedule, who is told of a failure.
+To change: the paths, the job's name, the schedule, the notifications of failures.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ RETRIES = {"retries": 3, "retry_delay": timedelta(minutes=1)}
 
 
 def judge(code: int) -> None:
-    """Raise what makes Airflow do the right thing about an exit code."""
+    """Raise the exception with which Airflow retries the task, or fails it for good, by the hook's exit code."""
     if code in NOT_RETRIED:
         raise AirflowFailException(f"The job was not started: {NOT_RETRIED[code]} (exit code {code}).")
     if code != 0:
-        raise AirflowException(f"Exit code {code}: tried again.")
+        raise AirflowException(f"Exit code {code}: Airflow retries the task.")
 
 
 class HookedCommand(BaseOperator):
-    """The hook, which becomes ``command``: one process, which is stopped with the task."""
+    """Runs the hook, which replaces itself with ``command``: one process, which stops with the task."""
 
     template_fields = ("command",)
 
@@ -66,10 +66,10 @@ with DAG("clicks_by_operator", schedule=None, max_active_runs=1, render_template
 
     @task(**RETRIES)
     def offsets() -> dict[str, str]:
-        """What the job is to find in its environment. The plan is a file: both tasks must run where it can be read."""
+        """Environment variables for the job. The plan is a file: both tasks must run where it can be read."""
         hook = subprocess.run(HOOK, stdout=subprocess.PIPE, text=True)
         judge(hook.returncode)
         return dict(line.split("=", 1) for line in shlex.split(hook.stdout))
 
-    # No retries: the job alone would start at offsets of an earlier time. Clear both tasks instead.
+    # No retries: the job alone would start at outdated offsets. Clear both tasks instead.
     job = SparkSubmitOperator(task_id="job", application=APPLICATION, env_vars=offsets(), retries=0)

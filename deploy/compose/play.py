@@ -1,8 +1,8 @@
-"""What the containers of docker-compose.yml play: a PySpark job, the loss of the cluster that it reads, its failover.
+"""The script that docker-compose.yml's containers run: a PySpark job loses the cluster that it reads, and fails over.
 
 python play.py traffic   writes the records on a, before the mirror starts
 python play.py job       runs the job on a, has broker a killed, fails over to b, and counts every record
-python play.py on-b      the job on b; what `reconciler hook` starts, with the corrected offsets in its environment
+python play.py on-b      the job on b, which `reconciler hook` starts with the corrected offsets in its environment
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from reconciler.spark.handoff import from_environment
 TOPIC, MIRRORED, GROUP, PARTITIONS = "events", "a.events", "clicks", 4
 DELETED, PRODUCED, PER_BATCH, DIES_AT_BATCH = 3_000, 24_000, 3_000, 5
 BEGIN_MS = 1_700_000_000_000
-"""When the records say they happened: the same at every run, so that each process can name them all."""
+"""The first record's event time: fixed, so that each process can generate the same records."""
 CONFIG = Path(__file__).with_name("reconciler.toml")
 RECONCILER = [sys.executable, "-m", "reconciler"]
 FOLDER, DISASTER = Path("/data"), Path("/stage/disaster")
 METRICS = "http://watcher:9464/metrics"
 PATIENCE_S = 300
 ROUNDS = 5
-"""Of the watcher: how long each state of things stays, to be seen in Grafana."""
+"""Rounds of the watcher for which each state lasts, so that Grafana shows it."""
 A, B = ClusterAt("a", "a:9092"), ClusterAt("b", "b:9092")
 
 
@@ -52,7 +52,7 @@ def clicks() -> list[traffic.Event]:
 
 
 def produce() -> None:
-    """Records in transactions, after others that are deleted: the two clusters' offsets will differ."""
+    """Write records in transactions, after other records that are deleted, so that the two clusters' offsets differ."""
     if A.partitions(TOPIC) or B.partitions(MIRRORED):
         sys.exit("This was played already. First: docker compose down")
     A.create_topic(TOPIC, PARTITIONS)
@@ -67,9 +67,9 @@ def play() -> None:
     say("2  the job reads a")
     options = {"kafka.bootstrap.servers": A.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
     options |= {"includeHeaders": "true", "maxOffsetsPerTrigger": str(PER_BATCH)}
-    told = FOLDER / "job-a.json"
-    told.write_text(_work(A, "ids-a", options, DIES_AT_BATCH).to_json())
-    _expect(KILLED, [sys.executable, "-m", "reconciler.demo.job", told], FOLDER / "job-a.log")
+    work = FOLDER / "job-a.json"
+    work.write_text(_work(A, "ids-a", options, DIES_AT_BATCH).to_json())
+    _expect(KILLED, [sys.executable, "-m", "reconciler.demo.job", work], FOLDER / "job-a.log")
     say(f"   and is lost in the middle of batch {DIES_AT_BATCH}, after {len(proof.ids_in(FOLDER / 'ids-a')):,} records")
 
     say("3  the mirror has everything; the watcher says what a failover would find")
@@ -111,18 +111,18 @@ def _expect(code: int, command: list[str | Path], log: Path | None = None) -> No
     with log.open("w") if log else nullcontext() as output:
         ended = subprocess.run(words, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
     if ended != code:
-        said = "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log else ""
-        sys.exit(f"{' '.join(words)} ended with {ended} instead of {code}. {said}")
+        last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log else ""
+        sys.exit(f"{' '.join(words)} ended with {ended} instead of {code}. {last_lines}")
 
 
 def _make_store() -> bool:
-    """Its tables, or whatever it is that this store keeps rows in; True once it is there to make them."""
+    """Create the store's tables or other containers of rows; False while the store cannot be reached."""
     command = [*RECONCILER, "anchors", "import", "-c", str(CONFIG), "--job", "clicks", os.devnull]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _wait_for_checks(count: int) -> None:
-    """Until the watcher has checked the job so often again, so that Prometheus sees this part of the play, too."""
+    """Wait until the watcher has checked the job ``count`` more times, so that Prometheus sees this state, too."""
     before = _checks()
     _wait(lambda: _checks() >= before + count, "the watcher's next checks")
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes the base image where no registry of images can be reached: Debian bookworm with Java and Python, by debootstrap.
+# Builds the base image without an image registry: Debian bookworm with Java and Python, by debootstrap.
 #
 #   deploy/images/base.sh reconciler-base:bookworm       as root, with debootstrap and a Docker daemon
 #   BASE=reconciler-base:bookworm docker compose build
 #
-# It takes packages from MIRROR, else from where this machine takes those of bookworm, else from Debian; and it trusts
-# the certificate authorities that were added to this machine (/usr/local/share/ca-certificates), as its builds go
-# through the same network.
-# With a file name instead of a tag (one that ends in .tar) it writes that archive, for `docker import`.
+# Packages come from MIRROR, else from this machine's source for bookworm, else from Debian. The image trusts the
+# certificate authorities that were added to this machine (/usr/local/share/ca-certificates), because builds use the
+# same network.
+# With a file name that ends in .tar instead of a tag, the script writes that archive, for `docker import`.
 set -euo pipefail
 
 target=${1:?the name of the image to make, or of the archive}
@@ -16,7 +16,7 @@ known=$(awk '$1 == "bookworm" && !found++ {print $2}' <<<"$places")
 mirror=${MIRROR:-${known:-http://deb.debian.org/debian}}
 packages=openjdk-17-jre-headless,python3,ca-certificates
 
-# In memory where there is room: debootstrap waits for the disk after every file.
+# Use memory if there is room: debootstrap syncs to disk after every file.
 room=${TMPDIR:-/tmp}
 if [ -w /dev/shm ] && [ "$(df --output=avail -m /dev/shm | tail -1)" -ge 2000 ] \
   && [ "$(awk '/^MemAvailable/ {print int($2 / 1024)}' /proc/meminfo)" -ge 4000 ]; then
@@ -38,7 +38,7 @@ deb $mirror bookworm-updates main
 END
 if compgen -G '/usr/local/share/ca-certificates/*.crt' >/dev/null; then
   cp /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/"
-  # Java's own list of them is made by Java, which needs /proc: mounted for that command alone.
+  # Java builds its own list of them and needs /proc for that, so /proc is mounted for that command only.
   unshare --mount sh -ec 'mount -t proc proc "$1/proc"; chroot "$1" update-ca-certificates' - "$root" >/dev/null 2>&1
 fi
 chmod 755 "$root"

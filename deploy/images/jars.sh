@@ -1,7 +1,7 @@
 #!/bin/bash
-# jars.sh kafka|zookeeper|hbase|spark: that set of jars into /out, by the product's own fetcher, which knows the set.
+# jars.sh kafka|zookeeper|hbase|spark: puts that set of jars into /out with the product's own fetcher, which defines it.
 #
-# A set that is in /jars already is used as it is. For others Maven is installed; MAVEN_MIRROR stands in for its Central.
+# A set that is already in /jars is used unchanged. Otherwise Maven is installed; MAVEN_MIRROR replaces Maven Central.
 set -euo pipefail
 case $1 in
   spark) found=$(compgen -G '/jars/spark-kafka-*/manifest.json' || true) place='artifacts.spark_kafka_connector(print)[0].parent' ;;

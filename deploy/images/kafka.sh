@@ -1,9 +1,9 @@
 #!/bin/bash
-# kafka broker        one broker that is its own controller; CLUSTER_ID names its cluster, and PROPERTIES, lines of
-#                     server.properties, stand over those of /etc/kafka/server.properties
+# kafka broker        one broker that is its own controller; CLUSTER_ID is its cluster's id, and PROPERTIES, lines of
+#                     server.properties, override those of /etc/kafka/server.properties
 # kafka mirror FILE   MirrorMaker 2 with that file
 #
-# HEAP: the JVM's. KILL_FILE, for demonstrations: the broker is killed (SIGKILL) once that file is there.
+# HEAP: the JVM's heap. KILL_FILE, for demonstrations: the broker is killed (SIGKILL) once that file exists.
 set -euo pipefail
 jvm=(java "-Xmx${HEAP:-384m}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.level=OFF
   -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -Dorg.slf4j.simpleLogger.showDateTime=true
@@ -32,7 +32,7 @@ broker=$!
 trap 'kill -TERM "$broker"' TERM INT
 while kill -0 "$broker" 2>/dev/null; do
   if [ -e "$KILL_FILE" ]; then
-    echo "$KILL_FILE is there: the broker is killed"
+    echo "$KILL_FILE exists: killing the broker"
     kill -KILL "$broker"
     break
   fi

@@ -1,5 +1,5 @@
 #!/bin/bash
-# PostgreSQL with one database of one user: POSTGRES_USER (and its database), POSTGRES_PASSWORD.
+# PostgreSQL with one user, POSTGRES_USER, its database of the same name, and POSTGRES_PASSWORD.
 set -euo pipefail
 : "${POSTGRES_PASSWORD:?}" "${POSTGRES_USER:=reconciler}"
 if [ ! -e "$PGDATA/PG_VERSION" ]; then
