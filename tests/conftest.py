@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import re
+import signal
 import sys
 import threading
 import uuid
@@ -56,6 +57,7 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
     root, product = logging.getLogger(), logging.getLogger("reconciler")
     handlers, levels = list(root.handlers), (root.level, product.level)
     hooks, collector = (sys.excepthook, threading.excepthook), gc.get_threshold()
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         return (yield)
     finally:
@@ -63,6 +65,9 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
         root.setLevel(levels[0])
         product.setLevel(levels[1])
         sys.excepthook, threading.excepthook = hooks
+        signal.signal(
+            signal.SIGINT, on_interrupt
+        )  # a Spark session puts its own there
         gc.set_threshold(*collector)  # a command's own is for seconds: of a whole run's clients none would be collected
 
 

@@ -188,7 +188,7 @@ def test_a_plan_that_was_applied_is_not_overwritten(settled: World) -> None:
     kept = settled.plan_file.read_bytes()
     again = settled.run("plan", "-c", config, "-o", settled.plan_file)
     assert again.code == 2
-    assert "its snapshot is the only way back" in again.err
+    assert "only its snapshot can undo that" in again.err
     assert settled.plan_file.read_bytes() == kept
 
 

@@ -364,7 +364,7 @@ def test_an_apply_that_was_killed_leaves_an_open_intention(
             assert record["kind"] == "intention"
             assert len(ready.rows()) == before + (2 if step == last else 0)
             told = ready.run("audit-log", "verify", trust.log)
-            assert "Its process was killed, or is still at it." in told.out
+            assert "Its process was killed, or is still running." in told.out
             assert ready.run(*apply).code == 0
             assert trust.told()[-1] == ("apply", "result", "nothing" if step == last else "done")
             assert ready.run("rollback", ready.plan_file, "-c", config, "--yes").code == 0

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     trust = context.read_config(options).trust if options.config else TrustSettings()
     if options.trust:
         trust = TrustSettings(
-            require_signature=True, signatures=len(set(options.trust)), trusted_keys=tuple(options.trust)
+            require_signature=True, signatures=len(set(options.trust)), trusted_keys=tuple(map(str, options.trust))
         )
     plan, content = context.read_plan_file(options.plan)
     print(f"plan      {options.plan}, sha256 {plan.sha256}: unaltered")
