@@ -189,7 +189,7 @@ class _Reader:
 
     def _policy(self, table: Table) -> Policy:
         policy = Policy(
-            new=_start_at(table),
+            new=_start_at(table) or StartAt(),
             start=StartPolicy(
                 behind=table.choice("behind", Behind, Behind.START),
                 max_replay=table.count("max_replay", 1_000_000, 0),
@@ -254,6 +254,7 @@ class _Reader:
             topics=topics,
             store=store,
             identity=self._identity(identity),
+            new=_start_at(table),
         )
         identity.done()
         table.done()
@@ -323,8 +324,10 @@ def _search(table: Table) -> SearchSettings:
     return settings
 
 
-def _start_at(table: Table) -> StartAt:
-    text = table.text("new", "earliest")
+def _start_at(table: Table) -> StartAt | None:
+    text = table.text("new")
+    if text is None or isinstance(text, Unknown):
+        return None
     if text in (StartPlace.EARLIEST, StartPlace.LATEST):
         return StartAt(StartPlace(text))
     try:
@@ -337,7 +340,7 @@ def _start_at(table: Table) -> StartAt:
             f'= "{text}" is not "earliest", "latest" or a time.',
             'Write a time with its zone, like "2026-01-31T06:00:00Z".',
         )
-        return StartAt()
+        return None
     return StartAt(StartPlace.TIME, int(moment.timestamp() * 1000))
 
 

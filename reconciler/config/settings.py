@@ -72,6 +72,8 @@ class Job:
     topics: tuple[str, ...]
     store: str
     identity: Identity
+    new: StartAt | None = None
+    """Written out for this job: it is known to be new, and its partitions without an offset start here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,10 @@ class Config:
     trust: TrustSettings = field(default_factory=TrustSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+
+    def new_of(self, job: Job) -> StartAt:
+        """Where a job's partitions without a stored offset start."""
+        return self.policy.new if job.new is None else job.new
 
     def chosen(self, name: str | None) -> tuple[Job, ...]:
         """The job of that name, or all jobs without one. Raises ConfigError for an unknown name."""

@@ -48,7 +48,8 @@ class Question:
     them may be records that were processed. ``hints``: offsets that may hold the anchor; tried, never trusted.
     ``compacted``: whether the destination topic is compacted, which can remove a first copy and leave a later one. None
     if unknown: then the search asks the log where it matters, and takes a gap in the numbering for compaction if the
-    log cannot say.
+    log cannot say. ``no_rows``: the store holds no row of any partition of this topic. The job may be new, or the
+    configuration asks for the wrong rows; so every record that a start would read counts as replay.
     """
 
     stored: StoredOffset | None
@@ -61,3 +62,4 @@ class Question:
     anchor_lag: int = 0
     hints: tuple[int, ...] = ()
     compacted: bool | None = None
+    no_rows: bool = False

@@ -12,6 +12,9 @@ from reconciler.core.search import search
 from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
 from reconciler.core.verdicts import Finding, MatchedBy, Verdict
 
+NO_OFFSET = "no stored offset"
+"""How the detail of a new partition begins."""
+
 
 def reconcile(question: Question) -> Search[Finding]:
     """Choose the method by what is stored: nothing, no anchor, an anchor of this log, or one of another log."""
@@ -34,16 +37,21 @@ def reconcile(question: Question) -> Search[Finding]:
 def _start_new(question: Question) -> Search[Finding]:
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
+
+    def found(offset: int, word: str, record_offset: int | None = None) -> Finding:
+        most = end - offset if question.no_rows else 0
+        detail = f"{NO_OFFSET}: starts at {word}"
+        return Finding(Verdict.NEW, offset, most, None if most else 0, None, record_offset, detail)
+
     if question.new.place is StartPlace.EARLIEST:
-        return Finding(Verdict.NEW, start, 0, 0, detail="no stored offset: starts at the earliest record")
+        return found(start, "the earliest record")
     offset, word = end, "the end: records there now are skipped, as the policy says"
     if question.new.timestamp_ms is not None:
         lookup = yield from ask_lookup(question.new.timestamp_ms)
         offset = end if lookup is None else max(lookup, start)
         word = "the first record of the policy's time"
     previous = yield from last_before(offset, start)
-    record_offset = previous.offset if previous else None
-    return Finding(Verdict.NEW, offset, 0, 0, None, record_offset, f"no stored offset: starts at {word}")
+    return found(offset, word, previous.offset if previous else None)
 
 
 def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]:

@@ -101,6 +101,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     with closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
     _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
+    writes_new = config.new_of(job).place is not StartPlace.EARLIEST
     writing: list[tuple[PartitionPlan, Selected]] = []
     already: list[PartitionPlan] = []
     for row in job_plan.partitions:
@@ -109,7 +110,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             already.append(row)
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
-        elif is_written(row, selected, writes_new=config.policy.new.place is not StartPlace.EARLIEST):
+        elif is_written(row, selected, writes_new=writes_new):
             writing.append((row, selected))
     anchors = _anchors_for(job, writing, cluster, outside)
     intended = []

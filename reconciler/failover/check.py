@@ -15,6 +15,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits
+from reconciler.core.reconcile import NO_OFFSET
 from reconciler.core.verdicts import Finding, Position, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
@@ -70,7 +71,7 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     by_hand = by_hand or ByHand()
     starts = _search(config, jobs, outside, by_hand)
     plans = {job.name: job for job in starts.plans(by_hand.accepted)}
-    to_write = _to_write(plans, starts.gathered, config.policy.new.place is not StartPlace.EARLIEST)
+    to_write = _to_write(plans, starts.gathered, config)
     if ending := positions.ending(config, jobs):
         ends = _search(config, ending, outside, ByHand()).plans()
         plans |= {job.name: positions.both(plans[job.name], job) for job in ends}
@@ -132,10 +133,11 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
             )
 
 
-def _to_write(plans: Mapping[str, JobPlan], gathered: Sequence[GatheredJob], writes_new: bool) -> frozenset[Key]:
+def _to_write(plans: Mapping[str, JobPlan], gathered: Sequence[GatheredJob], config: Config) -> frozenset[Key]:
     selected = {at.key: at.selected for job in gathered for at in job.places}
+    writes_new = {job.job.name: config.new_of(job.job).place is not StartPlace.EARLIEST for job in gathered}
     rows = {(name, row.key): row for name, job in plans.items() for row in job.partitions}
-    return frozenset(key for key, row in rows.items() if is_written(row, selected[key], writes_new=writes_new))
+    return frozenset(key for key, row in rows.items() if is_written(row, selected[key], writes_new=writes_new[key[0]]))
 
 
 def _limits(config: Config, partitions: int) -> Limits:
@@ -167,13 +169,26 @@ def _job_plan(
         for topic, places in by_topic.items()
         if is_handed_over(places) or any(at.key in found and _was_remapped(found[at.key]) for at in places)
     }
+    without_rows = {topic for topic, places in by_topic.items() if _lacks_rows(places, found)}
     rows = []
     for at in gathered.places:
-        if at.key in found:
+        if at.source.topic in without_rows:
+            rows.append(_without_rows(at, _row(at, found[at.key], by_person.get(at.key), accepted)))
+        elif at.key in found:
             rows.append(_row(at, found[at.key], by_person.get(at.key), accepted))
         elif (at.own or at.source.topic not in folded) and not at.is_new:
             rows.append(_row(at, _missing(at), None, accepted))
     return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
+
+
+def _lacks_rows(places: Sequence[Place], found: Mapping[Key, Found]) -> bool:
+    """True for a topic with records, of which the store holds no row at all."""
+    findings = [found[at.key].finding for at in places if at.no_rows and at.key in found]
+    return any(finding.replay_at_most or finding.record_offset is not None for finding in findings)
+
+
+def _without_rows(at: Place, row: PartitionPlan) -> PartitionPlan:
+    return replace(row, no_rows=True, detail=row.detail.replace(NO_OFFSET, at.no_rows, 1))
 
 
 def _was_remapped(found: Found) -> bool:

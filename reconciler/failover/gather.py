@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
+from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
 from reconciler.ports import ClusterInfo, Row, TopicPartition
@@ -37,6 +38,8 @@ class Place:
     """MirrorMaker translates the rows of the job's store."""
     own: bool
     """The row that speaks is in the destination's own numbering: the job has been handed over."""
+    no_rows: str = ""
+    """Where the store holds no row of any partition of the topic, and the job is not said to be new: that in words."""
 
     @property
     def key(self) -> Key:
@@ -69,12 +72,19 @@ def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpen
     with closing(open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
         address, translated = store.address, store.capabilities.translated_by_mirror
+        held = {key.topic for key in rows}
+        absent = {
+            topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
+            for topic in job.topics
+            if job.new is None and held.isdisjoint((topic, config.topics.destination_of(topic)))
+        }
     places: list[Place] = []
     for topic in job.topics:
         name = config.topics.destination_of(topic)
         if name != topic:
             _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
-        places.extend(_places(job, topic, name, rows, cluster, translated=translated))
+        found = _places(job, topic, name, rows, cluster, translated=translated)
+        places.extend(replace(at, no_rows=absent.get(topic, "")) for at in found)
     return GatheredJob(job, address, tuple(places))
 
 
@@ -139,7 +149,7 @@ def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -
     """The question that a search answers for one place."""
     row = place.selected.row
     stored = row.stored if row else None
-    anchor, new = stored.anchor if stored else None, config.policy.new
+    anchor, new = stored.anchor if stored else None, config.new_of(place.job)
     if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
         # The job did have an offset, before every record: it must not be moved to where new partitions begin.
         stored, new = StoredOffset(NOTHING_READ), StartAt()
@@ -154,4 +164,5 @@ def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -
         anchor_lag=anchor_lag(row, place.source, cluster_id, translated=place.translated) if row else 0,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,
+        no_rows=bool(place.no_rows),
     )

@@ -62,7 +62,7 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
         and end.resume_offset is not None
         and end.resume_offset >= start.resume_offset
     ):
-        return end
+        return replace(end, no_rows=end.no_rows and start.no_rows)
     most = None if end.stored_offset is None else max(0, end.stored_offset - (start.stored_offset or 0))
     return replace(
         end,
@@ -74,4 +74,5 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
         matched_by=None,
         detail=f"the batch is repeated empty, and its records come in the next one; {end.detail}",
         set_by_hand=start.set_by_hand,
+        no_rows=False,
     )

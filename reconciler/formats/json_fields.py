@@ -199,20 +199,24 @@ def no_unknown(fields: Mapping[str, object], known: frozenset[str]) -> None:
 class Fields:
     """An object that has exactly the fields ``names``; only those called ``…_or_null`` may be null.
 
+    Fields that the format has grown by are ``optional``: null where they are absent.
+
     ``where`` is the object's place in the file, for the error's sentence; it is empty for the file as a whole.
     """
 
     __slots__ = ("_values", "_where")
 
-    def __init__(self, value: object, where: str, names: frozenset[str]) -> None:
+    def __init__(
+        self, value: object, where: str, names: frozenset[str], optional: frozenset[str] = frozenset()
+    ) -> None:
         self._where = where
         if not isinstance(value, dict):
             raise FieldError(where or None, "is not an object")
-        if value.keys() != names:
+        if value.keys() - optional != names:
             lacking = sorted(names - value.keys())
             problem = f"lacks the field {lacking[0]}" if lacking else "has a field that the format does not know"
             raise FieldError(where or None, problem)
-        self._values: dict[str, object] = {self.place(name): value[name] for name in names}
+        self._values: dict[str, object] = {self.place(name): value.get(name) for name in names | optional}
 
     def place(self, name: str) -> str:
         """Where the field stands in the file, as ``jobs[0].partitions``."""
@@ -249,6 +253,10 @@ class Fields:
         if not isinstance(found, bool):
             raise FieldError(self.place(name), "is not true or false")
         return found
+
+    def flag_or_absent(self, name: str) -> bool:
+        """False where it is absent."""
+        return flag(self._values, self.place(name))
 
     def member(self, name: str, kind: type[E]) -> E:
         """The member of an enum of texts."""

@@ -227,6 +227,8 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
         return None
     if row.verdict in STOPS:
         return _ADVICE[row.verdict]
+    if row.no_rows:
+        return _NO_ROWS
     if row.verdict in NEEDS_BUDGET and (row.replay_at_most or 0) > policy.max_replay:
         return (
             f"up to {row.replay_at_most} records would be read again, more than max_replay = {policy.max_replay}: "
@@ -237,6 +239,10 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
     return None
 
 
+_NO_ROWS = (
+    "correct the job's group, topics or store; if the job is new, "
+    'write new = "earliest" in its [[jobs]] table, or let it start once with --accept new'
+)
 _ADVICE = {
     Verdict.LOST: "unprocessed records may be gone: fetch them elsewhere, then --accept lost",
     Verdict.MISSING: "the destination has no such partition: check [topics] and the mirror, then --accept missing",

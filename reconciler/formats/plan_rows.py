@@ -17,6 +17,7 @@ _ROW = frozenset(
         *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
     )
 )
+_GROWN = frozenset(("no_rows",))
 _ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
 _REPLAY = frozenset(("at_most", "exact"))
 _EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
@@ -53,7 +54,10 @@ class PlanAnchor:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One row of a plan. ``resume_offset`` None: nothing was proven, and a person must decide."""
+    """One row of a plan. ``resume_offset`` None: nothing was proven, and a person must decide.
+
+    ``no_rows``: the store holds no row of any partition of this topic, which has records. Written only where it is so.
+    """
 
     source_topic: str
     topic: str
@@ -72,6 +76,7 @@ class PartitionPlan:
     detail: str
     position: Position = Position.NEXT
     set_by_hand: bool = False
+    no_rows: bool = False
 
     @classmethod
     def of(
@@ -142,12 +147,13 @@ class PartitionPlan:
             },
             "detail": self.detail,
             "set_by_hand": self.set_by_hand,
+            **({"no_rows": True} if self.no_rows else {}),
         }
 
     @classmethod
     def from_json(cls, value: object, where: str) -> PartitionPlan:
         """Raises ``FieldError``, also for a finding that no search can make."""
-        fields = Fields(value, where, _ROW)
+        fields = Fields(value, where, _ROW, _GROWN)
         replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
         evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
         anchor = fields.value("anchor")
@@ -169,6 +175,7 @@ class PartitionPlan:
             rounds=evidence.number("rounds"),
             detail=fields.any_text("detail"),
             set_by_hand=fields.flag("set_by_hand"),
+            no_rows=fields.flag_or_absent("no_rows"),
         )
         try:
             row._check()
@@ -186,5 +193,7 @@ class PartitionPlan:
             raise ValueError("an anchor belongs to a stored offset")
         if self.verdict is Verdict.MISSING and self.resume_offset is not None:
             raise ValueError("a partition that is missing has no resume offset")
+        if self.no_rows and (self.verdict is not Verdict.NEW or self.stored_offset is not None):
+            raise ValueError("only a new partition has no rows")
         if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
             raise ValueError("a match resumes at the stored offset")

@@ -14,6 +14,11 @@ from reconciler.ports import Capabilities
 from reconciler.stores.registry import traits
 
 MOST_TOPICS = 12
+_PLACES = {
+    StartPlace.EARLIEST: "at the earliest record",
+    StartPlace.LATEST: "at the end",
+    StartPlace.TIME: "at the time given",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,11 @@ def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
     if able is not None:
         yield _store_can(config, job, able)
     yield _identity(job)
+    if job.new is not None:
+        yield (
+            f"The job is called new: it may start although its store has no row of a topic, and starts "
+            f"{_PLACES[job.new.place]}."
+        )
 
 
 def _store_can(config: Config, job: Job, able: Capabilities) -> str:
@@ -156,12 +166,10 @@ def _search(config: Config) -> Iterator[str]:
 
 def _policy(config: Config) -> Iterator[str]:
     policy = config.policy
-    place = {
-        StartPlace.EARLIEST: "at the earliest record",
-        StartPlace.LATEST: "at the end",
-        StartPlace.TIME: "at the time given",
-    }[policy.new.place]
-    yield f"A partition without a stored offset starts {place}."
+    yield (
+        f"A partition without a stored offset starts {_PLACES[policy.new.place]}. Where the store has no row of a "
+        "whole topic, the job stops unless it is called new."
+    )
     may = {
         Behind.START: "may start where that ends",
         Behind.WAIT: "must wait (hook --wait)",

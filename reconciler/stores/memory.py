@@ -44,6 +44,11 @@ class MemoryStore:
             rows = list(self._shared.rows.get(group, {}).values())
         return common.of_topics(rows, topics)
 
+    def groups(self) -> list[str]:
+        """The groups that have rows."""
+        with self._shared.lock:
+            return sorted(group for group, rows in self._shared.rows.items() if rows)
+
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version."""
         common.check_changes(group, changes)

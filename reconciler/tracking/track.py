@@ -28,6 +28,7 @@ from typing import TypeVar
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
@@ -73,7 +74,8 @@ class JobReport:
 
     ``lagging`` have an anchor that was made for an older offset, ``without`` have none, each with the reason if it is
     known; ``elsewhere`` were handed over to another cluster. ``age_ms``: the age of the oldest lagging anchor, by the
-    time of its record. ``known`` False: the stores could not be read.
+    time of its record. ``known`` False: the stores could not be read. ``no_rows``: that in words, where the store has
+    no row of any of the job's topics and the configuration does not call the job new.
     """
 
     job: str
@@ -85,6 +87,7 @@ class JobReport:
     saved: int = 0
     age_ms: int | None = None
     known: bool = True
+    no_rows: str = ""
 
     @property
     def partitions(self) -> int:
@@ -154,6 +157,8 @@ class Tracker:
         at, place = JobReport(job.name, self._addresses[job.name]), f'the store of job "{job.name}"'
         try:
             rows = self._ask(place, lambda: self._store(place, job).read(job.group, job.topics))
+            if not rows and job.new is None:
+                at = replace(at, no_rows=no_rows(self._store(place, job), job.group, *job.topics))
             place = ANCHORS
             if place in troubles:
                 return replace(at, known=False)

@@ -60,6 +60,7 @@ class TopicFigures:
     mismatched: int = 0
     blocked: int = 0
     over_budget: int = 0
+    without_rows: int = 0
     shortfall: int = 0
     replay: int = 0
     lag_s: float = 0.0
@@ -118,6 +119,7 @@ def _topic(
         mismatched=sum(row.verdict not in RIGHT for row in here),
         blocked=len(stopped),
         over_budget=sum(row.verdict in NEEDS_BUDGET for row in stopped),
+        without_rows=sum(row.no_rows for row in rows),
         shortfall=verdicts.count(Verdict.BEHIND),
         replay=sum(row.replay_at_most or 0 for row in rows),
         lag_s=_farthest_s([row for row in rows if row.verdict is Verdict.BEHIND], lags_ms),
@@ -266,6 +268,10 @@ _TOPIC_GAUGES = {
     "over_budget": (
         "over_budget_partitions",
         "Blocked partitions that would read more again than max_replay allows.",
+    ),
+    "without_rows": (
+        "partitions_without_rows",
+        "Partitions of a topic with records, of which the job's store holds no row at all.",
     ),
     "shortfall": (
         "mirror_shortfall_partitions",

@@ -19,6 +19,15 @@ from reconciler.formats.plan import why_stopped
 from reconciler.ports import TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, stored
 
+CALLED_NEW = f'''
+[[jobs]]
+name = "clicks"
+group = "{GROUP}"
+topics = ["events"]
+store = "memory:"
+new = "earliest"
+'''
+
 # ---------------------------------------------------------------- verdicts
 
 
@@ -41,8 +50,12 @@ def test_match_once_it_was_applied(memory: Memory) -> None:
 
 def test_new(memory: Memory) -> None:
     memory.deliver(range(5))
-    assert found(memory.row()) == (Verdict.NEW, 0)
-    assert memory.check().to_write == frozenset()
+    config = memory.config(jobs=CALLED_NEW)
+    checked = check(config, config.jobs, memory.outside)
+    (row,) = checked.plan.jobs[0].partitions
+    assert (found(row), row.replay_exact) == ((Verdict.NEW, 0), 0)
+    assert why_stopped(row, config.policy.start) is None
+    assert checked.to_write == frozenset()
     memory.save({0: StoredOffset(-1)})
     assert found(memory.row()) == (Verdict.NEW, 0)
 
@@ -52,7 +65,7 @@ def test_new_where_the_policy_says(memory: Memory) -> None:
     assert found(memory.row('[policy]\nnew = "latest"')) == (Verdict.NEW, 5)
     assert len(memory.check('[policy]\nnew = "latest"').to_write) == 1
     assert found(memory.row('[policy]\nnew = "2023-11-14T22:13:22Z"')) == (Verdict.NEW, 2)
-    memory.apply('[policy]\nnew = "latest"')
+    memory.apply('[policy]\nnew = "latest"', ByHand(accepted=frozenset({Verdict.NEW})))
     memory.deliver(range(5, 8))
     assert found(memory.row('[policy]\nnew = "latest"')) == (Verdict.MATCH, 5)
 

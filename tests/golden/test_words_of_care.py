@@ -99,6 +99,17 @@ def test_track(world: World, goldens: Goldens) -> None:
     goldens.check("words/track.txt", "\n".join(said))
 
 
+def test_track_names_the_jobs_without_a_row(world: World, goldens: Goldens) -> None:
+    tracked(world, committed=True)
+    anchors = '[anchors]\nstore = "sqlite:///anchors.db"\n'
+    jobs = [
+        job("counts", ["events"], "checkpoint:checkpoint", id="none"),
+        job("cuonts", ["evnets"], "checkpoint:checkpoint"),
+    ]
+    world.file("reconciler.toml", HEAD + anchors + "".join(jobs))
+    goldens.check("words/track-no-rows.txt", world.session("track -c reconciler.toml --once"))
+
+
 @pytest.mark.parametrize("of", ["committed", "stopped"])
 def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None:
     tracked(world, committed=of == "committed")

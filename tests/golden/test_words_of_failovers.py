@@ -9,7 +9,7 @@ import pytest
 
 from tests.golden import internals
 from tests.golden.compare import Goldens
-from tests.golden.corpus import OFFSETS, Estate, deliver, stored
+from tests.golden.corpus import HEAD, OFFSETS, Estate, deliver, job, stored
 from tests.golden.world import World
 
 PLAN = "plan -c reconciler.toml --job clicks -o p.json"
@@ -35,6 +35,24 @@ def test_check_on_a_narrow_and_on_a_wide_terminal(world: World, goldens: Goldens
     narrow = world.session("check -c reconciler.toml")
     world.columns(200)
     goldens.check("words/check-widths.txt", narrow + "\n" + world.session("check -c reconciler.toml"))
+
+
+def test_a_job_of_which_the_store_has_no_row(world: World, goldens: Goldens) -> None:
+    misspelt = job("clicks", ["events"]).replace('group = "clicks"', 'group = "clikcs"')
+    world.file("misspelt.toml", HEAD + misspelt)
+    world.file("new.toml", HEAD + misspelt.replace('store = "', 'new = "earliest"\nstore = "', 1))
+    goldens.check(
+        "words/no-rows.txt",
+        world.session(
+            "check -c misspelt.toml",
+            "plan -c misspelt.toml -o p.json",
+            "apply p.json -c misspelt.toml --yes",
+            "hook -c misspelt.toml --plans plans",
+            "check -c misspelt.toml --accept new",
+            "check -c new.toml",
+            "config check -c new.toml --offline",
+        ),
+    )
 
 
 def test_check_of_what_is_not_there(world: World, goldens: Goldens) -> None:

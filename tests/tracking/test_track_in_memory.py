@@ -49,6 +49,16 @@ def test_a_job_that_goes_on_is_followed(world: Tracked) -> None:
         assert (kept.offset, kept.anchor) == (offset, named(offset - 1))
 
 
+def test_a_job_without_any_row_is_named_unless_it_is_called_new(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7, group="raeders")
+    assert world.track().no_rows == 'no rows of "events" for group "readers"; this store has "raeders"'
+    jobs = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\nnew = "earliest"\n'
+    assert world.track(world.tracker(jobs=jobs)).no_rows == ""
+    world.job_stores(7)
+    assert world.track().no_rows == ""
+
+
 def test_a_gap_that_a_transaction_marker_left_makes_the_pair_no_less_exact(world: Tracked) -> None:
     world.make(range(4))
     for _ in range(3):

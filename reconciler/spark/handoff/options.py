@@ -308,7 +308,7 @@ def _require_startable(job: JobPlan) -> None:
 
 def _may_start(row: PartitionPlan) -> bool:
     """True if the plan found an offset, or a person gave one or accepted that the partition is missing."""
-    if row.verdict in STOPS and not row.set_by_hand:
+    if (row.verdict in STOPS or row.no_rows) and not row.set_by_hand:
         return False
     return row.resume_offset is not None or row.verdict is Verdict.MISSING
 

@@ -44,6 +44,7 @@ from reconciler.ports import (
     Change,
     HistoryEntry,
     KeepsHistory,
+    ListsGroups,
     OffsetStore,
     Row,
     TopicPartition,
@@ -81,10 +82,11 @@ def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, 
     A group's commits have room for an anchor, but an unmodified consumer writes none, and the source's group is lost
     with the source: then the rows that ``track`` copied count (``rules.by_cluster``).
     """
+    kind = ListingPair if isinstance(store, ListsGroups) or isinstance(anchors, ListsGroups) else PairedStore
     if not store.capabilities.translated_by_mirror:
-        return PairedStore(store, anchors)
+        return kind(store, anchors)
     # Cached: the id is requested once, when a row first needs it.
-    return PairedStore(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}))))
+    return kind(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}))))
 
 
 def refuse_unable(anchors: OffsetStore) -> None:
@@ -289,6 +291,18 @@ class PairedStore:
             f"The offsets were written to {self.address}, but not all of their anchors: {why}",
             hint="Run this again: it finishes the rest.",
         )
+
+
+class ListingPair(PairedStore):
+    """A pair of which at least one store can name its groups."""
+
+    def groups(self) -> list[str]:
+        """The groups that have rows or kept anchors, as far as the two stores can name them."""
+        named = set(self._bare.groups()) if isinstance(self._bare, ListsGroups) else set()
+        if isinstance(self._anchors, ListsGroups):
+            with of_anchors():
+                named.update(self._anchors.groups())
+        return sorted(named)
 
 
 @dataclass(frozen=True, slots=True)

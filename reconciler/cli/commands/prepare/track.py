@@ -35,7 +35,7 @@ HELP = Help(
     {
         ExitCode.OK: "every stored offset has an anchor; or stopped by a signal",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "with --once: a stored offset has no anchor",
+        ExitCode.NEEDS_PERSON: "with --once: a stored offset has no anchor, or a job's store has no row of it",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
         ExitCode.UNKNOWN_OUTCOME: "with --once: it is unknown whether anchors were saved",
     },
@@ -46,6 +46,7 @@ EVERY_S = 10.0
 MOST_LINES = 20
 HEADS = ("JOB", "PARTITIONS", "EXACT", "LAGGING", "WITHOUT", "SAVED", "OLDEST LAG", "STORE")
 RIGHT = frozenset({1, 2, 3, 4, 5, 6})
+NO_ROWS = 'Correct its group, topics or store; if the job is new, write new = "earliest" in its [[jobs]] table.'
 
 log = logging.getLogger("reconciler.track")
 
@@ -115,7 +116,8 @@ def _once(tracker: Tracker) -> ExitCode:
         print(wrap(line, indent="    "))
     for error in found.troubles.values():
         raise error
-    return ExitCode.NEEDS_PERSON if any(job.without for job in found.jobs) else ExitCode.OK
+    stops = any(job.without or job.no_rows for job in found.jobs)
+    return ExitCode.NEEDS_PERSON if stops else ExitCode.OK
 
 
 # ---------------------------------------------------------------- until stopped
@@ -151,6 +153,8 @@ def progress(found: Round) -> str:
 def _job_progress(job: JobReport) -> str:
     if not job.known:
         return f"{job.job}: not known"
+    if job.no_rows:
+        return f"{job.job}: {job.no_rows}"
     parts = [f"{job.exact:,} exact", f"{len(job.lagging):,} lagging", f"{len(job.without):,} without an anchor"]
     if job.age_ms is not None:
         parts[1] += f" (oldest {_age(job.age_ms)})"
@@ -182,6 +186,8 @@ def _details(found: Round) -> list[str]:
     """A sentence for each partition without an exact anchor, as far as the reason is known."""
     lines = []
     for job in found.jobs:
+        if job.no_rows:
+            lines.append(f'  Job "{job.job}" has nothing to track: {job.no_rows}. {NO_ROWS}')
         lines += [f"  {_name(key)} has no anchor: {why}." for key, why in job.without.items()]
         lines += [f"  {_name(key)} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
         lines += [f"  {_name(key)} was handed over to another cluster, and is not tracked." for key in job.elsewhere]

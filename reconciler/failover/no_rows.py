@@ -1,0 +1,48 @@
+"""A topic of which a store holds no row at all: that in words, with the names that were perhaps meant.
+
+A misspelt group, a group that never synced and a wrong store look like a job that has never run. What the store holds
+instead tells them apart.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+
+from reconciler.core.errors import ReconcilerError
+from reconciler.ports import ListsGroups, OffsetReader
+
+MOST_NAMES = 3
+
+
+def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
+    """Half a sentence: what was looked for, and what the store holds instead, as far as it can say."""
+    names = [topic for topic in dict.fromkeys(topics) if topic]
+    of = f"{' or '.join(map(_quoted, names))} for group {_quoted(group)}"
+    others = _asked(lambda: {row.key.topic for row in store.read(group)})
+    if others:
+        return f"no rows of {of}; this group has rows of {_listed(others, names)}"
+    groups = _asked(lambda: store.groups()) if isinstance(store, ListsGroups) else None
+    if groups:
+        return f"no rows of {of}; this store has {_listed(groups, [group])}"
+    return f"no rows of {of}" + ("; this store is empty" if groups is not None else "")
+
+
+def _asked(call: Callable[[], Iterable[str]]) -> set[str] | None:
+    """The names; None if the store does not tell: they only help, and are worth no failure."""
+    try:
+        return set(call())
+    except ReconcilerError:
+        return None
+
+
+def _listed(names: set[str], wanted: list[str]) -> str:
+    """The names most like the wanted ones; all, if they are few; else their number."""
+    near = [each for name in wanted for each in difflib.get_close_matches(name, sorted(names), MOST_NAMES)]
+    if near or len(names) <= MOST_NAMES:
+        return ", ".join(map(_quoted, list(dict.fromkeys(near))[:MOST_NAMES] or sorted(names)))
+    return f"{len(names):,} others, none with a name like it"
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
