@@ -184,13 +184,18 @@ class World:
 
     # ------------------------------------------------------------ commands
 
-    def job(self, name: str = "clicks", *topics: str, store: str | None = None, **identity: str) -> str:
-        """A ``[[jobs]]`` table."""
+    def job(
+        self, name: str = "clicks", *topics: str, store: str | None = None, new: str | None = None, **identity: str
+    ) -> str:
+        """A ``[[jobs]]`` table; with ``new`` the job is called new, and starts there."""
         lines = [f'{key} = "{value}"' for key, value in {"id": "header:message-id", **identity}.items()]
         return (
             f"[[jobs]]\nname = {json.dumps(name)}\ngroup = {json.dumps(self.group)}\n"
             f"topics = {json.dumps(list(topics) or [self.topic])}\n"
-            f"store = {json.dumps(store or self.address)}\n[jobs.identity]\n" + "\n".join(lines)
+            f"store = {json.dumps(store or self.address)}\n"
+            + (f"new = {json.dumps(new)}\n" if new else "")
+            + "[jobs.identity]\n"
+            + "\n".join(lines)
         )
 
     def config(self, *jobs: str, bootstrap: str | None = None, extra: str = "", source: str = 'alias = "a"') -> Path:

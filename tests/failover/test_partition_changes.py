@@ -99,16 +99,16 @@ class Job:
         finally:
             store.close()
 
-    def config(self) -> Path:
+    def config(self, new: str | None = None) -> Path:
         extra = f'[anchors]\nstore = "{self.anchors}"'
-        return self.world.config(self.world.job(store=self.address), extra=extra)
+        return self.world.config(self.world.job(store=self.address, new=new), extra=extra)
 
-    def corrected(self) -> tuple[dict[int, dict[str, object]], dict[int, StoredOffset]]:
+    def corrected(self, new: str | None = None) -> tuple[dict[int, dict[str, object]], dict[int, StoredOffset]]:
         """Plan, apply, and check again: the planned partitions, and what is stored for the destination.
 
         The second time there is nothing to do, and nothing is done.
         """
-        config = self.config()
+        config = self.config(new)
         (job,) = self.world.plan(config)["jobs"]
         applied = self.world.run("apply", self.world.plan_file, "-c", config, "--yes")
         assert applied.code == 0, applied.said
@@ -157,8 +157,10 @@ def test_first_start_unchanged_and_new_partitions(job) -> None:
     begins = job("grown")
     world = begins.world
     ended = world.run("check", "-c", begins.config())
+    assert (ended.code, "must not start: no rows of" in ended.out) == (4, True), ended.said
+    ended = world.run("check", "-c", begins.config("earliest"))
     assert (ended.code, "3 new" in ended.out) == (0, True), ended.said
-    plan, stored = begins.corrected()
+    plan, stored = begins.corrected("earliest")
     assert [(part, row["verdict"], row["resume_offset"]) for part, row in plan.items()] == [
         (part, "new", 0) for part in range(3)
     ]

@@ -127,7 +127,7 @@ def records(job: Job) -> Ended:
 
 def a_plan(job: Job, *, new: str = "earliest", and_apply: bool = False) -> None:
     """Created by a user who may do everything."""
-    config = job.world.config(extra=f'[policy]\nnew = "{new}"')
+    config = job.world.config(job.world.job(new=new))
     job.world.plan(config)
     if and_apply:
         assert job.world.run("apply", job.world.plan_file, "-c", config, "--yes").code == 0
