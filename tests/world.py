@@ -150,8 +150,10 @@ class World:
 
     # ------------------------------------------------------------ the store
 
-    def save(self, rows: Mapping[int, StoredOffset], *, topic: str | None = None, address: str | None = None) -> None:
-        """Put the job's rows into its store, replacing what is there."""
+    def save(
+        self, rows: Mapping[int, StoredOffset | None], *, topic: str | None = None, address: str | None = None
+    ) -> None:
+        """Put the job's rows into its store, replacing what is there; None removes a row."""
         store = self._open(address)
         try:
             store.create()

@@ -148,6 +148,10 @@ def store_is_back(world: World) -> None:
     (world.folder / "elsewhere.db").rename(world.folder / "offsets.db")
 
 
+def rows_are_gone(world: World) -> None:
+    world.save({0: None})
+
+
 def both(*acts: Callable[[World], None]) -> Callable[[World], None]:
     def act(world: World) -> None:
         for each in acts:
@@ -164,6 +168,7 @@ JOBS: Mapping[str, tuple[Callable[[World], None], Callable[[World], None], Calla
     "lost": (has_mirrored(10, 2), retention_passes(5), has_read(8)),
     "missing": (has_mirrored(6, 5), topic_is_deleted, lambda world: world.deliver(6)),
     "unread": (has_mirrored(6, 5), store_is_gone, store_is_back),
+    "rowless": (has_mirrored(6, 5), rows_are_gone, has_read(5)),
     "bare": (has_mirrored(6, 5), anchor_is_lost, has_read(5)),
     "well": (has_mirrored(6, 3), lambda world: None, lambda world: None),
 }

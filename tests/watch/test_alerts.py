@@ -26,6 +26,7 @@ FINDINGS = {
     "ReconcilerReplayOverBudget": "budget",
     "ReconcilerAnchorsTooOld": "idle",
     "ReconcilerLossDetected": "lost",
+    "ReconcilerNoRows": "rowless",
     "ReconcilerPartitionMissing": "missing",
     "ReconcilerUnresolved": "bare",
 }
