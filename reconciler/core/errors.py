@@ -5,6 +5,7 @@ Exit codes are the contract's; nothing else in the product chooses one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -24,6 +25,24 @@ class ExitCode(IntEnum):
     def meaning(self) -> str:
         """The contract's words, for help texts and tables of exit codes."""
         return _MEANINGS[self]
+
+
+_BADNESS = (
+    ExitCode.OK,
+    ExitCode.CORRECTABLE,
+    ExitCode.CHANGED,
+    ExitCode.UNREACHABLE,
+    ExitCode.NEEDS_PERSON,
+    ExitCode.USAGE,
+    ExitCode.UNKNOWN_OUTCOME,
+    ExitCode.BUG,
+)
+"""Best to worst. What a retry may mend ranks below what waits for a person: a script's retries must not hide that."""
+
+
+def worst(codes: Iterable[ExitCode]) -> ExitCode:
+    """The exit code of a command about several jobs, of which each alone would end with one of ``codes``."""
+    return max(codes, key=_BADNESS.index, default=ExitCode.OK)
 
 
 _MEANINGS = {

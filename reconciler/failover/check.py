@@ -7,12 +7,12 @@ A checkpoint that repeats a batch has a second position a partition, which is ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from reconciler import __version__, engine
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.errors import Changed, ReconcilerError
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import NO_OFFSET
@@ -20,10 +20,10 @@ from reconciler.core.verdicts import Finding, Position, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
 from reconciler.failover.gather import GatheredJob, Key, Place, gather, question_of, source_cluster
-from reconciler.failover.outside import ByHand, Outside
+from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over
 from reconciler.failover.selection import is_written
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.ports import ClusterInfo
 from reconciler.stores.registry import traits
 
@@ -34,11 +34,15 @@ TAIL_LEAST = 100
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A plan, the (job name, destination partition) of every row that applying it would write, and what was stored."""
+    """A plan, the (job name, destination partition) of every row that applying it would write, and what was stored.
+
+    ``failed`` has the jobs that could not be judged (``apart.check_each``), each with its cause.
+    """
 
     plan: Plan
     to_write: frozenset[Key]
     jobs: tuple[GatheredJob, ...] = ()
+    failed: Mapping[str, ReconcilerError] = field(default_factory=dict)
 
     def stopped(self, policy: StartPolicy) -> list[PartitionPlan]:
         """The partitions that need a decision before their job may start."""
@@ -75,18 +79,30 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     if ending := positions.ending(config, jobs):
         ends = _search(config, ending, outside, ByHand()).plans()
         plans |= {job.name: positions.both(plans[job.name], job) for job in ends}
-    now = outside.now_ms()
-    plan = Plan(
-        tool_version=__version__,
-        created_at=stamp(now),
-        expires_at=stamp(now + config.policy.plan_expires_ms),
-        source_alias=config.topics.alias,
-        source_cluster_id=source_cluster(starts.gathered, starts.cluster_id),
-        bootstrap_servers=config.destination.bootstrap_servers,
-        cluster_id=starts.cluster_id,
-        jobs=tuple(plans[job.name] for job in jobs),
-    )
+    plan = plan_of(config, outside.now_ms(), starts.cluster_id, starts.gathered, [plans[job.name] for job in jobs])
     return Checked(plan, to_write, tuple(starts.gathered))
+
+
+def plan_of(
+    config: Config,
+    now_ms: int,
+    cluster_id: str,
+    gathered: Sequence[GatheredJob],
+    jobs: Sequence[JobPlan],
+    not_judged: Sequence[NotJudged] = (),
+) -> Plan:
+    """The plan made at ``now_ms`` of what was found for ``jobs``."""
+    return Plan(
+        tool_version=__version__,
+        created_at=stamp(now_ms),
+        expires_at=stamp(now_ms + config.policy.plan_expires_ms),
+        source_alias=config.topics.alias,
+        source_cluster_id=source_cluster(gathered, cluster_id),
+        bootstrap_servers=config.destination.bootstrap_servers,
+        cluster_id=cluster_id,
+        jobs=tuple(jobs),
+        not_judged=tuple(not_judged),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +165,7 @@ def _refuse_unknown(by_hand: ByHand, places: Sequence[Place]) -> None:
     known = {(tp.topic, tp.partition) for at in places if at.exists for tp in (at.destination, at.source)}
     for topic, partition in by_hand.offsets:
         if (topic, partition) not in known:
-            raise ConfigError(
+            raise WrongDecision(
                 f"--set {topic}:{partition}: the chosen jobs have no such partition on the destination.",
                 hint="Topics: " + ", ".join(sorted({at.destination.topic for at in places})) + ".",
             )

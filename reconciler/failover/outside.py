@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from reconciler import engine
 from reconciler.clock import clock_ms
 from reconciler.config.file import SearchSettings
+from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.kafka.patient import PatientReader
@@ -46,6 +47,10 @@ class ByHand:
 
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     accepted: frozenset[Verdict] = frozenset()
+
+
+class WrongDecision(ConfigError):
+    """A person's decision fits none of the chosen jobs' partitions: the command line is wrong, not a job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,13 @@ from functools import partial
 from typing import TypeVar
 
 from reconciler import engine
-from reconciler.core.errors import ConfigError
 from reconciler.core.question import Question
 from reconciler.core.reconcile import place, reconcile
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, Key, Place
-from reconciler.failover.outside import ByHand, Outside
+from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.repartition import (
     IN_ITS_PLACE,
     all_in_place,
@@ -71,14 +70,14 @@ class Passes:
         return found
 
     def by_hand(self, by_hand: ByHand, places: Sequence[Place]) -> dict[Key, Found]:
-        """Findings for the offsets that a person set. Raises ConfigError for an offset outside of the log."""
+        """Findings for the offsets that a person set. Raises WrongDecision for an offset outside of the log."""
         offsets = {at.key: offset for at in places for offset in _offsets_for(by_hand, at) if at.exists}
         inquiries = {key: Inquiry(key[1], partial(place, self.questions[key], offsets[key])) for key in offsets}
         found = self.ask(inquiries)
         for (_, tp), answer in found.items():
             if answer.finding.resume_offset is None:
                 problem = f"--set {tp.topic}:{tp.partition}: {answer.finding.detail}."
-                raise ConfigError(problem, hint="Choose one inside.")
+                raise WrongDecision(problem, hint="Choose one inside.")
         return found
 
     # ------------------------------------------------------------ topics whose partitions may not correspond

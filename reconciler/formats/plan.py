@@ -22,6 +22,7 @@ from reconciler.formats.plan_rows import PartitionPlan, PlanAnchor
 __all__ = [
     "FORMAT",
     "JobPlan",
+    "NotJudged",
     "PartitionPlan",
     "Plan",
     "PlanAnchor",
@@ -37,6 +38,9 @@ FORMAT = "reconciler.plan/1"
 _PLAN = frozenset(
     ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256"),
 )
+_GROWN = frozenset(("not_judged",))
+"""Fields that came later: absent where they say nothing, so that such a plan is as it always was."""
+_NOT_JUDGED = frozenset(("name", "reason"))
 _SOURCE, _DESTINATION = frozenset(("alias", "cluster_id")), frozenset(("bootstrap_servers", "cluster_id"))
 _JOB = frozenset(("name", "group", "store", "verdict", "partitions"))
 
@@ -91,6 +95,22 @@ class JobPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A job that the plan was to hold and could not judge, with the cause as a sentence."""
+
+    name: str
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "reason": self.reason}
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> NotJudged:
+        fields = Fields(value, where, _NOT_JUDGED)
+        return cls(fields.text("name"), fields.text("reason"))
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole plan. ``created_at`` and ``expires_at`` are RFC 3339 text in UTC, as ``clock.stamp`` makes it."""
 
@@ -102,17 +122,26 @@ class Plan:
     bootstrap_servers: str
     cluster_id: str
     jobs: tuple[JobPlan, ...] = field(default=())
+    not_judged: tuple[NotJudged, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         return max((job.verdict for job in self.jobs), default=Verdict.MATCH)
 
     def job(self, name: str | None = None) -> JobPlan:
-        """The job of that name, or the only one there is."""
+        """The job of that name, or the only one there is: a job that was not judged counts, too."""
         found = [job for job in self.jobs if name is None or job.name == name]
-        if len(found) == 1:
+        if len(found) == 1 and (name is not None or not self.not_judged):
             return found[0]
+        for failed in self.not_judged:
+            if failed.name == name:
+                raise NeedsPerson(
+                    f'Job "{name}" could not be judged when the plan was made: {failed.reason}',
+                    hint="Make a plan of it once that is mended.",
+                )
         known = ", ".join(job.name for job in self.jobs) or "none"
+        if self.not_judged:
+            known += f" (not judged: {', '.join(job.name for job in self.not_judged)})"
         raise NeedsPerson(f"Which job? The plan holds: {known}.", hint="Name one of them with --job.")
 
     @property
@@ -131,6 +160,8 @@ class Plan:
             "destination": {"bootstrap_servers": self.bootstrap_servers, "cluster_id": self.cluster_id},
             "jobs": [job.to_json() for job in self.jobs],
         }
+        if self.not_judged:  # the field is absent where every job was judged
+            content["not_judged"] = [job.to_json() for job in self.not_judged]
         return {**content, "sha256": digest(content)}
 
     @property
@@ -190,7 +221,10 @@ def _excerpt(value: object) -> str:
 
 
 def _plan(content: Mapping[str, Any]) -> Plan:
-    fields = Fields(content, "", _PLAN)
+    fields = Fields(content, "", _PLAN, _GROWN)
+    listed = fields.items("not_judged") if "not_judged" in content else None
+    if listed == []:
+        raise FieldError("not_judged", "is empty")
     source = Fields(fields.value("source"), "source", _SOURCE)
     destination = Fields(fields.value("destination"), "destination", _DESTINATION)
     plan = Plan(
@@ -202,10 +236,12 @@ def _plan(content: Mapping[str, Any]) -> Plan:
         bootstrap_servers=destination.any_text("bootstrap_servers"),
         cluster_id=destination.text("cluster_id"),
         jobs=tuple(JobPlan.from_json(job, f"jobs[{number}]") for number, job in enumerate(fields.items("jobs"))),
+        not_judged=tuple(NotJudged.from_json(job, f"not_judged[{number}]") for number, job in enumerate(listed or ())),
     )
     if plan.expires_at <= plan.created_at:
         raise FieldError(None, "expires before it was made")
-    if len({job.name for job in plan.jobs}) < len(plan.jobs):
+    names = [*(job.name for job in plan.jobs), *(job.name for job in plan.not_judged)]
+    if len(set(names)) < len(names):
         raise FieldError("jobs", "has two jobs of one name")
     return plan
 

@@ -1,7 +1,7 @@
 """Checking many jobs at once, so that a failure of one of them costs the others nothing.
 
 Theory of operation. Jobs are checked together, since that takes far fewer requests than one after the other. Their
-stores are read first, each on its own: a store that does not answer fails its own jobs and no others. If a check of
+stores are read first, each on its own (``failover.apart``): one that fails takes its own jobs out only. If a check of
 several jobs fails all the same, the cluster is asked whether it answers at all. If it does not, all of them have
 failed, and the cluster is left alone for a while (``Fuse``). If it does, the jobs are checked one by one. Those that
 fail are from then on checked apart from the others, and without patience, until they succeed.
@@ -9,9 +9,7 @@ fail are from then on checked apart from the others, and without patience, until
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -19,25 +17,20 @@ from typing import Protocol
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ReconcilerError, Unreachable
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.apart import STORE_FAILURES, Fuse, StoresRead, read_stores
 from reconciler.failover.check import Checked
-from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan
 from reconciler.mirror.lag import lags_ms
-from reconciler.ports import Capabilities, OffsetStore, Row, TopicPartition
-from reconciler.stores.common import ReadOnlyStore
+from reconciler.ports import TopicPartition
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import CheckFigures, figures_of
 
 LONGEST_REST_S = 15.0
 END_OF_WAITING_S = 1e9
-STORE_FAILURES = 2
-"""Jobs in a row that a store must fail before its other jobs are not waited for: one job alone may be the cause."""
 CLUSTER = "The watched cluster"
 STORE_REQUESTS = 16
 """To the watched cluster, for one job's rows in a store that lives there: connections, topics, coordinator, offsets."""
-MOST_CLIENTS = 10
-"""At a time, of a store that keeps a client for each group."""
 
 
 class Checker(Protocol):
@@ -53,37 +46,6 @@ class JobCheck:
     result: CheckFigures | Exception
     seconds: float
     place: str = ""
-
-
-class Fuse:
-    """A circuit breaker: after so many failures in a row, a cluster or a store is left alone for ``rest_s`` seconds."""
-
-    def __init__(self, failures: int, rest_s: float) -> None:
-        self._allowed = failures
-        self._rest_s = rest_s
-        self._failures = 0
-        self._until = -math.inf
-        self._error: ReconcilerError | None = None
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing has failed since the last success."""
-        return self._error is None
-
-    def blown(self, now: float) -> ReconcilerError | None:
-        """The failure because of which it is left alone; None if it may be tried."""
-        if self._failures >= self._allowed and now >= self._until:
-            self._failures = 0
-        return self._error if self._failures >= self._allowed else None
-
-    def failed(self, error: ReconcilerError, now: float) -> None:
-        self._failures += 1
-        self._error = error
-        self._until = now + self._rest_s
-
-    def worked(self) -> None:
-        self._failures = 0
-        self._error = None
 
 
 class JobChecker:
@@ -128,27 +90,27 @@ class JobChecker:
             return {job.name: JobCheck(error, self._clock() - began, CLUSTER) for job in jobs}
         alone = [job for job in jobs if traits(job.store).corrected_in_copy]
         together = [job for job in jobs if job not in alone]
-        copies = self._read_stores(together, results)
+        read = self._read_stores(together, results)
         ready = [job for job in together if job.name not in results]
         for group in (
             [job for job in ready if job.name not in self._suspects],
             [job for job in ready if job.name in self._suspects],
             *([job] for job in alone),
         ):
-            self._check_group(group, copies, results)
+            self._check_group(group, read, results)
         for name, check in results.items():
             (self._suspects.discard if isinstance(check.result, CheckFigures) else self._suspects.add)(name)
         return results
 
     # ------------------------------------------------------------ checks
 
-    def _check_group(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], results: dict[str, JobCheck]) -> None:
+    def _check_group(self, jobs: Sequence[Job], read: StoresRead, results: dict[str, JobCheck]) -> None:
         if not jobs:
             return
         began = self._clock()
         is_suspect = jobs[0].name in self._suspects
         try:
-            results.update(self._check_now(jobs, copies, 0.0 if is_suspect else self._patience_s))
+            results.update(self._check_now(jobs, read, 0.0 if is_suspect else self._patience_s))
             self._cluster.worked()
         except Exception as error:  # noqa: BLE001 - any failure of one job must leave the others alone
             away = self._ask_cluster() if isinstance(error, Unreachable) else None
@@ -157,10 +119,10 @@ class JobChecker:
             elif len(jobs) == 1:
                 results[jobs[0].name] = JobCheck(error, self._clock() - began, _job(jobs[0]))
             else:
-                self._one_by_one(jobs, copies, results, error)
+                self._one_by_one(jobs, read, results, error)
 
     def _one_by_one(
-        self, jobs: Sequence[Job], copies: Mapping[str, _Copy], results: dict[str, JobCheck], error: Exception
+        self, jobs: Sequence[Job], read: StoresRead, results: dict[str, JobCheck], error: Exception
     ) -> None:
         """Check each on its own. Once failures have taken as long as one wait, the others fail until the next round,
         which begins with another job.
@@ -174,20 +136,17 @@ class JobChecker:
                 results[job.name] = JobCheck(error, 0.0, _job(job))
                 continue
             try:
-                results.update(self._check_now([job], copies, 0.0))
+                results.update(self._check_now([job], read, 0.0))
             except Exception as own:  # noqa: BLE001 - as above
                 took = self._clock() - began
                 lost_s += took
                 results[job.name] = JobCheck(own, took, _job(job))
 
-    def _check_now(self, jobs: Sequence[Job], copies: Mapping[str, _Copy], patience_s: float) -> dict[str, JobCheck]:
+    def _check_now(self, jobs: Sequence[Job], read: StoresRead, patience_s: float) -> dict[str, JobCheck]:
         began = self._clock()
         config = replace(self._config, search=replace(self._config.search, deadline_s=patience_s))
 
-        def open_store(address: str) -> OffsetStore:
-            return ReadOnlyStore(copies[address]) if address in copies else self._outside.open_store(address)
-
-        outside = replace(self._outside, open_store=open_store)
+        outside = replace(self._outside, open_store=read.opener(self._outside.open_store))
         checked = self._check(config, jobs, outside)
         took = self._clock() - began
         plans = {plan.name: plan for plan in checked.plan.jobs}
@@ -219,32 +178,19 @@ class JobChecker:
 
     # ------------------------------------------------------------ stores
 
-    def _read_stores(self, jobs: Iterable[Job], results: dict[str, JobCheck]) -> dict[str, _Copy]:
-        """Every job's rows. A store is opened once for all jobs with the same address, and closed again."""
-        copies: dict[str, _Copy] = {}
-        opened: dict[str, OffsetStore] = {}
-        for job in jobs:
-            fuse, began = self._stores[job.store], self._clock()
-            error: Exception | None = fuse.blown(began)
-            if error is None:
-                try:
-                    store = opened.get(job.store) or opened.setdefault(job.store, self._outside.open_store(job.store))
-                    copy = copies.setdefault(job.store, _Copy(store.address, store.capabilities))
-                    self._take(self._requests_for(job))
-                    copy.rows.setdefault(job.group, []).extend(store.read(job.group, job_topics(self._config, job)))
-                    fuse.worked()
-                    if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
-                        _close(opened.pop(job.store))
-                except Exception as caught:  # noqa: BLE001 - as above
-                    error = caught
-                    _close(opened.pop(job.store, None))
-                    if isinstance(caught, Unreachable) and caught.retryable:
-                        fuse.failed(caught, self._clock())
-            if error is not None:
-                results[job.name] = JobCheck(error, self._clock() - began, self._store_of(job, error))
-        for store in opened.values():
-            _close(store)
-        return copies
+    def _read_stores(self, jobs: Sequence[Job], results: dict[str, JobCheck]) -> StoresRead:
+        """Every job's rows; the jobs of a store that fails have their result."""
+        read = read_stores(
+            self._config,
+            jobs,
+            replace(self._outside, monotonic=self._clock),
+            self._stores,
+            before=lambda job: self._take(self._requests_for(job)),
+        )
+        by_name = {job.name: job for job in jobs}
+        for name, failure in read.failed.items():
+            results[name] = JobCheck(failure.error, failure.seconds, self._store_of(by_name[name], failure.error))
+        return read
 
     def _store_of(self, job: Job, error: Exception) -> str:
         """What failed. An outage of a store is reported once for all jobs that share it."""
@@ -262,25 +208,3 @@ class JobChecker:
 
 def _job(job: Job) -> str:
     return f'Job "{job.name}"'
-
-
-def _close(store: OffsetStore | None) -> None:
-    with suppress(ReconcilerError):
-        if store is not None:
-            store.close()
-
-
-class _Copy:
-    """Rows that were read from a store. Satisfies ``ports.OffsetReader``."""
-
-    def __init__(self, address: str, capabilities: Capabilities) -> None:
-        self.address = address
-        self.capabilities = capabilities
-        self.rows: dict[str, list[Row]] = {}
-
-    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        wanted = None if topics is None else set(topics)
-        return [row for row in self.rows[group] if wanted is None or row.key.topic in wanted]
-
-    def close(self) -> None:
-        """It holds nothing open."""

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from reconciler.config.file import Job
 from reconciler.core.errors import ReconcilerError
+from reconciler.failover.apart import as_sentence
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.outages import Outages
 from reconciler.watch.checker import CLUSTER, JobCheck, JobChecker
@@ -176,7 +177,7 @@ class Watch:
                 self._report(check, check.result)
 
     def _report(self, check: JobCheck, error: Exception) -> None:
-        known = error if isinstance(error, ReconcilerError) else _bug(error)
+        known = as_sentence(error)
         self._troubles[check.place] = known
         self._outages.began(check.place, known)
 
@@ -239,8 +240,3 @@ class Watch:
 
     def _update(self, **values: object) -> None:
         self._figures.process = replace(self._figures.process, **values)  # type: ignore[arg-type]
-
-
-def _bug(error: Exception) -> ReconcilerError:
-    what = f"{type(error).__name__}: {error}"
-    return ReconcilerError(f"This is a bug in reconciler: {what}.", hint="Please report it, with what --debug prints.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-_WORDS = re.compile(r'"(detail|message)":( ?)"((?:[^"\\]|\\.)*)"')
+_WORDS = re.compile(r'"(detail|message|reason)":( ?)"((?:[^"\\]|\\.)*)"')
 _HASH = re.compile(r'"(sha256|plan_sha256|hash|prev|of)":( ?)"[0-9a-f]{64}"')
 _HELP = re.compile(r"^# HELP (\S+) (.*)\n", re.M)
 _OF_THE_PROCESS = re.compile(r"^(?:# \w+ )?(?:process|python)_.*\n", re.M)

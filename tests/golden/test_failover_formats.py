@@ -28,6 +28,14 @@ def test_check_prints_every_verdict_as_a_plan(estate: Estate, goldens: Goldens) 
     goldens.check("words/details.txt", details(found.out))
 
 
+def test_a_plan_lists_the_jobs_that_were_not_judged(world: World, goldens: Goldens) -> None:
+    deliver(world, "a.events", range(10))
+    world.store("sqlite:///offsets.db", "clicks", {("events", 0): stored(5)})
+    world.file("reconciler.toml", HEAD + job("clicks", ["events"]) + job("misspelt", ["evnets"]))
+    assert world.run("plan", *CONFIG, "-o", "p.json").code == 2
+    goldens.check("formats/plan/not-judged.json", without_words(world.read("p.json")))
+
+
 def test_a_plan_file_keeps_what_was_set_and_accepted_by_hand(estate: Estate, goldens: Goldens) -> None:
     world = estate.world
     by_hand = ("--set", "a.events:1=3", "--accept", "behind", "--accept", "lost")

@@ -108,6 +108,33 @@ def test_a_plan_of_offsets_that_are_right(world: World, goldens: Goldens) -> Non
     goldens.check("words/plan-ready.txt", world.session(PLAN.replace("clicks", "ready"), f"{APPLY} --yes"))
 
 
+def test_a_job_that_cannot_be_judged_hides_no_other(estate: Estate, goldens: Goldens) -> None:
+    sick = job("misspelt", ["evnets"]) + job("broken", ["events"], "sqlite:///broken.db")
+    world = estate.world
+    world.file("broken.db", "no database")
+    world.file("reconciler.toml", estate.head + estate.jobs + sick)
+    world.file("sick.toml", estate.head + sick)
+    said = world.session(
+        "check -c reconciler.toml --job misspelt",
+        "check -c reconciler.toml",
+        "check -c sick.toml",
+        "plan -c sick.toml -o p.json",
+        "plan -c reconciler.toml -o p.json",
+        "show p.json",
+        "show p.json --job broken",
+        "show p.json --job ready",
+        f"{APPLY} --dry-run",
+    )
+    world.file("partly.toml", estate.head + estate.jobs.partition('[[jobs]]\nname = "stuck"')[0] + sick)
+    said += "\n" + world.session(
+        "check -c partly.toml",
+        "plan -c partly.toml -o q.json",
+        "apply q.json -c partly.toml --yes",
+        "apply q.json -c partly.toml --yes",
+    )
+    goldens.check("words/not-judged.txt", said)
+
+
 def test_a_plan_that_is_no_longer_true(world: World, goldens: Goldens) -> None:
     """It expired, it was altered, the job went on, the destination was cut, or the topic was recreated."""
     assert world.run(*PLAN.split()).code == 0

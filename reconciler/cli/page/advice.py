@@ -76,7 +76,18 @@ def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[Step]:
         for row in job.partitions
         if (why := why_stopped(row, policy)) is not None and row.position != Position.END
     ]
-    return _to_decide(plan, stopped, policy, files) if stopped else _to_write(plan.jobs, files)
+    steps = _to_decide(plan, stopped, policy, files) if stopped else _to_write(plan.jobs, files)
+    return [*_to_mend(plan, files), *steps]
+
+
+def _to_mend(plan: Plan, files: Files) -> list[Step]:
+    """The jobs that were not judged; ``apply`` leaves them alone."""
+    steps = []
+    for job in plan.not_judged:
+        steps.append(Step(f"Job {job.name} was not judged, and this plan does not hold it: {job.reason}"))
+        again = command("reconciler", "check", "-c", files.config, "--job", job.name)
+        steps.append(Step(f"Do not start job {job.name}. Once its cause is mended, check it:", again))
+    return steps
 
 
 def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[Step]:

@@ -9,9 +9,10 @@ from reconciler.cli.page.advice import Files, next_steps
 from reconciler.cli.page.markup import Markup, asset, document, escaped, fill, fill_each
 from reconciler.cli.page.rows import LONGEST_NAME, Entry, command_box, entries_of, table
 from reconciler.cli.terminal.glossary import VERDICTS
+from reconciler.cli.terminal.report import not_judged_text
 from reconciler.core.verdicts import Position
 from reconciler.failover.check import replay_sum, replay_total
-from reconciler.formats.plan import JobPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan import JobPlan, NotJudged, Plan, StartPolicy, why_stopped
 
 MOST_JOBS = 12
 """More jobs than these are folded away."""
@@ -25,8 +26,8 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
     stopped = {each.place for each in entries if each.stopped is not None}
     body = fill(
         "page",
-        tone="bad" if stopped else "good",
-        headline=_headline(len(places), len(stopped)),
+        tone="bad" if stopped or plan.not_judged else "good",
+        headline=_headline(len(places), len(stopped), len(plan.not_judged)),
         lead=_lead(plan, policy, bool(stopped)),
         figures=_figures(plan, entries, len(places), len(stopped)),
         cluster_id=plan.cluster_id,
@@ -39,20 +40,25 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
         behind=policy.behind.value,
         max_replay=f"{policy.max_replay:,}",
         **_next(plan, policy, files),
-        jobs_heading="Job" if len(plan.jobs) == 1 else "Jobs",
+        jobs_heading="Job" if len(plan.jobs) + len(plan.not_judged) == 1 else "Jobs",
         jobs=_jobs(plan, policy),
         **_above_the_table(plan.jobs, entries),
         table=table(entries, policy, files, several_jobs=len(plan.jobs) > 1),
     )
     rows_stopped = sum(each.stopped is not None for each in entries)
     title = f"{rows_stopped:,} need a decision" if rows_stopped else "may start"
+    if plan.not_judged and not rows_stopped:
+        title = f"{len(plan.not_judged):,} not judged"
     return document(f"{title} · {', '.join(job.name for job in plan.jobs[:3])} · reconciler", body, asset("page.js"))
 
 
 # ---------------------------------------------------------------- the head
 
 
-def _headline(places: int, stopped: int) -> str:
+def _headline(places: int, stopped: int, not_judged: int) -> str:
+    if not_judged and not stopped:
+        it = "job was not judged: do not start it" if not_judged == 1 else "jobs were not judged: do not start them"
+        return f"{not_judged:,} {it}"
     if not places:
         return "Nothing to start: the plan holds no partition"
     if stopped:
@@ -61,6 +67,11 @@ def _headline(places: int, stopped: int) -> str:
 
 
 def _lead(plan: Plan, policy: StartPolicy, stopped: bool) -> Markup:
+    judged = _lead_of_judged(plan, policy, stopped)
+    return Markup(f"{judged} {escaped(not_judged_text(plan), LONGEST_NAME)}") if plan.not_judged else judged
+
+
+def _lead_of_judged(plan: Plan, policy: StartPolicy, stopped: bool) -> Markup:
     if stopped:
         names = [job.name for job in plan.jobs if any(why_stopped(row, policy) for row in job.partitions)]
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
@@ -102,8 +113,15 @@ def _next(plan: Plan, policy: StartPolicy, files: Files) -> dict[str, Markup]:
 
 
 def _jobs(plan: Plan, policy: StartPolicy) -> Markup:
-    jobs = fill("jobs", rows=fill_each("job", (_job(job, policy) for job in plan.jobs)))
-    return fill("folded_jobs", count=f"{len(plan.jobs):,}", jobs=jobs) if len(plan.jobs) > MOST_JOBS else jobs
+    rows = [*(_not_judged(job) for job in plan.not_judged), *(_job(job, policy) for job in plan.jobs)]
+    jobs = fill("jobs", rows=fill_each("job", rows))
+    return fill("folded_jobs", count=f"{len(rows):,}", jobs=jobs) if len(rows) > MOST_JOBS else jobs
+
+
+def _not_judged(job: NotJudged) -> dict[str, object]:
+    name = escaped(job.name, LONGEST_NAME)
+    dashes = dict.fromkeys(("group", "store", "stopped", "replay"), "–")
+    return {**dashes, "name": name, "verdicts": "not judged: do not start it", "tone": "bad"}
 
 
 def _job(job: JobPlan, policy: StartPolicy) -> dict[str, object]:

@@ -9,11 +9,12 @@ from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import fold, visible
 from reconciler.core.verdicts import MatchedBy, Position, Verdict
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy, why_stopped
 
 _TONES = {Verdict.MATCH: "good", Verdict.MOVED: "good", Verdict.NEW: "good", Verdict.TIED: "warn"}
 HEADS = ("PARTITION", "VERDICT", "STORED", "RESUME", "REPLAY", "EVIDENCE")
 RIGHT = frozenset({2, 3, 4})
+MOST_NAMES = 10
 
 
 def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, most: int | None = None) -> str:
@@ -30,8 +31,23 @@ def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, mo
         if len(rows) < len(job.partitions):
             parts.append(f"… and {len(job.partitions) - len(rows):,} more; `reconciler show PLAN` lists all.")
         parts.append(_stops(rows, policy, columns))
+    parts.extend(_not_judged(failed, columns) for failed in plan.not_judged)
     parts.append(_legend(plan, columns))
     return "\n".join(part for part in parts if part)
+
+
+def not_judged_text(plan: Plan) -> str:
+    """Which jobs could not be judged, and that they must not start."""
+    names = [job.name for job in plan.not_judged]
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    of = f"{len(names):,} of {len(plan.jobs) + len(names):,} jobs"
+    it = "it" if len(names) == 1 else "them"
+    return visible(f"Not judged, {of}: {', '.join(names[:MOST_NAMES])}{more}. Do not start {it}.")
+
+
+def _not_judged(job: NotJudged, columns: int) -> str:
+    lines = (f"job {job.name} · not judged: do not start it", f"  {job.reason}")
+    return "\n" + "\n".join(fold(visible(line), columns, indent="    ") for line in lines)
 
 
 def _headline(job: JobPlan, columns: int) -> str:

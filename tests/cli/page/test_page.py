@@ -23,7 +23,7 @@ from reconciler.cli.page.markup import Markup as Safe
 from reconciler.cli.page.markup import asset, fill
 from reconciler.cli.page.picture import PIVOT, Scale, described, picture
 from reconciler.core.verdicts import Position
-from reconciler.formats.plan import PartitionPlan, Plan, StartPolicy, parse_plan
+from reconciler.formats.plan import NotJudged, PartitionPlan, Plan, StartPolicy, parse_plan
 from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row
 
 
@@ -322,3 +322,17 @@ def test_text_can_be_read_on_every_ground(scheme: int, ink: str, ground: str) ->
     )
     one, other = sorted((luminance(colours[ink]), luminance(colours[ground])))
     assert (other + 0.05) / (one + 0.05) >= 4.5
+
+
+def test_a_job_that_was_not_judged_leads_the_page() -> None:
+    """Whatever the others are, the page must not read as fine."""
+    sick = NotJudged("billing <b>", "The store at <host> gave no answer.")
+    for made in (all_moved(), every_ending()):
+        html = html_of(replace(made, not_judged=(sick,)))
+        said = words(html)
+        assert "Job billing <b> was not judged, and this plan does not hold it: The store at <host> gave no" in said
+        assert f"Not judged, 1 of {len(made.jobs) + 1} jobs: billing <b>. Do not start it." in said
+        assert "--job 'billing <b>'" in said
+        assert 'class="verdict bad"' in html
+    assert "1 job was not judged: do not start it" in words(html_of(replace(all_moved(), not_judged=(sick,))))
+    assert "not judged" not in words(html_of(all_moved()))

@@ -36,7 +36,8 @@ HELP = Help(
     {
         ExitCode.OK: "written and read back, or there was nothing to write",
         ExitCode.USAGE: "usage or configuration, or not confirmed: nothing was written",
-        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a decision; the other jobs were written",
+        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a decision, or the plan could not judge "
+        "it; the other jobs were written",
         ExitCode.CHANGED: "",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "",
@@ -59,17 +60,32 @@ def run(options: argparse.Namespace) -> ExitCode:
     logged = TrustSettings() if options.dry_run else config.trust
     with command_trail.attempt(logged, "apply", options.words) as attempt:
         plan = trusted_plan(config, options.plan, attempt)
+        print_not_judged(plan)
         changes, count = _apply(plan, config, options, attempt)
         _say_result(changes, count, options)
-        refused = [change.job.name for change in changes if change.is_refused]
-        if refused:
-            raise NeedsPerson(
-                f"Not written for {', '.join(refused)}: a partition needs a decision.",
-                hint="Make a new plan with --set or --accept once it is decided.",
-            )
+        refuse_the_rest(changes, plan)
         if not count and not options.dry_run:
             attempt.had_nothing_to_do()
     return ExitCode.OK
+
+
+def print_not_judged(plan: Plan) -> None:
+    for job in plan.not_judged:
+        print(wrap(f"{job.name}: left alone, since it could not be judged when the plan was made: {job.reason}"))
+
+
+def refuse_the_rest(changes: Sequence[JobChanges], plan: Plan) -> None:
+    """Raise NeedsPerson for the jobs that were not written."""
+    sentences = []
+    if refused := [change.job.name for change in changes if change.is_refused]:
+        sentences.append(f"Not written for {', '.join(refused)}: a partition needs a decision.")
+        sentences.append("Make a new plan with --set or --accept once it is decided.")
+    if plan.not_judged:
+        names = ", ".join(job.name for job in plan.not_judged)
+        sentences.append(f"Not written for {names}, which could not be judged when the plan was made.")
+        sentences.append("Do not start what was left out: mend the cause, then make another plan, with --job.")
+    if sentences:
+        raise NeedsPerson(sentences[0], hint=" ".join(sentences[1:]))
 
 
 def trusted_plan(config: Config, path: Path, attempt: Attempt) -> Plan:

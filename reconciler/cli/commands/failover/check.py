@@ -7,18 +7,20 @@ import argparse
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.report import plan_text
+from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.cli.terminal.table import print_json, wants_colour, width, wrap
-from reconciler.core.errors import ExitCode
-from reconciler.failover.check import Checked, check, replay_total
+from reconciler.core.errors import ExitCode, worst
+from reconciler.failover.apart import check_each
+from reconciler.failover.check import Checked, replay_total
 from reconciler.formats.plan import StartPolicy
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(
     """
     Reports what would happen if the jobs started on the destination now: for every partition the verdict, the stored
-    offset, the offset to resume at, the number of records that would be read again, and the evidence. It writes
-    nothing, and reads only the destination and the jobs' stores. Run it before a failover as often as you like.
+    offset, the offset to resume at, the number of records that would be read again, and the evidence. A job that cannot
+    be judged is listed with the cause, beside the others; the exit code is then the worst. It writes nothing, and reads
+    only the destination and the jobs' stores. Run it before a failover as often as you like.
     """,
     [
         ("every job of the configuration", "reconciler check -c reconciler.toml"),
@@ -60,25 +62,39 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = arguments.decisions(options)
     with context.outside_with_engine(config, options) as outside:
-        checked = check(config, config.chosen(options.job), outside, by_hand)
+        checked = check_each(config, config.chosen(options.job), outside, by_hand)
     code = verdict_code(checked, config.policy.start)
     if options.format == "json":
         print_json(checked.plan.to_json())
     else:
         print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
-        print(wrap(f"\n{summary(checked, code)}"))
+        print(wrap(f"\n{summary(checked, config.policy.start)}"))
     return code
 
 
 def verdict_code(checked: Checked, policy: StartPolicy) -> ExitCode:
-    """4 if a partition needs a decision, 3 if offsets need correcting, else 0."""
+    """4 if a partition needs a decision, 3 if offsets need correcting, else 0; or a job's that could not be judged."""
+    return worst([judged_code(checked, policy), *(error.exit_code for error in checked.failed.values())])
+
+
+def judged_code(checked: Checked, policy: StartPolicy) -> ExitCode:
+    """The exit code of the jobs that could be judged."""
     if checked.stopped(policy):
         return ExitCode.NEEDS_PERSON
     return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
 
 
-def summary(checked: Checked, code: ExitCode) -> str:
-    """The last line: the result and the next step."""
+def summary(checked: Checked, policy: StartPolicy) -> str:
+    """The last lines: the result and the next step."""
+    judged, plan = _judged(checked, judged_code(checked, policy)), checked.plan
+    if not plan.not_judged:
+        return judged
+    of = f"{len(plan.jobs):,} of {len(plan.jobs) + len(plan.not_judged):,} jobs"
+    lines = [f"Judged, {of}: {judged}"] if plan.jobs else ["Nothing was written."]
+    return "\n".join([*lines, f"{not_judged_text(plan)} Mend what is named above, then check again."])
+
+
+def _judged(checked: Checked, code: ExitCode) -> str:
     replay = replay_total(checked.plan)
     if code is ExitCode.NEEDS_PERSON:
         return "Do not start: a partition needs a decision. Nothing was written."

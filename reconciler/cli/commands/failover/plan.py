@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.report import plan_text
-from reconciler.cli.terminal.table import wants_colour, width
-from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.failover.check import Checked, check, replay_total
+from reconciler.cli.terminal.report import not_judged_text, plan_text
+from reconciler.cli.terminal.table import wants_colour, width, wrap
+from reconciler.core.errors import ConfigError, ExitCode, worst
+from reconciler.failover.apart import check_each
+from reconciler.failover.check import Checked, replay_total
 from reconciler.fileio import write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
@@ -26,7 +27,8 @@ HELP = Help(
     """
     Does what check does, and keeps the result as a file: to review, to sign, to apply later. The file lists every
     partition with its verdict, its evidence and the offset to resume at. It holds no payloads and no secrets. It cannot
-    be applied after it has expired, or if it was altered, or if the store or the destination has changed.
+    be applied after it has expired, or if it was altered, or if the store or the destination has changed. A job that
+    cannot be judged is listed with the cause, and apply leaves it alone; the exit code is then the worst of all jobs.
     """,
     [
         ("all jobs", EXAMPLE),
@@ -37,7 +39,7 @@ HELP = Help(
         ExitCode.USAGE: "",
         ExitCode.NEEDS_PERSON: "a partition needs a decision; the plan was written, and apply refuses that job",
         ExitCode.CHANGED: "a topic was recreated during the check",
-        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; the plan has the other jobs",
     },
     environment=CONFIG_ENVIRONMENT,
     files={"PLAN": "the plan, readable by its owner only; an applied plan is not overwritten"},
@@ -65,16 +67,25 @@ def run(options: argparse.Namespace) -> ExitCode:
         )
     key = context.private_key(options.sign) if options.sign else None
     with context.outside_with_engine(config, options) as outside:
-        checked = check(config, config.chosen(options.job), outside, by_hand)
-    _write(checked.plan, options.output, key)
+        checked = check_each(config, config.chosen(options.job), outside, by_hand)
     policy = config.policy.start
+    code = worst(error.exit_code for error in checked.failed.values())
+    if not checked.plan.jobs and checked.failed:
+        print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour()))
+        print(wrap(f"\n{not_judged_text(checked.plan)} Mend what is named above. No plan was written."))
+        return code
+    _write(checked.plan, options.output, key)
     print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
     if checked.stopped(policy):
         print(f"\nDo not start: a partition needs a decision (apply refuses its job).\nPlan: {options.output}")
-        return ExitCode.NEEDS_PERSON
-    # The command is not folded, however long its paths: it is meant to be copied.
-    print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked, options)}")
-    return ExitCode.OK
+        code = worst([code, ExitCode.NEEDS_PERSON])
+    else:
+        # The command is not folded, however long its paths: it is meant to be copied.
+        print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked, options)}")
+    if checked.failed:
+        then = "Apply leaves what was not judged alone: mend what is named above, then make another plan, with --job."
+        print(wrap(f"{not_judged_text(checked.plan)} {then}"))
+    return code
 
 
 def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:

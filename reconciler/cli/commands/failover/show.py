@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
         print(starting_offsets_json(plan, options.job))
         return ExitCode.OK
-    shown = plan if options.job is None else replace(plan, jobs=(plan.job(options.job),))
+    shown = plan if options.job is None else replace(plan, jobs=(plan.job(options.job),), not_judged=())
     if options.html:
         from reconciler.cli.page.advice import Files
         from reconciler.cli.page.page import page

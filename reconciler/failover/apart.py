@@ -1,0 +1,256 @@
+"""Keeping the failure of one job from the others, where several are checked at once.
+
+Theory of operation. Jobs are checked together, since that takes far fewer requests than one after the other. Their
+stores are read first, each on its own: a store that does not answer fails its own jobs and no others, and after
+``STORE_FAILURES`` failures in a row it is left alone (``Fuse``). If a check of several jobs fails all the same, the
+cluster is asked whether it answers at all. If it does, the jobs are checked in halves, without patience for what is
+away, until the sick ones stand alone. ``watch`` reads stores by the same rules, and remembers the sick jobs instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from reconciler.config.file import Config, Job
+from reconciler.config.redaction import KNOWN
+from reconciler.core.errors import Changed, ReconcilerError, Unreachable
+from reconciler.failover.check import Checked, check, plan_of
+from reconciler.failover.gather import job_topics
+from reconciler.failover.outside import ByHand, Outside, StoreOpener, WrongDecision
+from reconciler.formats.plan import NotJudged
+from reconciler.ports import Capabilities, OffsetStore, Row
+from reconciler.stores.common import ReadOnlyStore
+from reconciler.stores.registry import traits
+
+STORE_FAILURES = 2
+"""Jobs in a row that a store must fail before its other jobs are not waited for: one job alone may be the cause."""
+STORE_REST_S = 600.0
+"""Longer than a check lasts: a store that was left alone is not tried again."""
+MOST_CLIENTS = 10
+"""At a time, of a store that keeps a client for each group."""
+
+log = logging.getLogger("reconciler.check")
+
+
+class Fuse:
+    """A circuit breaker: after so many failures in a row, a cluster or a store is left alone for ``rest_s`` seconds."""
+
+    def __init__(self, failures: int, rest_s: float) -> None:
+        self._allowed = failures
+        self._rest_s = rest_s
+        self._failures = 0
+        self._until = -math.inf
+        self._error: ReconcilerError | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has failed since the last success."""
+        return self._error is None
+
+    def blown(self, now: float) -> ReconcilerError | None:
+        """The failure because of which it is left alone; None if it may be tried."""
+        if self._failures >= self._allowed and now >= self._until:
+            self._failures = 0
+        return self._error if self._failures >= self._allowed else None
+
+    def failed(self, error: ReconcilerError, now: float) -> None:
+        self._failures += 1
+        self._error = error
+        self._until = now + self._rest_s
+
+    def worked(self) -> None:
+        self._failures = 0
+        self._error = None
+
+
+# ---------------------------------------------------------------- stores
+
+
+class Copy:
+    """Rows that were read from a store. Satisfies ``ports.OffsetReader``."""
+
+    def __init__(self, address: str, capabilities: Capabilities) -> None:
+        self.address = address
+        self.capabilities = capabilities
+        self.rows: dict[str, list[Row]] = {}
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        wanted = None if topics is None else set(topics)
+        return [row for row in self.rows[group] if wanted is None or row.key.topic in wanted]
+
+    def close(self) -> None:
+        """It holds nothing open."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailure:
+    """Why a job's rows could not be read, and how long that took to find out."""
+
+    error: Exception
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoresRead:
+    """The rows by the store's address, the failures by the job's name, and the addresses that lack a job's rows."""
+
+    copies: Mapping[str, Copy]
+    failed: Mapping[str, StoreFailure]
+    lacking: frozenset[str]
+
+    def opener(self, otherwise: StoreOpener, *, but: frozenset[str] = frozenset()) -> StoreOpener:
+        """Opens the copies, except of ``but``; a store of which there is none is opened itself."""
+
+        def open_store(address: str) -> OffsetStore:
+            is_copied = address in self.copies and address not in but
+            return ReadOnlyStore(self.copies[address]) if is_copied else otherwise(address)
+
+        return open_store
+
+
+def read_stores(
+    config: Config,
+    jobs: Iterable[Job],
+    outside: Outside,
+    fuses: Mapping[str, Fuse],
+    *,
+    before: Callable[[Job], None] = lambda _: None,
+) -> StoresRead:
+    """Every job's rows. A store is opened once for all jobs with the same address, and closed again.
+
+    ``fuses`` has one for each address; ``before`` is called before a job's rows are read.
+    """
+    copies: dict[str, Copy] = {}
+    failed: dict[str, StoreFailure] = {}
+    lacking: set[str] = set()
+    opened: dict[str, OffsetStore] = {}
+    for job in jobs:
+        fuse, began = fuses[job.store], outside.monotonic()
+        error: Exception | None = fuse.blown(began)
+        if error is None:
+            try:
+                store = opened.get(job.store) or opened.setdefault(job.store, outside.open_store(job.store))
+                copy = copies.setdefault(job.store, Copy(store.address, store.capabilities))
+                before(job)
+                rows = store.read(job.group, job_topics(config, job))
+                copy.rows.setdefault(job.group, []).extend(rows)
+                held = {row.key.topic for row in rows}
+                if any(held.isdisjoint((topic, config.topics.destination_of(topic))) for topic in job.topics):
+                    lacking.add(job.store)
+                fuse.worked()
+                if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
+                    _close(opened.pop(job.store))
+            except Exception as caught:  # noqa: BLE001 - any failure of one job must leave the others alone
+                error = caught
+                _close(opened.pop(job.store, None))
+                if isinstance(caught, Unreachable) and caught.retryable:
+                    fuse.failed(caught, outside.monotonic())
+        if error is not None:
+            failed[job.name] = StoreFailure(error, outside.monotonic() - began)
+    for store in opened.values():
+        _close(store)
+    return StoresRead(copies, failed, frozenset(lacking))
+
+
+def _close(store: OffsetStore | None) -> None:
+    with suppress(ReconcilerError):
+        if store is not None:
+            store.close()
+
+
+# ---------------------------------------------------------------- a check in which no job hides another
+
+
+def check_each(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
+    """Check every job that can be judged; ``failed`` has the others, each with its cause.
+
+    One job alone fails as in ``check``. Raises ``Unreachable`` or ``Refused`` if the cluster itself does not answer or
+    lets nothing in, ``WrongDecision`` for a person's offset that fits no partition.
+    """
+    if len(jobs) == 1:
+        return check(config, jobs, outside, by_hand)
+    cluster_id = outside.patient(config.search).describe(()).cluster_id
+    each = _Each(config, outside, by_hand or ByHand(), jobs)
+    each.check()
+    if not each.parts and (bug := next((e for e in each.failed.values() if not isinstance(e, ReconcilerError)), None)):
+        raise bug
+    if any(part.plan.cluster_id != cluster_id for part in each.parts):
+        raise Changed(
+            f"[destination] was another cluster than {cluster_id} during the check.",
+            hint="Run this again when it has settled.",
+        )
+    return _merged(config, jobs, outside, each, cluster_id)
+
+
+class _Each:
+    """One check of several jobs: ``parts`` are the checks that succeeded, ``failed`` the jobs that had none."""
+
+    def __init__(self, config: Config, outside: Outside, by_hand: ByHand, jobs: Sequence[Job]) -> None:
+        self._config = config
+        self._outside = outside
+        self._by_hand = by_hand
+        self._jobs = jobs
+        self.parts: list[Checked] = []
+        self.failed: dict[str, Exception] = {}
+
+    def check(self) -> None:
+        fuses = {job.store: Fuse(STORE_FAILURES, STORE_REST_S) for job in self._jobs}
+        read = read_stores(self._config, self._jobs, self._outside, fuses)
+        # Where a job has no rows, the store itself is asked what it holds instead.
+        opener = read.opener(self._outside.open_store, but=read.lacking)
+        self._outside = replace(self._outside, open_store=opener)
+        self.failed.update({name: failure.error for name, failure in read.failed.items()})
+        self._check([job for job in self._jobs if job.name not in self.failed], self._config)
+
+    def _check(self, jobs: Sequence[Job], config: Config) -> None:
+        if not jobs:
+            return
+        try:
+            self.parts.append(check(config, jobs, self._outside, self._decisions_on(jobs)))
+        except WrongDecision:
+            raise
+        except Exception as error:  # noqa: BLE001 - any failure of one job must leave the others alone
+            if isinstance(error, Unreachable):
+                self._outside.reader.describe(())  # without the cluster, there is nothing to say of any job
+            if len(jobs) == 1:
+                self.failed[jobs[0].name] = error
+                return
+            if isinstance(error, Unreachable) and error.retryable:
+                config = replace(config, search=replace(config.search, deadline_s=0.0))
+            self._check(jobs[: len(jobs) // 2], config)
+            self._check(jobs[len(jobs) // 2 :], config)
+
+    def _decisions_on(self, jobs: Sequence[Job]) -> ByHand:
+        """A person's decisions without the offsets of partitions that only jobs apart from these can have."""
+        topics = {topic for job in jobs for topic in job_topics(self._config, job)}
+        others = {topic for job in self._jobs if job not in jobs for topic in job_topics(self._config, job)} - topics
+        offsets = {place: offset for place, offset in self._by_hand.offsets.items() if place[0] not in others}
+        return replace(self._by_hand, offsets=offsets)
+
+
+def _merged(config: Config, jobs: Sequence[Job], outside: Outside, each: _Each, cluster_id: str) -> Checked:
+    """One result of all parts, with the jobs in the order of the configuration."""
+    plans = {job.name: job for part in each.parts for job in part.plan.jobs}
+    gathered = {job.job.name: job for part in each.parts for job in part.jobs}
+    order = [job.name for job in jobs if job.name in plans]
+    failed = {job.name: as_sentence(each.failed[job.name]) for job in jobs if job.name in each.failed}
+    for name in failed:
+        log.debug('job "%s" was not judged', name, exc_info=each.failed[name])
+    not_judged = [NotJudged(name, KNOWN.redacted(str(error))) for name, error in failed.items()]
+    found = tuple(gathered[name] for name in order)
+    plan = plan_of(config, outside.now_ms(), cluster_id, found, [plans[name] for name in order], not_judged)
+    return Checked(plan, frozenset().union(*(part.to_write for part in each.parts)), found, failed)
+
+
+def as_sentence(error: Exception) -> ReconcilerError:
+    """An error of this product as it is; any other one is a bug, and says so."""
+    if isinstance(error, ReconcilerError):
+        return error
+    return ReconcilerError(
+        f"This is a bug in reconciler: {type(error).__name__}: {error}.",
+        hint="Please report it with the output of --debug.",
+    )
