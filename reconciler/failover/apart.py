@@ -169,7 +169,7 @@ def check_each(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: B
     """Check every job that can be judged; ``failed`` has the others, each with its cause.
 
     One job alone fails as in ``check``. Raises ``Unreachable`` or ``Refused`` if the cluster itself does not answer or
-    lets nothing in, ``WrongDecision`` for a person's offset that fits no partition.
+    lets nothing in, ``WrongDecision`` for a person's decision that fits no partition, or perhaps a job not judged.
     """
     if len(jobs) == 1:
         return check(config, jobs, outside, by_hand)
@@ -204,32 +204,48 @@ class _Each:
         opener = read.opener(self._outside.open_store, but=read.lacking)
         self._outside = replace(self._outside, open_store=opener)
         self.failed.update({name: failure.error for name, failure in read.failed.items()})
-        self._check([job for job in self._jobs if job.name not in self.failed], self._config)
-
-    def _check(self, jobs: Sequence[Job], config: Config) -> None:
-        if not jobs:
-            return
+        self._refuse_open_decisions()
+        ready = self._well()
         try:
-            self.parts.append(check(config, jobs, self._outside, self._decisions_on(jobs)))
+            if ready:
+                self.parts.append(check(self._config, ready, self._outside, self._by_hand))
         except WrongDecision:
             raise
         except Exception as error:  # noqa: BLE001 - any failure of one job must leave the others alone
-            if isinstance(error, Unreachable):
-                self._outside.reader.describe(())  # without the cluster, there is nothing to say of any job
-            if len(jobs) == 1:
-                self.failed[jobs[0].name] = error
-                return
-            if isinstance(error, Unreachable) and error.retryable:
-                config = replace(config, search=replace(config.search, deadline_s=0.0))
-            self._check(jobs[: len(jobs) // 2], config)
-            self._check(jobs[len(jobs) // 2 :], config)
+            self._split(ready, self._config, error)
+            if self._by_hand != ByHand():  # which job a decision is about shows only where all are checked together
+                self._refuse_open_decisions()
+                self.parts = [check(self._config, well, self._outside, self._by_hand)] if (well := self._well()) else []
 
-    def _decisions_on(self, jobs: Sequence[Job]) -> ByHand:
-        """A person's decisions without the offsets of partitions that only jobs apart from these can have."""
-        topics = {topic for job in jobs for topic in job_topics(self._config, job)}
-        others = {topic for job in self._jobs if job not in jobs for topic in job_topics(self._config, job)} - topics
-        offsets = {place: offset for place, offset in self._by_hand.offsets.items() if place[0] not in others}
-        return replace(self._by_hand, offsets=offsets)
+    def _well(self) -> list[Job]:
+        return [job for job in self._jobs if job.name not in self.failed]
+
+    def _split(self, jobs: Sequence[Job], config: Config, error: Exception) -> None:
+        """Check the halves of ``jobs``, which together have failed, each without a person's decisions."""
+        if isinstance(error, Unreachable):
+            self._outside.reader.describe(())  # without the cluster, there is nothing to say of any job
+        if len(jobs) == 1:
+            self.failed[jobs[0].name] = error
+            return
+        if isinstance(error, Unreachable) and error.retryable:
+            config = replace(config, search=replace(config.search, deadline_s=0.0))
+        for half in (jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]):
+            try:
+                self.parts.append(check(config, half, self._outside))
+            except Exception as own:  # noqa: BLE001 - as above
+                self._split(half, config, own)
+
+    def _refuse_open_decisions(self) -> None:
+        """Raise WrongDecision for a decision that may be about a job that cannot be judged."""
+        failed = [job for job in self._jobs if job.name in self.failed]
+        topics = {topic for job in failed for topic in job_topics(self._config, job)}
+        offsets = {place: offset for place, offset in self._by_hand.offsets.items() if place[0] in topics}
+        if failed and replace(self._by_hand, offsets=offsets) != ByHand():
+            name, error = failed[0].name, as_sentence(self.failed[failed[0].name])
+            raise WrongDecision(
+                f'Your decision may be about job "{name}", which cannot be judged: {error.message}',
+                hint=f"Name the job that you mean with --job. {error.hint or ''}".rstrip(),
+            )
 
 
 def _merged(config: Config, jobs: Sequence[Job], outside: Outside, each: _Each, cluster_id: str) -> Checked:

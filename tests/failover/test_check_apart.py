@@ -193,18 +193,33 @@ def test_a_cluster_that_goes_away_between_ends_the_check(sick: Sick) -> None:
         check_each(config, config.jobs, replace(sick.outside, reader=Going(sick)))
 
 
-def test_a_decision_on_the_sick_job_neither_fails_the_others_nor_reaches_them(sick: Sick) -> None:
+def test_a_decision_on_a_job_that_is_well_stands_beside_a_sick_one(sick: Sick) -> None:
     sick.stores["memory:two"] = AWAY
     config = sick.config(job("one"), job("two", "more", "memory:two"), job("three", "evnets"))
-    by_hand = ByHand({("a.more", 0): 5, ("a.events", 0): 3})
-    checked = check_each(config, config.jobs, sick.outside, by_hand)
+    checked = check_each(config, config.jobs, sick.outside, ByHand({("a.events", 0): 3}))
     assert verdicts(checked.plan) == {"one": (Verdict.MOVED, 3)}
     assert checked.plan.jobs[0].partitions[0].set_by_hand
+    assert len(checked.plan.not_judged) == 2
+
+
+@pytest.mark.parametrize(
+    "by_hand", [ByHand({("a.more", 0): 5}), ByHand({("more", 0): 5}), ByHand(accepted=frozenset({Verdict.BEHIND}))]
+)
+@pytest.mark.parametrize("cause", ["store", "topic"])
+def test_a_decision_that_may_be_about_the_sick_job_is_refused(sick: Sick, by_hand: ByHand, cause: str) -> None:
+    """It must not go to the other jobs that read the topic, only because one of them cannot be asked."""
+    if cause == "store":
+        sick.stores["memory:two"] = AWAY
+    else:
+        sick.topics["a.more"] = Refused("Describe is not allowed.")
+    config = sick.config(job("one"), job("two", "more", "memory:two"))
+    with pytest.raises(WrongDecision, match=r'may be about job "two", which cannot be judged: .*\. Name the job'):
+        check_each(config, config.jobs, sick.outside, by_hand)
 
 
 @pytest.mark.parametrize("place", [("a.events", 7), ("a.nowhere", 0)])
 def test_a_decision_that_fits_no_partition_ends_the_check(sick: Sick, place: tuple[str, int]) -> None:
-    config = sick.config(job("one"), job("two", "more"), job("three", "evnets"))
+    config = sick.config(job("one"), job("two", "more"))
     with pytest.raises(WrongDecision, match=r"no such partition"):
         check_each(config, config.jobs, sick.outside, ByHand({place: 5}))
 
