@@ -65,9 +65,7 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
         root.setLevel(levels[0])
         product.setLevel(levels[1])
         sys.excepthook, threading.excepthook = hooks
-        signal.signal(
-            signal.SIGINT, on_interrupt
-        )  # a Spark session puts its own there
+        signal.signal(signal.SIGINT, on_interrupt)  # a Spark session puts its own there
         gc.set_threshold(*collector)  # a command's own is for seconds: of a whole run's clients none would be collected
 
 
