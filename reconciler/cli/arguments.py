@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,11 @@ from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
+
+SKIPS = "skips"
+"""The word of --accept that is no verdict."""
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999, epoch ms."""
 
 _MAY_HOLD_LOGINS = ("option", "kafka_option", "source_option")
 """Options for Spark's sources."""
@@ -37,8 +43,26 @@ def add_optional_config(parser: argparse.ArgumentParser, purpose: str) -> None:
     parser.add_argument("-c", "--config", metavar="FILE", type=Path, help=purpose)
 
 
-def add_job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--job", metavar="NAME", help="only this job of the configuration")
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """--job, as often as there are jobs to choose."""
+    add_repeatable(parser, "--job", "only this job of the configuration", "NAME")
+
+
+def add_one_job(parser: argparse.ArgumentParser) -> None:
+    """--job, once: for commands that are about one job."""
+    parser.add_argument("--job", metavar="NAME", action=_Once, help="only this job of the configuration")
+
+
+class _Once(argparse.Action):
+    """An option whose second value would silently replace the first."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        if before is not None and before != values:
+            parser.error(f"{option} names two jobs, {before} and {values}: this command takes one")
+        setattr(namespace, self.dest, values)
 
 
 def add_plan(parser: argparse.ArgumentParser, purpose: str = "a file made by reconciler plan") -> None:
@@ -58,7 +82,7 @@ def add_repeatable(parser: Any, name: str, purpose: str, metavar: str = "NAME=VA
 
 
 def add_decisions(parser: argparse.ArgumentParser) -> None:
-    """--set and --accept: a person's decisions, recorded in the plan."""
+    """--set, --set-time and --accept: a person's decisions, recorded in the plan."""
     group = parser.add_argument_group("your decisions, recorded in the plan")
     add_repeatable(
         group,
@@ -68,18 +92,25 @@ def add_decisions(parser: argparse.ArgumentParser) -> None:
         dest="offsets",
     )
     group.add_argument(
+        "--set-time",
+        metavar="TIME",
+        help="start all partitions of one job at the first offset of this time or later: a time with its zone, like "
+        "2026-01-31T06:00:00Z, or epoch milliseconds",
+    )
+    group.add_argument(
         "--accept",
         dest="accepted",
         metavar="VERDICT",
         action="append",
         default=[],
-        choices=[verdict.value for verdict in Verdict if verdict is not Verdict.UNRESOLVED],
-        help="let partitions with this verdict start where they can (repeatable; unresolved ones need --set)",
+        choices=[*(verdict.value for verdict in Verdict if verdict is not Verdict.UNRESOLVED), SKIPS],
+        help="let partitions with this verdict start where they can (repeatable; unresolved ones need --set); "
+        "skips: let offsets set by hand skip records",
     )
 
 
 def decisions(options: argparse.Namespace) -> ByHand:
-    """The parsed --set and --accept. Raises ConfigError for values that cannot be parsed."""
+    """The parsed --set, --set-time and --accept. Raises ConfigError for values that cannot be parsed."""
     offsets: dict[tuple[str, int], int] = {}
     for text in options.offsets:
         place, _, offset = text.rpartition("=")
@@ -88,7 +119,24 @@ def decisions(options: argparse.Namespace) -> ByHand:
             raise ConfigError(f"--set {text} is not TOPIC:PARTITION=OFFSET.", hint="For example: --set a.events:3=1200")
         if offsets.setdefault((topic, int(partition)), int(offset)) != int(offset):
             raise ConfigError(f"--set gives two offsets for {topic}:{partition}.", hint="Leave one of them out.")
-    return ByHand(offsets, frozenset(Verdict(value) for value in options.accepted))
+    time_ms = None if options.set_time is None else _time_ms(options.set_time)
+    verdicts = frozenset(Verdict(value) for value in options.accepted if value != SKIPS)
+    return ByHand(offsets, verdicts, time_ms, SKIPS in options.accepted)
+
+
+def _time_ms(text: str) -> int:
+    if text.isdecimal() and text.isascii() and int(text) <= LATEST_MS:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or moment.timestamp() < 0:
+        raise ConfigError(
+            f"--set-time {text} is not a time.",
+            hint="Write it with its zone, like 2026-01-31T06:00:00Z, or as epoch milliseconds.",
+        )
+    return round(moment.timestamp() * 1000)
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

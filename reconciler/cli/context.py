@@ -32,7 +32,7 @@ def read_config(options: argparse.Namespace) -> Config:
 
 def one_job(config: Config, name: str | None) -> Job:
     """The job of that name, or the only one. Raises ConfigError if the configuration has several and none is named."""
-    jobs = config.chosen(name)
+    jobs = config.jobs if name is None else config.chosen(name)
     if len(jobs) != 1:
         raise ConfigError(
             "The configuration has several jobs, and this command takes one.",

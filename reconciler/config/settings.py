@@ -137,12 +137,10 @@ class Config:
         """Where a job's partitions without a stored offset start."""
         return self.policy.new if job.new is None else job.new
 
-    def chosen(self, name: str | None) -> tuple[Job, ...]:
-        """The job of that name, or all jobs without one. Raises ConfigError for an unknown name."""
-        if name is None:
-            return self.jobs
-        found = tuple(job for job in self.jobs if job.name == name)
-        if not found:
-            known = ", ".join(job.name for job in self.jobs)
-            raise ConfigError(f'The configuration has no job "{name}".', hint=f"It has: {known}.")
-        return found
+    def chosen(self, *names: str) -> tuple[Job, ...]:
+        """The jobs of these names, or all jobs without one. Raises ConfigError for an unknown name."""
+        known = ", ".join(job.name for job in self.jobs)
+        for name in names:
+            if all(job.name != name for job in self.jobs):
+                raise ConfigError(f'The configuration has no job "{name}".', hint=f"It has: {known}.")
+        return tuple(job for job in self.jobs if not names or job.name in names)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
-from reconciler.core.probes import Search, ask_cleaning, ask_edges, ask_lookup, ask_read
+from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges, ask_lookup, ask_read
 from reconciler.core.question import Question
-from reconciler.core.scan import advance, last_before
+from reconciler.core.scan import advance, count_records, last_before
 from reconciler.core.search import search
 from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
-from reconciler.core.verdicts import Finding, MatchedBy, Verdict
+from reconciler.core.verdicts import Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
@@ -109,15 +109,46 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
     return (yield from search(question, anchor, why, mirrored=False))
 
 
-def place(question: Question, offset: int) -> Search[Finding]:
+def place(question: Question, offset: int, found: Finding) -> Search[Finding]:
     """Check a person's offset against the log: find the record before it, and count the records that follow.
 
-    The verdict is ``unresolved`` if the offset is outside the log; otherwise the caller sets the verdict.
+    ``found`` is the partition's own finding: records from there to the offset are skipped. The verdict is
+    ``unresolved`` if the offset is outside the log; otherwise the caller sets the verdict.
     """
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
     if not start <= offset <= end:
         return Finding(Verdict.UNRESOLVED, None, detail=f"offset {offset} is outside the log [{start}, {end}]")
-    previous = yield from last_before(offset, start)
+    return (yield from _placed(question, offset, found, edges, f"set by hand to {offset}"))
+
+
+def place_at_time(question: Question, timestamp_ms: int, when: str, found: Finding) -> Search[Finding]:
+    """As ``place``, at the first offset of a person's time or later (``when`` in words); else at the log's end."""
+    edges = yield from ask_edges()
+    lookup = yield from ask_lookup(timestamp_ms)
+    if lookup is None:
+        word = f"set by hand to the end, {edges.end}: no record is of {when} or later"
+        return (yield from _placed(question, edges.end, found, edges, word))
+    offset = min(max(lookup, edges.start), edges.end)
+    word = f"set by hand to {offset}, the first offset of {when} or later"
+    return (yield from _placed(question, offset, found, edges, word))
+
+
+def _placed(question: Question, offset: int, found: Finding, edges: LogRange, word: str) -> Search[Finding]:
+    previous = yield from last_before(offset, edges.start)
     record_offset = previous.offset if previous else None
-    return Finding(Verdict.NEW, offset, end - offset, None, record_offset=record_offset, detail="set by hand")
+    skips = yield from _skips(question, offset, found, edges.start)
+    return Finding(Verdict.NEW, offset, edges.end - offset, None, None, record_offset, word, skips)
+
+
+def _skips(question: Question, offset: int, found: Finding, start: int) -> Search[Skips | None]:
+    """How many records lie between what was found and a person's offset; None if there are none."""
+    proven = found.resume_offset
+    begin = start if proven is None else max(proven, start)
+    if offset <= begin:
+        return None
+    count, unread = yield from count_records(begin, offset, question.limits.tail_records)
+    if not count + unread:
+        return None  # nothing but transaction markers, or offsets that compaction emptied
+    surely = 0 if proven is None else max(0, count - (found.replay_at_most or 0))
+    return Skips(surely, count + unread)

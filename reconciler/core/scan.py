@@ -138,6 +138,16 @@ def count_possible(judge: Judge, begin: int, end: int) -> Search[int]:
     return count
 
 
+def count_records(begin: int, end: int, budget: int) -> Search[tuple[int, int]]:
+    """How many records lie in [``begin``, ``end``) as far as ``budget`` allows, and how many offsets stayed unread."""
+    position, count = begin, 0
+    while position < end and count < budget:
+        size = min(max(FIRST_READ, count), budget - count, LARGEST_READ)
+        records, position = yield from read_once(position, size, end)
+        count += len(records)
+    return count, max(0, end - position)
+
+
 def has_gap(begin: int, end: int) -> Search[bool]:
     """True if an offset in [``begin``, ``end``) holds no record."""
     position, size = begin, FIRST_READ

@@ -54,13 +54,29 @@ class Position(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Skips:
+    """How many records a person's offset skips: those before it, from the proven resume offset on.
+
+    Where nothing was proven they count from the log's start. ``at_least`` so many were read there and are more than the
+    job can have processed; ``at_most`` counts every record that was read and every offset that was not.
+    """
+
+    at_least: int
+    at_most: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.at_least <= self.at_most or self.at_most < 1:
+            raise ValueError("an offset skips at least as many records as are known, and at least one")
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one partition's search.
 
     ``replay_at_most`` bounds the processed records that will be read again from ``resume_offset``;
     ``replay_exact`` is set where their exact number is known. ``record_offset`` is the
     destination record that the resume offset was checked against: the one right before it, or None at the start of a
-    log. ``detail`` is a sentence for a person.
+    log. ``detail`` is a sentence for a person. ``skips`` is None where no record is skipped.
     """
 
     verdict: Verdict
@@ -70,6 +86,7 @@ class Finding:
     matched_by: MatchedBy | None = None
     record_offset: int | None = None
     detail: str = ""
+    skips: Skips | None = None
 
     def __post_init__(self) -> None:
         if self.resume_offset is None and self.verdict not in STOPS:

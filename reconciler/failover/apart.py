@@ -19,6 +19,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ReconcilerError, Unreachable
 from reconciler.failover.check import Checked, check, plan_of
+from reconciler.failover.decisions import refuse_several_places
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import ByHand, Outside, StoreOpener, WrongDecision
 from reconciler.formats.plan import NotJudged
@@ -169,10 +170,12 @@ def check_each(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: B
     """Check every job that can be judged; ``failed`` has the others, each with its cause.
 
     One job alone fails as in ``check``. Raises ``Unreachable`` or ``Refused`` if the cluster itself does not answer or
-    lets nothing in, ``WrongDecision`` for a person's decision that fits no partition, or perhaps a job not judged.
+    lets nothing in, ``WrongDecision`` for a person's decision that fits no partition, several jobs, or perhaps a job
+    that was not judged.
     """
     if len(jobs) == 1:
         return check(config, jobs, outside, by_hand)
+    refuse_several_places(config, jobs, by_hand or ByHand())
     cluster_id = outside.patient(config.search).describe(()).cluster_id
     each = _Each(config, outside, by_hand or ByHand(), jobs)
     each.check()

@@ -16,14 +16,23 @@ from reconciler.core.errors import Changed, ReconcilerError
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import NO_OFFSET
-from reconciler.core.verdicts import Finding, Position, Verdict
+from reconciler.core.verdicts import Finding, Position, Skips, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
+from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
 from reconciler.failover.gather import GatheredJob, Key, Place, gather, question_of, source_cluster
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over
 from reconciler.failover.selection import is_written
-from reconciler.formats.plan import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan import (
+    JobPlan,
+    NotJudged,
+    PartitionPlan,
+    Plan,
+    StartPolicy,
+    skips_words,
+    why_stopped,
+)
 from reconciler.ports import ClusterInfo
 from reconciler.stores.registry import traits
 
@@ -70,11 +79,14 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     records are read: it sets the start, and the batch is repeated empty.
 
     Raises ``ConfigError`` for topics that exist nowhere and for a destination that is the source, ``Changed`` for
-    topics recreated meanwhile, ``Unreachable`` and ``Refused`` for clusters and stores.
+    topics recreated meanwhile, ``Unreachable`` and ``Refused`` for clusters and stores, ``SeveralJobs`` for a decision
+    that fits more than one job.
     """
     by_hand = by_hand or ByHand()
+    refuse_several_places(config, jobs, by_hand)
     starts = _search(config, jobs, outside, by_hand)
-    plans = {job.name: job for job in starts.plans(by_hand.accepted)}
+    plans = {job.name: job for job in starts.plans(by_hand)}
+    refuse_several_verdicts(by_hand, plans.values())
     to_write = _to_write(plans, starts.gathered, config)
     if ending := positions.ending(config, jobs):
         ends = _search(config, ending, outside, ByHand()).plans()
@@ -114,9 +126,9 @@ class _Searched:
     found: Mapping[Key, Found]
     by_person: Mapping[Key, Found]
 
-    def plans(self, accepted: frozenset[Verdict] = frozenset()) -> list[JobPlan]:
-        """The rows of every job, with one position a partition."""
-        return [_job_plan(job, self.found, self.by_person, accepted) for job in self.gathered]
+    def plans(self, by_hand: ByHand | None = None) -> list[JobPlan]:
+        """The rows of every job, with one position a partition, and with what a person accepts."""
+        return [_job_plan(job, self.found, self.by_person, by_hand or ByHand()) for job in self.gathered]
 
 
 def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand) -> _Searched:
@@ -130,9 +142,8 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     limits = _limits(config, len(places))
     questions = {at.key: question_of(config, at, cluster.cluster_id, limits) for at in places if at.exists}
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
-    searched = _Searched(
-        cluster.cluster_id, gathered, passes.by_anchor_or_time(gathered), passes.by_hand(by_hand, places)
-    )
+    found = passes.by_anchor_or_time(gathered)
+    searched = _Searched(cluster.cluster_id, gathered, found, passes.by_hand(by_hand, places, found))
     _refuse_recreated(cluster, reader.describe(topics))
     return searched
 
@@ -175,7 +186,7 @@ def _refuse_unknown(by_hand: ByHand, places: Sequence[Place]) -> None:
 
 
 def _job_plan(
-    gathered: GatheredJob, found: Mapping[Key, Found], by_person: Mapping[Key, Found], accepted: frozenset[Verdict]
+    gathered: GatheredJob, found: Mapping[Key, Found], by_person: Mapping[Key, Found], by_hand: ByHand
 ) -> JobPlan:
     by_topic: dict[str, list[Place]] = {}
     for at in gathered.places:
@@ -189,11 +200,11 @@ def _job_plan(
     rows = []
     for at in gathered.places:
         if at.source.topic in without_rows:
-            rows.append(_without_rows(at, _row(at, found[at.key], by_person.get(at.key), accepted)))
+            rows.append(_without_rows(at, _row(at, found[at.key], by_person.get(at.key), by_hand)))
         elif at.key in found:
-            rows.append(_row(at, found[at.key], by_person.get(at.key), accepted))
+            rows.append(_row(at, found[at.key], by_person.get(at.key), by_hand))
         elif (at.own or at.source.topic not in folded) and not at.is_new:
-            rows.append(_row(at, _missing(at), None, accepted))
+            rows.append(_row(at, _missing(at), None, by_hand))
     return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
 
 
@@ -216,15 +227,17 @@ def _missing(at: Place) -> Found:
     return engine.SearchResult(Finding(Verdict.MISSING, None, detail=f"the destination has no {what}"), 0, 0)
 
 
-def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[Verdict]) -> PartitionPlan:
+def _row(at: Place, found: Found, by_person: Found | None, decided: ByHand) -> PartitionPlan:
     finding, by_hand, probes, rounds = found.finding, False, found.probes, found.rounds
     if at.selected.row is not None and at.selected.row.note:
         finding = replace(finding, detail=f"{finding.detail}; {at.selected.row.note}")
     if by_person is not None:
-        detail = f"set by hand to {by_person.finding.resume_offset}; found: {finding.detail}"
+        proven = "" if finding.resume_offset is None else f" (proven: {finding.resume_offset})"
+        beyond = proven if by_person.finding.skips else ""
+        detail = f"{by_person.finding.detail}{beyond}; found: {finding.detail}"
         finding, by_hand = replace(by_person.finding, verdict=finding.verdict, detail=detail), True
         probes, rounds = probes + by_person.probes, rounds + by_person.rounds
-    elif finding.verdict in accepted and (finding.resume_offset is not None or finding.verdict is Verdict.MISSING):
+    elif accepts(decided, finding.verdict, finding.resume_offset):
         finding, by_hand = replace(finding, detail=f"accepted by hand: {finding.detail}"), True
     return PartitionPlan.of(
         finding,
@@ -235,6 +248,7 @@ def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[V
         probes=probes,
         rounds=rounds,
         set_by_hand=by_hand,
+        skips_accepted=decided.skips and finding.skips is not None,
     )
 
 
@@ -244,6 +258,22 @@ def _row(at: Place, found: Found, by_person: Found | None, accepted: frozenset[V
 def replay_total(plan: Plan) -> str:
     """The replay over all partitions, as text."""
     return replay_sum(row for job in plan.jobs for row in job.partitions)
+
+
+def outcome(plan: Plan) -> str:
+    """What starting by the plan does, over all partitions: a clause without its full stop."""
+    skipped = skips_sum(row for job in plan.jobs for row in job.partitions)
+    more = f", and {skipped} skipped by hand" if skipped else ""
+    return f"{replay_total(plan)} will be read again{more}"
+
+
+def skips_sum(rows: Iterable[PartitionPlan]) -> str:
+    """The records that offsets set by hand skip, as text; empty if they skip none."""
+    skipped = [row.skips for row in rows if row.skips is not None]
+    if not skipped:
+        return ""
+    total = Skips(sum(each.at_least for each in skipped), sum(each.at_most for each in skipped))
+    return skips_words(total)
 
 
 def replay_sum(rows: Iterable[PartitionPlan]) -> str:

@@ -43,10 +43,16 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """A person's decisions: offsets by (topic, partition), and verdicts accepted as they are."""
+    """A person's decisions: offsets by (topic, partition), and verdicts accepted as they are.
+
+    ``time_ms`` places every partition of one job that has no offset here at that time (epoch ms). ``skips`` accepts
+    that offsets set by hand skip records.
+    """
 
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     accepted: frozenset[Verdict] = frozenset()
+    time_ms: int | None = None
+    skips: bool = False
 
 
 class WrongDecision(ConfigError):

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TypeVar
 
 from reconciler import engine
+from reconciler.clock import stamp
 from reconciler.core.question import Question
-from reconciler.core.reconcile import place, reconcile
+from reconciler.core.reconcile import place, place_at_time, reconcile
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
@@ -69,10 +70,24 @@ class Passes:
         found.update(self._by_time([*spread, *proven]))
         return found
 
-    def by_hand(self, by_hand: ByHand, places: Sequence[Place]) -> dict[Key, Found]:
-        """Findings for the offsets that a person set. Raises WrongDecision for an offset outside of the log."""
-        offsets = {at.key: offset for at in places for offset in _offsets_for(by_hand, at) if at.exists}
-        inquiries = {key: Inquiry(key[1], partial(place, self.questions[key], offsets[key])) for key in offsets}
+    def by_hand(self, by_hand: ByHand, places: Sequence[Place], proven: Mapping[Key, Found]) -> dict[Key, Found]:
+        """Findings for the offsets that a person set; ``proven`` is what was found before.
+
+        Raises WrongDecision for an offset outside of the log.
+        """
+        inquiries: dict[Key, Inquiry[Finding]] = {}
+        for at in places:
+            if not at.exists:
+                continue
+            question, finding = self.questions[at.key], proven[at.key].finding
+            offset = offset_for(by_hand, at)
+            if offset is not None:
+                inquiries[at.key] = Inquiry(at.destination, partial(place, question, offset, finding))
+            elif by_hand.time_ms is not None:
+                when = stamp(by_hand.time_ms)
+                inquiries[at.key] = Inquiry(
+                    at.destination, partial(place_at_time, question, by_hand.time_ms, when, finding)
+                )
         found = self.ask(inquiries)
         for (_, tp), answer in found.items():
             if answer.finding.resume_offset is None:
@@ -157,6 +172,7 @@ def _has_fewer(places: Sequence[Place]) -> bool:
     return any(not at.exists for at in stored) and not all(at.is_new for at in stored) and not is_handed_over(places)
 
 
-def _offsets_for(by_hand: ByHand, at: Place) -> list[int]:
-    names = dict.fromkeys(((at.destination.topic, at.destination.partition), (at.source.topic, at.source.partition)))
-    return [by_hand.offsets[name] for name in names if name in by_hand.offsets][:1]
+def offset_for(by_hand: ByHand, at: Place) -> int | None:
+    """The offset that a person set for this place, under the destination's name or the source's; else None."""
+    names = ((tp.topic, tp.partition) for tp in (at.destination, at.source))
+    return next((by_hand.offsets[name] for name in names if name in by_hand.offsets), None)

@@ -15,7 +15,7 @@ from typing import Any
 
 from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.core.policies import Behind
-from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Position, Verdict
+from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Position, Skips, Verdict
 from reconciler.formats.json_fields import FieldError, Fields, digest_without, json_value
 from reconciler.formats.plan_rows import PartitionPlan, PlanAnchor
 
@@ -30,6 +30,7 @@ __all__ = [
     "StartPolicy",
     "digest",
     "parse_plan",
+    "skips_words",
     "why_stopped",
 ]
 
@@ -259,6 +260,8 @@ class StartPolicy:
 
 def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
     """Why this partition must not start, and what a person can do; None if it may."""
+    if row.skips is not None and not row.skips_accepted:
+        return _why_skips(row, row.skips)
     if row.set_by_hand:
         return None
     if row.verdict in STOPS:
@@ -273,6 +276,22 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
     if row.verdict is Verdict.BEHIND and policy.behind is not Behind.START:
         return f'the mirror has not delivered the anchor (behind = "{policy.behind}"): hook --wait, or --accept behind'
     return None
+
+
+def skips_words(skips: Skips) -> str:
+    """How many records are skipped: exactly, between two numbers, or at most."""
+    noun = "record" if skips.at_most == 1 else "records"
+    if skips.at_least == skips.at_most:
+        return f"{skips.at_most:,} {noun}"
+    return f"{f'{skips.at_least:,} to' if skips.at_least else 'at most'} {skips.at_most:,} {noun}"
+
+
+def _why_skips(row: PartitionPlan, skips: Skips) -> str:
+    if row.verdict is Verdict.UNRESOLVED:
+        what = f"nothing was proven, so how many unprocessed records that offset skips is unknown: {skips_words(skips)}"
+        return f"{what}; choose an earlier offset, or add --accept skips"
+    whose = "has not processed" if skips.at_least == skips.at_most else "may not have processed"
+    return f"that offset skips {skips_words(skips)} that the job {whose}: choose an earlier one, or add --accept skips"
 
 
 _NO_ROWS = (

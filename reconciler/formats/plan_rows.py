@@ -8,18 +8,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
-from reconciler.core.verdicts import Finding, MatchedBy, Position, Verdict
+from reconciler.core.verdicts import Finding, MatchedBy, Position, Skips, Verdict
 from reconciler.formats.json_fields import INT32_MAX, INT64_MIN, FieldError, Fields
 
 _ROW = frozenset(
     (
         *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
-        *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
+        *("resume_offset", "replay", "evidence", "detail", "set_by_hand", "skips"),
     )
 )
 _GROWN = frozenset(("no_rows",))
 _ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
 _REPLAY = frozenset(("at_most", "exact"))
+_SKIPS = frozenset(("at_least", "at_most", "accepted"))
 _EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
 _FINGERPRINT = re.compile(r".{32}", re.DOTALL)  # as much as an anchor demands of one
 _ID_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
@@ -77,6 +78,11 @@ class PartitionPlan:
     position: Position = Position.NEXT
     set_by_hand: bool = False
     no_rows: bool = False
+    skips: Skips | None = None
+    """What an offset set by hand skips; ``skips_accepted``: whether the person said that it may."""
+    skips_accepted: bool = False
+    skips_counted: bool = True
+    """False for a row of an older plan, which does not say what an offset set by hand skips."""
 
     @classmethod
     def of(
@@ -90,6 +96,7 @@ class PartitionPlan:
         probes: int,
         rounds: int,
         set_by_hand: bool = False,
+        skips_accepted: bool = False,
     ) -> PartitionPlan:
         """The row of the destination's partition ``key``, from what was found for it and what that cost."""
         return cls(
@@ -109,6 +116,8 @@ class PartitionPlan:
             rounds=rounds,
             detail=finding.detail,
             set_by_hand=set_by_hand,
+            skips=finding.skips,
+            skips_accepted=skips_accepted,
         )
 
     @property
@@ -128,6 +137,8 @@ class PartitionPlan:
         return self.stored_offset == stored.offset and self.anchor == PlanAnchor.of(stored.anchor)
 
     def to_json(self) -> dict[str, Any]:
+        """The row as JSON values; one of an older plan as it was, so that the plan keeps its ``sha256``."""
+        skips = None if self.skips is None else {**asdict(self.skips), "accepted": self.skips_accepted}
         return {
             "source_topic": self.source_topic,
             "topic": self.topic,
@@ -148,15 +159,18 @@ class PartitionPlan:
             "detail": self.detail,
             "set_by_hand": self.set_by_hand,
             **({"no_rows": True} if self.no_rows else {}),
+            **({"skips": skips} if self.skips_counted else {}),
         }
 
     @classmethod
     def from_json(cls, value: object, where: str) -> PartitionPlan:
-        """Raises ``FieldError``, also for a finding that no search can make."""
-        fields = Fields(value, where, _ROW, _GROWN)
+        """Raises ``FieldError``, also for a finding that no search can make. Older plans have no ``skips``."""
+        counted = not isinstance(value, dict) or "skips" in value
+        fields = Fields(value, where, _ROW if counted else _ROW - {"skips"}, _GROWN)
         replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
         evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
-        anchor = fields.value("anchor")
+        anchor, skips = fields.value("anchor"), fields.value("skips") if counted else None
+        skipped, accepted = (None, False) if skips is None else _skips(skips, fields.place("skips"))
         row = cls(
             source_topic=fields.text("source_topic"),
             topic=fields.text("topic"),
@@ -176,6 +190,9 @@ class PartitionPlan:
             detail=fields.any_text("detail"),
             set_by_hand=fields.flag("set_by_hand"),
             no_rows=fields.flag_or_absent("no_rows"),
+            skips=skipped,
+            skips_accepted=accepted,
+            skips_counted=counted,
         )
         try:
             row._check()
@@ -197,3 +214,17 @@ class PartitionPlan:
             raise ValueError("only a new partition has no rows")
         if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
             raise ValueError("a match resumes at the stored offset")
+        if self.skips is not None and not self.set_by_hand:
+            raise ValueError("only an offset set by hand skips records")
+        if self.skips is not None and self.skips.at_most > (self.resume_offset or 0):
+            raise ValueError("an offset skips no more records than lie before it")
+
+
+def _skips(value: object, where: str) -> tuple[Skips, bool]:
+    fields = Fields(value, where, _SKIPS)
+    try:
+        return Skips(fields.number("at_least"), fields.number("at_most")), fields.flag("accepted")
+    except FieldError:
+        raise
+    except ValueError as error:
+        raise FieldError(f"{where}:", str(error)) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.failover.apply import prepare, write
-from reconciler.failover.check import Checked, replay_total
+from reconciler.failover.check import Checked, outcome
 from reconciler.failover.outside import Outside
 from reconciler.fileio import write_whole
 from reconciler.formats import snapshot
@@ -77,7 +77,7 @@ class Start:
         write_whole(files.starting_offsets, starting_offsets_json(checked.plan.starts) + "\n")
         path = self.original.path_now if self.original else None
         if not checked.to_write:
-            log.info("every offset is right: %s will be read again", replay_total(checked.plan))
+            log.info("every offset is right: %s", outcome(checked.plan))
         else:
             with trust.applying(
                 self.config.trust, checked.plan, files.plan, self.key, words=self.words, config=self.config_file
@@ -98,8 +98,8 @@ class Start:
             return
         attempt.intends_changes(changes)
         write(changes, plan, path, outside)
-        words = "%d offsets corrected; %s will be read again. To undo: reconciler rollback %s"
-        log.info(words, count, replay_total(plan), path)
+        words = "%d offsets corrected; %s. To undo: reconciler rollback %s"
+        log.info(words, count, outcome(plan), path)
 
 
 # ---------------------------------------------------------------- plans, kept

@@ -93,7 +93,7 @@ def test_a_persons_word_lets_it_start_and_stays_in_the_plan(world: World) -> Non
     world.cluster.delete_records(world.there, 0, world.offset_of(15))
     world.save({0: made(5).stored, 1: made(5, 1).stored, 2: StoredOffset(BASE + 6)})
     config, chosen = world.config(), world.offset_of(9, 2)
-    word = ("--accept", "lost", "--set", f"{world.there}:2={chosen}")
+    word = ("--accept", "lost", "--set", f"{world.there}:2={chosen}", "--accept", "skips")
     assert world.run("check", "-c", config).code == 4
     with nothing_written(world):
         assert world.run("check", "-c", config, *word).code == 3

@@ -114,7 +114,7 @@ def test_every_key_is_read(load: Load) -> None:
     assert (clicks.identity.record_time, clicks.identity.id_order) == (False, IdOrder.INCREASING)
     assert (views.name, views.store) == ("views", "kafka-group:")
     assert config.chosen("views") == (views,)
-    assert config.chosen(None) == (clicks, views)
+    assert config.chosen() == (clicks, views)
     with pytest.raises(ConfigError, match=r'has no job "likes"\. It has: clicks, views'):
         config.chosen("likes")
 

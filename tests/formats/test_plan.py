@@ -131,7 +131,7 @@ def test_the_fields_are_those_of_the_format() -> None:
     (row,) = job["partitions"]
     assert list(row) == [
         "source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict",
-        "resume_offset", "replay", "evidence", "detail", "set_by_hand",
+        "resume_offset", "replay", "evidence", "detail", "set_by_hand", "skips",
     ]  # fmt: skip
     assert list(row["anchor"]) == ["offset", "timestamp_ms", "fingerprint", "id_hash"]
     assert list(row["evidence"]) == ["matched_by", "record_offset", "probes", "rounds"]

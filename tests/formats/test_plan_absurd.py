@@ -45,6 +45,10 @@ def anchor() -> Content:
     return {"offset": 41, "timestamp_ms": 1_700_000_000_000, "fingerprint": "0" * 32, "id_hash": "0" * 16}
 
 
+def skips(at_least: object, at_most: object) -> Content:
+    return {"at_least": at_least, "at_most": at_most, "accepted": True}
+
+
 def summed(plan: Content) -> str:
     """The plan's text with the sum that fits it, as an attacker writes it."""
     return json.dumps({**plan, "sha256": digest(plan)})
@@ -77,6 +81,9 @@ WRONG: list[tuple[str, Any]] = [
     *((f"{ROW}.source_topic", value) for value in ("", None, 7)),
     *((f"{ROW}.topic_id", value) for value in (7, True, [], {})),
     *((f"{ROW}.position", value) for value in ("", "latest", None, 0)),
+    *((f"{ROW}.skips", value) for value in (0, [], {}, "1", skips(1, 2) | {"more": 1}, {"at_least": 0, "at_most": 2})),
+    *((f"{ROW}.skips", skips(*each)) for each in ((3, 2), (0, 0), (-1, 2), (0, None), (None, 2), (0, "2"))),
+    (f"{ROW}.skips", skips(1, 2)),  # of an offset that was not set by hand
     *((f"{ROW}.verdict", value) for value in ("", "fine", "MATCH", None, 3, ["moved"])),
     *((f"{ROW}.verdict", value) for value in ("match", "missing", "unresolved")),
     *((f"{ROW}.anchor", value) for value in ("", [], {}, 7, {**anchor(), "id": "raw"})),
@@ -138,7 +145,18 @@ def _paths(value: Any, path: str = "") -> list[str]:
     return [path, *(found for key, item in inside for found in _paths(item, f"{path}.{key}" if path else str(key)))]
 
 
-@pytest.mark.parametrize("path", [path for path in _paths(content()) if path and not path.split(".")[-1].isdigit()])
+GROWN = ("skips",)
+"""Fields that older plans of this format lack."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in _paths(content())
+        if path and not path.split(".")[-1].isdigit() and path.split(".")[-1] not in GROWN
+    ],
+)
 def test_a_plan_that_lacks_any_field_is_refused(path: str) -> None:
     plan: Any = content()
     holder, (*steps, last) = plan, path.split(".")

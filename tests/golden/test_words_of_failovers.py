@@ -67,6 +67,30 @@ def test_check_of_what_is_not_there(world: World, goldens: Goldens) -> None:
     goldens.check("words/check-refused.txt", said)
 
 
+def test_a_persons_word(estate: Estate, goldens: Goldens) -> None:
+    """Words that fit two jobs, offsets that skip, and a time for a whole job, where two jobs read one topic."""
+    world = estate.world
+    world.store(OFFSETS, "views", {("events", partition): stored(1) for partition in range(3)})
+    world.file("reconciler.toml", estate.head + estate.jobs + job("views", ["events"]))
+    both = "-c reconciler.toml --job clicks --job views"
+    said = world.session(
+        f"check {both} --set a.events:1=4 --set a.ties:0=1",
+        f"plan {both} -o word.plan.json --set events:1=4 --accept skips",
+        f"check {both} --accept moved --log-format json",
+        f"check {both} --set-time 2023-11-14T22:13:25Z",
+        "check -c reconciler.toml --job views --set-time 2023-11-14T22:13:25Z",
+        "check -c reconciler.toml --job views --set-time yesterday",
+        "plan -c reconciler.toml --job views --set-time 1700000005000 -o word.plan.json",
+        "apply word.plan.json -c reconciler.toml --dry-run",
+        "plan -c reconciler.toml --job views --set-time 1700000005000 -o word.plan.json --accept skips",
+        "apply word.plan.json -c reconciler.toml --dry-run",
+        "hook -c reconciler.toml --job views --plans plans --set a.events:0=9",
+        "hook -c reconciler.toml --job views --job clicks --plans plans",
+        "show word.plan.json --job views --job views",
+    )
+    goldens.check("words/decisions.txt", said)
+
+
 def test_policies_change_what_may_start(estate: Estate, goldens: Goldens) -> None:
     sections = {
         "row-time": '[policy]\nno_anchor = "row-time"',
@@ -239,8 +263,8 @@ def test_hook(world: World, goldens: Goldens) -> None:
 def test_a_hook_waits_for_a_mirror_that_is_behind(estate: Estate, goldens: Goldens) -> None:
     estate.with_section('[policy]\nbehind = "wait"')
     words = ("hook", "-c", "reconciler.toml", "--job", "stuck", "--plans", "plans")
-    words += ("--accept", "lost", "--accept", "missing", "--set", "a.bare:0=3")
-    goldens.check("words/hook-behind.txt", estate.world.run(*words).transcript)
+    decided = ("--accept", "lost", "--accept", "missing", "--set", "a.bare:0=3", "--accept", "skips")
+    goldens.check("words/hook-behind.txt", estate.world.run(*words, *decided).transcript)
 
 
 def test_anchors_out_and_in(world: World, goldens: Goldens) -> None:

@@ -88,7 +88,8 @@ def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
 def test_a_persons_word_starts_it(world: World, plans: Path) -> None:
     world.deliver(6)
     world.save({0: StoredOffset(BASE + 4)})
-    ended = outside("hook", "-c", world.config(), "--plans", plans, "--set", f"{world.there}:0=2", "--", "echo", "ran")
+    word = ("--set", f"{world.there}:0=2", "--accept", "skips")
+    ended = outside("hook", "-c", world.config(), "--plans", plans, *word, "--", "echo", "ran")
     assert (ended.code, ended.out.splitlines()[-1]) == (0, "ran")
     assert world.offsets() == {0: 2}
 

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from reconciler.cli.terminal.text import visible
 from reconciler.core.verdicts import Position, Verdict
@@ -14,6 +15,9 @@ from reconciler.stores.registry import checkpoint_path, traits
 
 MOST_SETS = 8
 """Partitions that one command names; the others are named in their rows only."""
+
+MOST_JOBS = 5
+"""Jobs that have their commands among the next steps; those of the others stand in their rows only."""
 
 UNDECIDED = "OFFSET"
 """The placeholder for an offset that could not be proven."""
@@ -50,6 +54,11 @@ def _quoted(word: str) -> str:
 def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[Step]:
     """The options for one partition that must not start, each as a ``check`` to try first."""
     check = ("reconciler", "check", "-c", files.config, "--job", job.name)
+    if row.skips is not None:
+        return [
+            Step("Skip these records:", command(*check, "--set", _set(row), "--accept", "skips")),
+            Step("Or see what is proven without that offset:", command(*check)),
+        ]
     steps = []
     if row.verdict is not Verdict.UNRESOLVED:
         text = f"Let every {row.verdict.value} partition of this job start where it can:"
@@ -109,15 +118,12 @@ def _to_decide(
     plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy, files: Files
 ) -> list[Step]:
     steps = [Step(text) for text in _by_verdict(stopped, policy)]
-    jobs = {job.name for job, _, _ in stopped}
-    chosen = ["--job", plan.jobs[0].name] if len(plan.jobs) == 1 else []
-    options = [*chosen, *_once([*_earlier(plan), *_decisions(row for _, row, _ in stopped)])]
-    sets = sum(row.verdict is Verdict.UNRESOLVED for _, row, _ in stopped)
-    more = f" ({sets - MOST_SETS:,} more partitions need --set: see their rows)" if sets > MOST_SETS else ""
-    text = "Try the decisions, after deleting those that you do not make; this only reads"
-    steps.append(Step(f"{text}{more}:", command("reconciler", "check", "-c", files.config, *options)))
-    plan_it = command("reconciler", "plan", "-c", files.config, "-o", files.plan, *options)
-    steps.append(Step("Then make a new plan with the same decisions:", plan_it))
+    jobs = list(dict.fromkeys(job.name for job, _, _ in stopped))
+    for job in [job for job in plan.jobs if job.name in jobs][:MOST_JOBS]:
+        rows = [row for each, row, _ in stopped if each.name == job.name]
+        steps += _to_decide_for(job, rows, files, alone=len(plan.jobs) == 1)
+    if len(jobs) > MOST_JOBS:
+        steps.append(Step(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
     free = [job.name for job in plan.jobs if job.name not in jobs]
     if free:
         names = ", ".join(free[:10]) + (f" and {len(free) - 10:,} more" if len(free) > 10 else "")
@@ -126,10 +132,40 @@ def _to_decide(
     return steps
 
 
+def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *, alone: bool) -> list[Step]:
+    """One job's decisions; where the plan has several jobs, its new plan gets a file of its own."""
+    options = ["--job", job.name, *_once([*_earlier(job), *_decisions(rows)])]
+    sets = sum(_needs_offset(row) for row in rows)
+    more = f" ({sets - MOST_SETS:,} more partitions need --set: see their rows)" if sets > MOST_SETS else ""
+    whose = "" if alone else f" for job {job.name}"
+    text = f"Try the decisions{whose}, after deleting those that you do not make; this only reads{more}:"
+    path = files.plan if alone else str(path_for_job(Path(files.plan), job.name))
+    plan_it = command("reconciler", "plan", "-c", files.config, "-o", path, *options)
+    return [
+        Step(text, command("reconciler", "check", "-c", files.config, *options)),
+        Step(f"Then make a new plan{whose} with the same decisions:", plan_it),
+    ]
+
+
+def path_for_job(path: Path, job: str) -> Path:
+    """Where the plan of one of several jobs goes: beside ``path``, with the job's name in front."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
+    return path.with_name(f"{safe}-{path.name}")
+
+
+def _needs_offset(row: PartitionPlan) -> bool:
+    return row.verdict is Verdict.UNRESOLVED and not row.set_by_hand
+
+
 def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy) -> list[str]:
-    counts = Counter(row.verdict for _, row, _ in stopped)
-    advice = {row.verdict: why for _, row, why in stopped}
+    skipping = sum(row.skips is not None for _, row, _ in stopped)
+    counts = Counter(row.verdict for _, row, _ in stopped if row.skips is None)
+    advice = {row.verdict: why for _, row, why in stopped if row.skips is None}
     sentences = []
+    if skipping:
+        noun = "partition skips" if skipping == 1 else "partitions skip"
+        what = f"{skipping:,} {noun} records, by an offset set by hand"
+        sentences.append(f"{what}: choose an earlier offset, or --accept skips.")
     for verdict, count in sorted(counts.items(), key=lambda item: -item[0].badness):
         why = advice[verdict]
         if verdict in (Verdict.BOUNDED, Verdict.REMAPPED):
@@ -143,11 +179,12 @@ def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: S
 
 
 def _decisions(rows: Iterable[PartitionPlan]) -> list[str]:
-    """The options that decide all of these: --accept per verdict, --set per unresolved partition."""
+    """The options that decide all of these: --accept per verdict and for skips, --set per unresolved partition."""
     rows = list(rows)
-    verdicts = sorted({row.verdict for row in rows if row.verdict is not Verdict.UNRESOLVED})
-    unresolved = dict.fromkeys(_set(row) for row in rows if row.verdict is Verdict.UNRESOLVED)
+    verdicts = sorted({row.verdict for row in rows if row.verdict is not Verdict.UNRESOLVED and row.skips is None})
+    unresolved = dict.fromkeys(_set(row) for row in rows if _needs_offset(row))
     options = [word for verdict in verdicts for word in ("--accept", verdict.value)]
+    options += ["--accept", "skips"] if any(row.skips for row in rows) else []
     return options + [word for place in list(unresolved)[:MOST_SETS] for word in ("--set", place)]
 
 
@@ -157,10 +194,11 @@ def _once(options: Sequence[str]) -> list[str]:
     return [word for pair in pairs for word in pair]
 
 
-def _earlier(plan: Plan) -> list[str]:
-    """The decisions recorded in this plan: without them a new one would ask again."""
-    rows = [row for job in plan.jobs for row in job.partitions if row.set_by_hand and row.position != Position.END]
-    accepted = {row.verdict for row in rows if not row.detail.startswith("set by hand")}
-    placed = [row for row in rows if row.verdict not in accepted and row.resume_offset is not None]
+def _earlier(job: JobPlan) -> list[str]:
+    """The decisions recorded for this job: without them a new plan would ask again."""
+    rows = [row for row in job.partitions if row.set_by_hand and row.position != Position.END]
+    placed = [row for row in rows if row.detail.startswith("set by hand") and row.resume_offset is not None]
+    accepted = {row.verdict for row in rows if row not in placed}
     options = [word for verdict in sorted(accepted) for word in ("--accept", verdict.value)]
+    options += ["--accept", "skips"] if any(row.skips_accepted for row in rows) else []
     return options + [word for place in dict.fromkeys(map(_set, placed)) for word in ("--set", place)]

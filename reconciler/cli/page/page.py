@@ -11,7 +11,7 @@ from reconciler.cli.page.rows import LONGEST_NAME, Entry, command_box, entries_o
 from reconciler.cli.terminal.glossary import VERDICTS
 from reconciler.cli.terminal.report import not_judged_text
 from reconciler.core.verdicts import Position
-from reconciler.failover.check import replay_sum, replay_total
+from reconciler.failover.check import outcome, replay_sum, replay_total, skips_sum
 from reconciler.formats.plan import JobPlan, NotJudged, Plan, StartPolicy, why_stopped
 
 MOST_JOBS = 12
@@ -80,10 +80,8 @@ def _lead_of_judged(plan: Plan, policy: StartPolicy, stopped: bool) -> Markup:
             f"{'Job' if len(names) == 1 else 'Jobs'} {listed}{more} must not start before that is decided. "
             "Nothing was written."
         )
-    total = replay_total(plan)
-    return escaped(
-        f"{total[0].upper()}{total[1:]} will be read again. Nothing has been written yet by making this plan."
-    )
+    total = outcome(plan)
+    return escaped(f"{total[0].upper()}{total[1:]}. Nothing has been written yet by making this plan.")
 
 
 def _figures(plan: Plan, entries: Sequence[Entry], places: int, stopped: int) -> Markup:
@@ -94,6 +92,8 @@ def _figures(plan: Plan, entries: Sequence[Entry], places: int, stopped: int) ->
         "start at another offset": f"{len(changed):,}",
         "records read again": replay_total(plan).removesuffix("s").removesuffix(" record").replace("at most", "≤"),
     }
+    if skipped := skips_sum(each.row for each in entries):
+        figures["records skipped by hand"] = skipped.removesuffix("s").removesuffix(" record").replace("at most", "≤")
     return fill_each("figure", ({"name": name, "value": value} for name, value in figures.items()))
 
 

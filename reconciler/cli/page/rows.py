@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reconciler.cli.page.advice import Files, row_steps
 from reconciler.cli.page.markup import Markup, escaped, fill, fill_each
 from reconciler.cli.page.picture import Scale, axis, picture
-from reconciler.cli.terminal.report import place_name, replay_text, tone_of
+from reconciler.cli.terminal.report import place_name, replay_text, skips_text, tone_of
 from reconciler.clock import stamp
 from reconciler.core.verdicts import MatchedBy
 from reconciler.formats.plan import JobPlan, PartitionPlan, PlanAnchor, StartPolicy, why_stopped
@@ -73,6 +73,7 @@ def _row(each: Entry, files: Files, policy: StartPolicy, scale: Scale, *, is_ope
         tone=tone_of(row, policy),
         verdict=row.verdict.value,
         by_hand=fill("by_hand") if row.set_by_hand else "",
+        skips=fill("skips", count=skips_text(row)) if row.skips else "",
         stored=_number(row.stored_offset),
         resume=_number(row.resume_offset),
         replay="–" if row.replay_at_most is None else replay_text(row),

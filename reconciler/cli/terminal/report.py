@@ -9,11 +9,21 @@ from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import fold, visible
 from reconciler.core.verdicts import MatchedBy, Position, Verdict
-from reconciler.formats.plan import JobPlan, NotJudged, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan import (
+    JobPlan,
+    NotJudged,
+    PartitionPlan,
+    Plan,
+    StartPolicy,
+    skips_words,
+    why_stopped,
+)
 
 _TONES = {Verdict.MATCH: "good", Verdict.MOVED: "good", Verdict.NEW: "good", Verdict.TIED: "warn"}
-HEADS = ("PARTITION", "VERDICT", "STORED", "RESUME", "REPLAY", "EVIDENCE")
-RIGHT = frozenset({2, 3, 4})
+HEADS = ("PARTITION", "VERDICT", "STORED", "RESUME", "REPLAY", "SKIPS", "EVIDENCE")
+SKIPS = HEADS.index("SKIPS")
+"""The column that is left out where no row skips."""
+RIGHT = frozenset({2, 3, 4, SKIPS})
 MOST_NAMES = 10
 
 
@@ -24,10 +34,9 @@ def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, mo
         parts.append(_headline(job, columns))
         rows: Sequence[PartitionPlan] = job.partitions
         if most is not None and len(rows) > most:
-            rows = sorted(rows, key=lambda row: -row.verdict.badness)[:most]
+            rows = sorted(rows, key=lambda row: (row.skips is None, -row.verdict.badness))[:most]
         if rows:
-            cells = [_cells(row, policy) for row in rows]
-            parts.append(render(HEADS, cells, right=RIGHT, columns=columns, colour=colour))
+            parts.append(_table(rows, policy, columns=columns, colour=colour))
         if len(rows) < len(job.partitions):
             parts.append(f"… and {len(job.partitions) - len(rows):,} more; `reconciler show PLAN` lists all.")
         parts.append(_stops(rows, policy, columns))
@@ -50,6 +59,13 @@ def _not_judged(job: NotJudged, columns: int) -> str:
     return "\n" + "\n".join(fold(visible(line), columns, indent="    ") for line in lines)
 
 
+def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int, colour: bool) -> str:
+    shown = [index for index in range(len(HEADS)) if index != SKIPS or any(row.skips for row in rows)]
+    cells = [[_cells(row, policy)[index] for index in shown] for row in rows]
+    right = frozenset(place for place, index in enumerate(shown) if index in RIGHT)
+    return render([HEADS[index] for index in shown], cells, right=right, columns=columns, colour=colour)
+
+
 def _headline(job: JobPlan, columns: int) -> str:
     counts = Counter(row.verdict for row in job.partitions)
     verdicts = ", ".join(f"{counts[verdict]:,} {verdict.value}" for verdict in sorted(counts))
@@ -69,6 +85,7 @@ def _cells(row: PartitionPlan, policy: StartPolicy) -> tuple[Cell, ...]:
         count_cell(row.stored_offset),
         count_cell(row.resume_offset),
         Cell(replay_text(row)),
+        Cell(skips_text(row), tone_of(row, policy)),
         Cell(evidence_text(row), "dim"),
     )
 
@@ -89,6 +106,14 @@ def replay_text(row: PartitionPlan) -> str:
     if row.replay_at_most is None:
         return "-"
     return f"{row.replay_exact:,}" if row.replay_exact is not None else f"≤ {row.replay_at_most:,}"
+
+
+def skips_text(row: PartitionPlan) -> str:
+    """The records that a person's offset skips: exactly, between two numbers, or as a bound."""
+    if row.skips is None:
+        return "-"
+    bound = skips_words(row.skips).removesuffix("s").removesuffix(" record").replace("at most", "≤")
+    return f"unknown, {bound}" if row.verdict is Verdict.UNRESOLVED else bound
 
 
 def evidence_text(row: PartitionPlan) -> str:

@@ -302,13 +302,15 @@ def _require_startable(job: JobPlan) -> None:
         raise NeedsPerson(
             f"By the plan job {job.name} may not start: {', '.join(undecided)}.",
             hint="`reconciler show PLAN` gives the reasons; then plan again with --set TOPIC:PARTITION=OFFSET or "
-            "--accept VERDICT.",
+            "--accept VERDICT (or --accept skips).",
         )
 
 
 def _may_start(row: PartitionPlan) -> bool:
     """True if the plan found an offset, or a person gave one or accepted that the partition is missing."""
     if (row.verdict in STOPS or row.no_rows) and not row.set_by_hand:
+        return False
+    if row.skips is not None and not row.skips_accepted:
         return False
     return row.resume_offset is not None or row.verdict is Verdict.MISSING
 

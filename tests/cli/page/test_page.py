@@ -22,7 +22,7 @@ from reconciler.cli.page.advice import MOST_SETS, command, next_steps, row_steps
 from reconciler.cli.page.markup import Markup as Safe
 from reconciler.cli.page.markup import asset, fill
 from reconciler.cli.page.picture import PIVOT, Scale, described, picture
-from reconciler.core.verdicts import Position
+from reconciler.core.verdicts import Position, Skips
 from reconciler.formats.plan import NotJudged, PartitionPlan, Plan, StartPolicy, parse_plan
 from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row
 
@@ -178,11 +178,41 @@ def commands(made: Plan, policy: StartPolicy | None = None) -> list[list[str]]:
     return [shlex.split(step.command) for step in next_steps(made, policy or StartPolicy(), FILES) if step.command]
 
 
-def test_the_decisions_of_a_plan_are_one_command_that_keeps_the_earlier_ones() -> None:
-    check, again = commands(every_ending())
-    decided = ["--accept", "lost", "--accept", "bounded", "--accept", "missing", "--set", "a.events:8=OFFSET"]
+def test_each_jobs_decisions_are_one_command_that_keeps_the_earlier_ones() -> None:
+    check, again, *others = commands(every_ending())
+    decided = ["--job", "clicks", "--accept", "lost", "--accept", "bounded", "--set", "a.events:8=OFFSET"]
     assert check == ["reconciler", "check", "-c", "reconciler.toml", *decided]
-    assert again == ["reconciler", "plan", "-c", "reconciler.toml", "-o", "failover.plan.json", *decided]
+    assert again == ["reconciler", "plan", "-c", "reconciler.toml", "-o", "clicks-failover.plan.json", *decided]
+    assert [line[-4:] for line in others] == [["--job", "sums", "--accept", "missing"]] * 2
+
+
+def test_every_copied_decision_names_its_job() -> None:
+    made = every_ending()
+    ways = [
+        shlex.split(step.command or "")
+        for job in made.jobs
+        for row in job.partitions
+        for step in row_steps(row, job, FILES)
+    ]
+    deciding = [line for line in [*commands(made), *ways] if "--set" in line or "--accept" in line]
+    assert deciding
+    assert all(line.count("--job") == 1 for line in deciding)
+
+
+def test_an_offset_that_skips_is_counted_and_offers_to_skip() -> None:
+    detail = "set by hand to 77 (proven: 70); found: it"
+    skipping = row(1, resume=77, record=76, set_by_hand=True, skips=Skips(5, 7), detail=detail)
+    made = plan(job(skipping, row(2)))
+    said = words(html_of(made))
+    assert "skips 5 to 7" in said
+    assert "records skipped by hand" in said
+    assert "1 partition skips records, by an offset set by hand" in said
+    check, _ = commands(made)
+    assert check[4:] == ["--job", "clicks", "--set", "a.events:1=77", "--accept", "skips"] or check[4:] == [
+        "--job", "clicks", "--accept", "skips", "--set", "a.events:1=77",
+    ]  # fmt: skip
+    accepted = plan(job(replace(skipping, skips_accepted=True)))
+    assert "5 to 7 records skipped by hand" in words(html_of(accepted))
 
 
 def test_an_offset_that_was_set_by_hand_is_set_again() -> None:

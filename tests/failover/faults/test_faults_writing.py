@@ -246,7 +246,7 @@ def test_a_commit_of_another_program_comes_back_to_the_byte(world: World, metada
     commit(world, 3, metadata)
     before = committed(world.cluster, world.group)
     config = world.config(world.job(store="kafka-group:"))
-    world.plan(config, "--set", f"{world.there}:0=7")
+    world.plan(config, "--set", f"{world.there}:0=7", "--accept", "skips")
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
     assert committed(world.cluster, world.group) != before
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
@@ -259,7 +259,7 @@ def test_a_rollback_does_not_date_a_row_that_had_no_date(world: World) -> None:
     commit(world, 3, "")
     config = world.config(world.job(store="kafka-group:"), extra='[policy]\nno_anchor = "row-time"')
     assert world.checked(config)[0]["verdict"] == "unresolved"
-    world.plan(config, "--set", f"{world.there}:0=7")
+    world.plan(config, "--set", f"{world.there}:0=7", "--accept", "skips")
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
     row = world.checked(config)[0]

@@ -134,7 +134,7 @@ def test_a_plan_from_spark_equals_the_local_plan_byte_for_byte(jobs: Jobs, with_
     assert jobs.planned("spark.json", "--engine", "spark", "--per-task", "5") == local
     verdicts = [row["verdict"] for row in json.loads(local)["jobs"][0]["partitions"]]
     assert Counter(verdicts) == {"moved": PARTITIONS - 2, "new": 1, "behind": 1, "remapped": 2}
-    by_hand = ("--set", f"{TOPIC}:3=11")
+    by_hand = ("--set", f"{TOPIC}:3=11", "--accept", "skips")
     assert jobs.planned("spark-set.json", "--engine", "spark", *by_hand) == jobs.planned("local-set.json", *by_hand)
 
 

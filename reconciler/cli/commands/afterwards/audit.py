@@ -53,7 +53,7 @@ HELP = Help(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plans", metavar="PLAN", nargs="+", type=Path, help="the applied plan (or plans)")
     arguments.add_config(parser)
-    arguments.add_job(parser)
+    arguments.add_one_job(parser)
     output = parser.add_argument_group("the job's output")
     output.add_argument("--output", metavar="FORMAT:PATH", help="parquet:PATH, delta:PATH, table:NAME, jdbc:, …")
     arguments.add_repeatable(output, "--option", "an option of that Spark source")

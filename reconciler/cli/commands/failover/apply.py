@@ -10,6 +10,7 @@ from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.prompts import confirm
+from reconciler.cli.terminal.report import skips_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render, wants_colour, width, wrap
 from reconciler.config.file import Config
 from reconciler.config.settings import TrustSettings
@@ -139,17 +140,20 @@ def changes_text(changes: Sequence[JobChanges]) -> str:
         for row, why in change.refused:
             name = f"{row.topic}-{row.partition}"
             lines.append(wrap(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
+        skips = any(item.row.skips for item in change.intended)
         rows = [
             (
                 partition_cell(item.key),
                 count_cell(item.row.stored_offset),
                 count_cell(item.now.stored.offset, "dim") if item.now else Cell("(no row)", "dim"),
                 count_cell(item.new.offset, "good"),
+                *([Cell(skips_text(item.row), "warn")] if skips else []),
                 Cell(change.job.name),
             )
             for item in change.intended
         ]
         if rows:
-            heads = ("PARTITION", "STORED", "PRIOR", "NEW", "JOB")
-            lines.append(render(heads, rows, right=frozenset({1, 2, 3}), columns=width(), colour=wants_colour()))
+            heads = ("PARTITION", "STORED", "PRIOR", "NEW", *(["SKIPS"] if skips else []), "JOB")
+            right = frozenset(range(1, len(heads) - 1))
+            lines.append(render(heads, rows, right=right, columns=width(), colour=wants_colour()))
     return "\n".join(lines)

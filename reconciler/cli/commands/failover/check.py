@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from reconciler.cli import arguments, context
+from reconciler.cli import arguments, choices, context
 from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.cli.terminal.table import print_json, wants_colour, width, wrap
 from reconciler.core.errors import ExitCode, worst
 from reconciler.failover.apart import check_each
-from reconciler.failover.check import Checked, replay_total
+from reconciler.failover.check import Checked, outcome
+from reconciler.failover.decisions import SeveralJobs
 from reconciler.formats.plan import StartPolicy
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
@@ -27,6 +28,7 @@ HELP = Help(
         ("one job, as JSON", "reconciler check -c reconciler.toml --job clicks --format json"),
         ("the result with a mirror's shortfall accepted", f"{EXAMPLE} --accept behind"),
         ("the result with one partition at an offset of your choice", f"{EXAMPLE} --set a.events:3=1200"),
+        ("the result with all partitions at a time of your choice", f"{EXAMPLE} --set-time 2026-01-31T06:00:00Z"),
     ],
     {
         ExitCode.OK: "every partition may start as it is",
@@ -43,7 +45,7 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
-    arguments.add_job(parser)
+    arguments.add_jobs(parser)
     arguments.add_decisions(parser)
     arguments.add_engine(parser)
     arguments.add_format(parser, "json prints the plan (default: text)")
@@ -61,14 +63,19 @@ class _Explain(argparse.Action):
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = arguments.decisions(options)
-    with context.outside_with_engine(config, options) as outside:
-        checked = check_each(config, config.chosen(options.job), outside, by_hand)
+    try:
+        with context.outside_with_engine(config, options) as outside:
+            checked = check_each(config, config.chosen(*options.job), outside, by_hand)
+    except SeveralJobs as error:
+        return choices.refuse(error, options)
     code = verdict_code(checked, config.policy.start)
     if options.format == "json":
         print_json(checked.plan.to_json())
     else:
         print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
         print(wrap(f"\n{summary(checked, config.policy.start)}"))
+        for line in choices.to_skip(checked.plan, by_hand, options):
+            print(f"To skip them: {line}")  # one line, to be copied
     return code
 
 
@@ -95,14 +102,12 @@ def summary(checked: Checked, policy: StartPolicy) -> str:
 
 
 def _judged(checked: Checked, code: ExitCode) -> str:
-    replay = replay_total(checked.plan)
+    starting = outcome(checked.plan)
     if code is ExitCode.NEEDS_PERSON:
         return "Do not start: a partition needs a decision. Nothing was written."
     if code is ExitCode.CORRECTABLE:
         count = len(checked.to_write)
         noun = "offset needs" if count == 1 else "offsets need"
         then = "apply" if checked.copied is None else "checkpoint clone"
-        return (
-            f"{count:,} {noun} correcting, and can be; {replay} will be read again. Next: reconciler plan, then {then}."
-        )
-    return f"Every partition may start as it is; {replay} will be read again."
+        return f"{count:,} {noun} correcting, and can be; {starting}. Next: reconciler plan, then {then}."
+    return f"Every partition may start as it is; {starting}."

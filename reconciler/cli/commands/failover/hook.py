@@ -67,7 +67,7 @@ LONGEST_WAIT_S = 7 * 86_400
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
-    arguments.add_job(parser)
+    arguments.add_one_job(parser)
     arguments.add_decisions(parser)
     parser.add_argument(
         "--wait",

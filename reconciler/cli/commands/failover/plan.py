@@ -6,13 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.cli import arguments, context
+from reconciler.cli import arguments, choices, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.cli.terminal.table import wants_colour, width, wrap
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.failover.apart import check_each
-from reconciler.failover.check import Checked, replay_total
+from reconciler.failover.check import Checked, outcome
+from reconciler.failover.decisions import SeveralJobs
 from reconciler.fileio import write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
@@ -50,7 +51,7 @@ MOST_ROWS = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
-    arguments.add_job(parser)
+    arguments.add_jobs(parser)
     arguments.add_decisions(parser)
     arguments.add_engine(parser)
     parser.add_argument("--sign", metavar="KEY", type=Path, help="sign the plan with this private key (Ed25519, PEM)")
@@ -66,8 +67,11 @@ def run(options: argparse.Namespace) -> ExitCode:
             hint="Write the new plan under another name.",
         )
     key = context.private_key(options.sign) if options.sign else None
-    with context.outside_with_engine(config, options) as outside:
-        checked = check_each(config, config.chosen(options.job), outside, by_hand)
+    try:
+        with context.outside_with_engine(config, options) as outside:
+            checked = check_each(config, config.chosen(*options.job), outside, by_hand)
+    except SeveralJobs as error:
+        return choices.refuse(error, options)
     policy = config.policy.start
     code = worst(error.exit_code for error in checked.failed.values())
     if not checked.plan.jobs and checked.failed:
@@ -78,10 +82,12 @@ def run(options: argparse.Namespace) -> ExitCode:
     print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
     if checked.stopped(policy):
         print(f"\nDo not start: a partition needs a decision (apply refuses its job).\nPlan: {options.output}")
+        for line in choices.to_skip(checked.plan, by_hand, options):
+            print(f"To skip them: {line}")
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
-        print(f"\n{replay_total(checked.plan)} will be read again.\nNext: {_next_step(checked, options)}")
+        print(f"\n{outcome(checked.plan)}.\nNext: {_next_step(checked, options)}")
     if checked.failed:
         then = "Apply leaves what was not judged alone: mend what is named above, then make another plan, with --job."
         print(wrap(f"{not_judged_text(checked.plan)} {then}"))

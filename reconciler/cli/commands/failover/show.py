@@ -37,7 +37,7 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser)
-    arguments.add_job(parser)
+    arguments.add_jobs(parser)
     arguments.add_optional_config(parser, "apply this configuration's [policy]")
     parser.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
     parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one self-contained page")
@@ -49,9 +49,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.starting_offsets:
         from reconciler.spark.handoff.options import starting_offsets_json
 
-        print(starting_offsets_json(plan, options.job))
+        print(starting_offsets_json(plan, options.job or None))
         return ExitCode.OK
-    shown = plan if options.job is None else replace(plan, jobs=(plan.job(options.job),), not_judged=())
+    chosen = [plan.job(name) for name in dict.fromkeys(options.job)]
+    shown = replace(plan, jobs=tuple(chosen), not_judged=()) if chosen else plan
     if options.html:
         from reconciler.cli.page.advice import Files
         from reconciler.cli.page.page import page

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         way = ways.add_parser(name, help=summary, description=summary)
         arguments.add_config(way)
-        arguments.add_job(way)
+        arguments.add_jobs(way)
         if name == "derive":
             derived.add_arguments(way)
         if name in ("import", "derive"):
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
-    jobs = config.chosen(options.job)
+    jobs = config.chosen(*options.job)
     if options.direction == "export":
         return _print([line for job in jobs for line in _lines(config, job)], options.path)
     if options.direction == "derive":

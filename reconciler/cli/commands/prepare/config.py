@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     summary = "explain a configuration in words, and try every connection"
     check = actions.add_parser("check", help=summary, description=f"{summary[0].upper()}{summary[1:]}. Reads only.")
     arguments.add_config(check)
-    arguments.add_job(check)
+    arguments.add_jobs(check)
     check.add_argument("--offline", action="store_true", help="connect to nothing; check only files and the text")
     arguments.add_format(check)
 
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], list[Result]]:
     """The configuration in words, and the result of each trial."""
-    jobs = config.chosen(options.job)
+    jobs = config.chosen(*options.job)
     world = _world(config)
     able, tried = config_check.abilities(config, jobs, world)
     tried += local.files(config, jobs)

@@ -64,7 +64,7 @@ log = logging.getLogger("reconciler.drill")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
-    arguments.add_job(parser)
+    arguments.add_one_job(parser)
     arguments.add_format(parser)
     parser.add_argument(
         "--records", metavar="N", type=int, default=RECORDS, help=f"read N offsets a partition (default: {RECORDS})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -53,7 +53,7 @@ log = logging.getLogger("reconciler.track")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
-    arguments.add_job(parser)
+    arguments.add_jobs(parser)
     parser.add_argument("--once", action="store_true", help="do one round and print a table (default: until stopped)")
     parser.add_argument(
         "--every",
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 @contextmanager
-def _tracker(config: Config, job: str | None, signals: StopSignals) -> Iterator[Tracker]:
+def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Iterator[Tracker]:
     from reconciler.kafka.reader import KafkaLogReader
     from reconciler.stores.registry import open_store
 
@@ -100,7 +100,7 @@ def _tracker(config: Config, job: str | None, signals: StopSignals) -> Iterator[
         stopping=lambda: signals.stopping,
     )
     try:
-        tracker = Tracker(config, config.chosen(job), side)
+        tracker = Tracker(config, config.chosen(*jobs), side)
         try:
             yield tracker
         finally:

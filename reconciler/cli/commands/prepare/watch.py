@@ -51,7 +51,7 @@ log = logging.getLogger("reconciler.watch")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
-    arguments.add_job(parser)
+    arguments.add_jobs(parser)
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -114,7 +114,7 @@ def _prepare(
     from reconciler.stores.registry import open_store
 
     config = context.read_config(options)
-    jobs = config.chosen(options.job)
+    jobs = config.chosen(*options.job)
     every_s = options.every if options.every is not None else config.watch.every_ms / 1000
     access = Access.of(config.watch)
     address = _address(options, config)

@@ -1,0 +1,75 @@
+"""Which job a person's word is about: one that fits several of the chosen jobs reaches too far, and is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from reconciler.config.file import Config, Job
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.gather import job_topics
+from reconciler.failover.outside import ByHand, WrongDecision
+from reconciler.formats.plan import JobPlan, PartitionPlan
+
+PLACED = "set by hand"
+"""How the detail of a row begins whose offset or time a person set; other rows by hand were accepted."""
+
+
+class SeveralJobs(WrongDecision):
+    """A person's word fits several jobs. ``choices``: for each of them, the words that it can be given alone."""
+
+    def __init__(self, word: str, choices: Mapping[str, ByHand]) -> None:
+        names = ", ".join(choices)
+        what = f"{word} fits {len(choices):,} of the chosen jobs: {names}."
+        super().__init__(what, hint="Decide for one job at a time, with --job.")
+        self.choices = dict(choices)
+
+
+def refuse_several_places(config: Config, jobs: Sequence[Job], by_hand: ByHand) -> None:
+    """Raise SeveralJobs for an offset or a time that more than one job could be placed at.
+
+    The configuration tells: a job that cannot be judged now counts, too.
+    """
+    topics = {job.name: set(job_topics(config, job)) for job in jobs}
+    words = {name: _within(by_hand, known) for name, known in topics.items()}
+    for (topic, partition), offset in by_hand.offsets.items():
+        fitting = [name for name, known in topics.items() if topic in known]
+        if len(fitting) > 1:
+            raise SeveralJobs(f"--set {topic}:{partition}={offset}", {name: words[name] for name in fitting})
+    if by_hand.time_ms is not None and len(topics) > 1:
+        raise SeveralJobs("--set-time", words)
+
+
+def refuse_several_verdicts(by_hand: ByHand, found: Iterable[JobPlan]) -> None:
+    """Raise SeveralJobs for an ``--accept`` that has let partitions of more than one job start."""
+    jobs = list(found)
+    fits = {verdict.value: [job for job in jobs if _has_accepted(job, verdict)] for verdict in sorted(by_hand.accepted)}
+    if by_hand.skips:
+        fits["skips"] = [job for job in jobs if any(row.skips for row in job.partitions)]
+    for word, fitting in fits.items():
+        if len(fitting) > 1:
+            raise SeveralJobs(f"--accept {word}", {job.name: within_job(by_hand, job) for job in fitting})
+
+
+def within_job(by_hand: ByHand, job: JobPlan) -> ByHand:
+    """The words that can be given with this job alone."""
+    return _within(by_hand, {name for row in job.partitions for name in (row.topic, row.source_topic)})
+
+
+def accepts(by_hand: ByHand, verdict: Verdict, resume_offset: int | None) -> bool:
+    """True if a person lets a partition with this finding start. Without an offset it cannot, unless it is missing."""
+    return verdict in by_hand.accepted and (resume_offset is not None or verdict is Verdict.MISSING)
+
+
+def _has_accepted(job: JobPlan, verdict: Verdict) -> bool:
+    rows = (row for row in job.partitions if row.verdict is verdict and row.set_by_hand)
+    return any(not row.detail.startswith(PLACED) for row in rows)
+
+
+def _within(by_hand: ByHand, topics: set[str]) -> ByHand:
+    return replace(by_hand, offsets={at: offset for at, offset in by_hand.offsets.items() if at[0] in topics})
+
+
+def unaccepted_skips(job: JobPlan) -> list[PartitionPlan]:
+    """The partitions whose offset a person set beyond the proven one, without saying that it may skip."""
+    return [row for row in job.partitions if row.skips is not None and not row.skips_accepted]
