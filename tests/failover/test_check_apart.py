@@ -217,6 +217,14 @@ def test_a_decision_that_may_be_about_the_sick_job_is_refused(sick: Sick, by_han
         check_each(config, config.jobs, sick.outside, by_hand)
 
 
+def test_a_decision_that_fits_two_jobs_reaches_neither_beside_a_sick_one(sick: Sick) -> None:
+    """Checked one by one, each of the two would be the only one that it fits."""
+    sick.topics["a.rest"] = Refused("Describe is not allowed.")
+    config = sick.config(job("one"), job("two", group="others"), job("three", "rest"), job("four", "more"))
+    with pytest.raises(WrongDecision, match=r"fits 2 of the chosen jobs: one, two"):
+        check_each(config, config.jobs, sick.outside, ByHand({("a.events", 0): 3}))
+
+
 @pytest.mark.parametrize("place", [("a.events", 7), ("a.nowhere", 0)])
 def test_a_decision_that_fits_no_partition_ends_the_check(sick: Sick, place: tuple[str, int]) -> None:
     config = sick.config(job("one"), job("two", "more"))
