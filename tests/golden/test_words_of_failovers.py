@@ -135,6 +135,7 @@ def test_a_plan_of_offsets_that_are_right(world: World, goldens: Goldens) -> Non
 def test_a_job_that_cannot_be_judged_hides_no_other(estate: Estate, goldens: Goldens) -> None:
     sick = job("misspelt", ["evnets"]) + job("broken", ["events"], "sqlite:///broken.db")
     world = estate.world
+    world.columns(400)  # a sentence with the path of the folder is not folded
     world.file("broken.db", "no database")
     world.file("reconciler.toml", estate.head + estate.jobs + sick)
     world.file("sick.toml", estate.head + sick)
