@@ -156,7 +156,7 @@ def test_another_plans_snapshot_is_not_taken(laid: Laid) -> None:
     assert laid.run("rollback").code == 0
     snapshot = laid.snapshot.read_text()
     laid.snapshot.unlink()
-    plan = laid.world.plan(laid.config, "--set", f"{laid.world.there}:0=0")
+    plan = laid.world.plan(laid.config, "--job", "clicks", "--set", f"{laid.world.there}:0=0")
     laid.snapshot.write_text(snapshot)
     for command in ("apply", "rollback"):
         ended = laid.run(command)
