@@ -104,7 +104,7 @@ PLAN = {"format", "tool_version", "created_at", "expires_at", "source", "destina
 JOB = {"name", "group", "store", "verdict", "partitions"}
 ROW = {
     *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
-    *("resume_offset", "replay", "evidence", "detail", "set_by_hand"),
+    *("resume_offset", "replay", "evidence", "detail", "set_by_hand", "skips"),
 }
 
 
