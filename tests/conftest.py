@@ -43,6 +43,8 @@ pytest_plugins = (
 # Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start, too.
 # As ``reconciler.lab.broker.QUICK_JVM``, which is not imported for fast tests.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: children would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 for _size in ("COLUMNS", "LINES"):  # a worker of pytest-xdist has those of a terminal that is not there
     os.environ.pop(_size, None)
 
