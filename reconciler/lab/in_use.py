@@ -47,8 +47,20 @@ class ClusterInUse:
         placed = {"replica_assignment": [list(each) for each in replicas]} if replicas else {}
         copies = {} if replicas else {"replication_factor": replication_factor}
         new = NewTopic(topic, num_partitions=count, config=dict(config or {}), **copies, **placed)
-        self.admin().create_topics([new], operation_timeout=30)[topic].result(timeout=30)
+        self._wait_until(lambda: self._is_created(new), 30, f"a broker for topic {topic}")
         self._wait_until(lambda: len(self.end_offsets(topic)) == count, 30, f"topic {topic}")
+
+    def _is_created(self, new: Any) -> bool:
+        """Create the topic; False while the controller still fences its brokers, as after a restart or a freeze."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            self.admin().create_topics([new], operation_timeout=30)[new.topic].result(timeout=30)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                return False
+            raise
+        return True
 
     def partitions(self, topic: str) -> int:
         """The topic's number of partitions; 0 if it does not exist."""
