@@ -12,10 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from reconciler.core.errors import Refused
 
 NULL = b"\x00"
 PRESENT = b"\x01"
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+_FINGERPRINT = re.compile(r"[0-9a-fA-F]{32}")
 
 
 def fingerprint(key: bytes | None, value: bytes | None) -> str:
@@ -30,9 +35,11 @@ def fingerprint(key: bytes | None, value: bytes | None) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition's full name on one cluster. As text: ``topic-partition``."""
+class TopicPartition(NamedTuple):
+    """A partition's full name on one cluster. As text: ``topic-partition``.
+
+    A tuple, since every search and every row is found by it: its hash and its order cost a tenth of a dataclass's.
+    """
 
     topic: str
     partition: int
@@ -90,8 +97,18 @@ class Anchor:
     names: Names = Names.LAST
 
     def __post_init__(self) -> None:
-        if self.fingerprint is not None and len(self.fingerprint) != 32:
-            raise ValueError(f"a fingerprint is 32 hex digits, not {self.fingerprint!r}")
+        _whole("the anchor's offset", self.offset, 0)
+        _whole("the anchor's timestamp", self.timestamp_ms)
+        if self.id is not None and not isinstance(self.id, bytes):
+            raise ValueError(f"the anchor's id is {shown(self.id)}, not bytes")
+        if self.fingerprint is not None and not (
+            isinstance(self.fingerprint, str) and _FINGERPRINT.fullmatch(self.fingerprint)
+        ):
+            raise ValueError(f"a fingerprint is 32 hex digits, not {shown(self.fingerprint)}")
+        _name("cluster's id", self.cluster_id)
+        _name("topic's id", self.topic_id)
+        if not isinstance(self.names, Names):
+            raise ValueError(f"an anchor does not name {shown(self.names)}")
         if self.names is Names.MAX_TIME and self.timestamp_ms is None:
             raise ValueError("a maximum event time needs a timestamp")
 
@@ -127,9 +144,93 @@ class StoredOffset:
     anchor: Anchor | None = None
     written_at_ms: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.offset is None:
+            raise ValueError("the stored offset is missing")
+        _whole("the stored offset", self.offset)
+        _whole("the time of writing", self.written_at_ms)
+
     @property
     def is_sentinel(self) -> bool:
         return self.offset < 0
+
+
+UNKNOWN_PARTITION = -1
+"""The partition of a malformed row whose partition is what cannot be read."""
+
+
+class Malformed(StoredOffset):
+    """In the place of a stored offset that is there and cannot be read: the reason and the next step, each a sentence.
+
+    To use its offset or anchor raises ``Refused`` with both. A caller that judges each row on its own looks at
+    ``Row.malformed`` first, so that one such row hides no other.
+    """
+
+    __slots__ = ("hint", "message")
+
+    message: str
+    hint: str
+
+    def __init__(self, message: str, hint: str) -> None:
+        object.__setattr__(self, "message", message)
+        object.__setattr__(self, "hint", hint)
+
+    @property
+    def refused(self) -> Refused:
+        return Refused(self.message, hint=self.hint)
+
+    @property
+    def offset(self) -> int:
+        raise self.refused
+
+    @property
+    def anchor(self) -> Anchor | None:
+        raise self.refused
+
+    @property
+    def written_at_ms(self) -> int | None:
+        raise self.refused
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Malformed) and (self.message, self.hint) == (other.message, other.hint)
+
+    def __hash__(self) -> int:
+        return hash((self.message, self.hint))
+
+    def __repr__(self) -> str:
+        return f"Malformed({self.message!r}, {self.hint!r})"
+
+
+def _whole(what: str, value: object, low: int = INT64_MIN) -> None:
+    """Raise ValueError unless ``value`` is None or a whole number of 64 bits, at least ``low``."""
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{what} is {shown(value)}, not a whole number")
+    if not low <= value <= INT64_MAX:
+        raise ValueError(f"{what} is {shown(value)}, which Kafka cannot have")
+
+
+def _name(what: str, value: object) -> None:
+    """Raise ValueError unless ``value`` is None or text that can be encoded."""
+    if value is not None and not (isinstance(value, str) and _encodable(value)):
+        raise ValueError(f"the {what} is {shown(value)}, which no cluster gives")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(value: object) -> str:
+    """A short text of any value. Bytes are counted, not shown: an id may be a person's name."""
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes"
+    text = ascii(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 class IdOrder(Enum):
@@ -144,13 +245,24 @@ class Identity:
     """How to read a record's identity. The callables never raise: they return None for "not there".
 
     ``timestamp_of`` gives epoch ms, ``id_of`` the id's bytes. ``record_time`` is True when ``timestamp_of`` is the
-    record's own Kafka timestamp, which is what a broker's time lookup knows.
+    record's own Kafka timestamp, which is what a broker's time lookup knows. ``unique_ids``: no two records of a source
+    partition share an id, which also holds where ids increase. ``id_name`` and ``time_name`` are for
+    sentences: ``the header "message-id"``.
     """
 
     timestamp_of: Callable[[Record], int | None]
     id_of: Callable[[Record], bytes | None] | None = None
     id_order: IdOrder = IdOrder.OPAQUE
     record_time: bool = True
+    unique_ids: bool = False
+    id_name: str = "an id"
+    time_name: str = "a time"
+    source_offset_of: Callable[[Record], int | None] | None = None
+    """The source's offset that a mirrored record carries."""
+
+    @property
+    def has_unique_ids(self) -> bool:
+        return self.unique_ids or self.id_order is IdOrder.INCREASING
 
     def anchor_of(self, record: Record, *, cluster_id: str | None, topic_id: str | None) -> Anchor:
         """The anchor that names ``record``, numbered by the given cluster and topic."""

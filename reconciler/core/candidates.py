@@ -29,7 +29,7 @@ def find_candidate(question: Question, anchor: Anchor, matcher: Matcher, lower: 
             if found is not None:
                 return found
     if matcher.by_order:
-        boundary = yield from _bisect(matcher.compare, lower, end)
+        boundary = yield from bisect(matcher.compare, lower, end)
         return (yield from _scan(question, matcher, boundary, end, PEEK))
     if anchor.timestamp_ms is None or question.identity.record_time:
         return None
@@ -39,11 +39,11 @@ def find_candidate(question: Question, anchor: Anchor, matcher: Matcher, lower: 
         time = question.identity.timestamp_of(record)
         return None if time is None else (time > not_before) - (time < not_before)
 
-    boundary = yield from _bisect(compare, lower, end)
+    boundary = yield from bisect(compare, lower, end)
     return (yield from _scan(question, matcher, boundary, end, LARGEST_READ))
 
 
-def _bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Search[int]:
+def bisect(compare: Callable[[Record], int | None], lower: int, end: int) -> Search[int]:
     """An offset whose next record compares >= 0 while the one before compares < 0, were the log monotone.
 
     Invariant: the interval [low, high) shrinks at every step; a record read at or after the middle decides which half

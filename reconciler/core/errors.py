@@ -5,8 +5,10 @@ Exit codes are the contract's; nothing else in the product chooses one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
+
+from reconciler.core.visible import visible
 
 
 class ExitCode(IntEnum):
@@ -62,16 +64,18 @@ class ReconcilerError(Exception):
     """Root of all errors this product raises on purpose.
 
     ``message`` says what happened; ``hint`` what to do next. ``retryable`` says whether the same call
-    may succeed later without any change.
+    may succeed later without any change. Both are one line of visible text: they quote names that others chose.
     """
 
     exit_code: ExitCode = ExitCode.BUG
     retryable: bool = False
+    others: Sequence[ReconcilerError] = ()
+    """Further errors that were found with this one; a command tells them all."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = visible(message)
+        self.hint = None if hint is None else visible(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}" if self.hint else self.message
@@ -84,9 +88,13 @@ class ConfigError(ReconcilerError):
 
 
 class NeedsPerson(ReconcilerError):
-    """Something could not be proven, or a policy says stop: a person must decide."""
+    """Something could not be proven, or a policy says stop: a partition needs a decision."""
 
     exit_code = ExitCode.NEEDS_PERSON
+
+
+class NotRead(NeedsPerson):
+    """The records of a partition could not be read within the limit of memory: it cannot be judged."""
 
 
 class Changed(ReconcilerError):
@@ -102,10 +110,18 @@ class Unreachable(ReconcilerError):
     retryable = True
 
 
+class Away(Unreachable):
+    """Nothing at the address answered at all: another request there would wait as long, in vain."""
+
+
 class Refused(Unreachable):
     """A cluster or store answered, and said no (authorization, a live group, a missing table)."""
 
     retryable = False
+
+
+class NotCreated(Refused):
+    """A store does not exist yet, or its address is wrong: the first write to a right one creates it."""
 
 
 class OutcomeUnknown(ReconcilerError):

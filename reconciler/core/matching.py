@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, fingerprint, order_key
 from reconciler.core.verdicts import MatchedBy
@@ -23,6 +23,7 @@ class Matcher:
         self._identity = identity
         self.by_order = anchor.id is not None and identity.id_of is not None and identity.id_order is IdOrder.INCREASING
         self._by_id = anchor.id is not None and identity.id_of is not None
+        self.by_unique_id = self._by_id and not self.by_order and identity.unique_ids
         self._order = order_key(anchor.id) if self.by_order and anchor.id is not None else None
 
     @property
@@ -39,10 +40,10 @@ class Matcher:
     def is_anchor(self, record: Record) -> bool:
         """True if ``record`` is the anchor by everything known. The cheapest test comes first."""
         if self.by_order:
-            return self._id(record) == self._anchor.id
+            return self.id_of(record) == self._anchor.id
         if not self._same_time(record):
             return False
-        if self._by_id and self._id(record) != self._anchor.id:
+        if self._by_id and self.id_of(record) != self._anchor.id:
             return False
         return self._anchor.fingerprint in (None, fingerprint(record.key, record.value))
 
@@ -50,13 +51,38 @@ class Matcher:
         """True also for a record that an increasing id puts before the anchor."""
         return self.is_anchor(record) or (self.by_order and self.compare(record) == -1)
 
+    @property
+    def wants_id(self) -> bool:
+        """True if only a record with an id can be the anchor."""
+        return self._by_id
+
+    def has_id(self, record: Record) -> bool:
+        return self.id_of(record) is not None
+
+    @property
+    def wants_time(self) -> bool:
+        """True if only a record with a time that is not Kafka's own can be the anchor."""
+        by_time = self._anchor.timestamp_ms is not None and not self.by_order
+        return by_time and not self._identity.record_time
+
+    def has_time(self, record: Record) -> bool:
+        return self._identity.timestamp_of(record) is not None
+
+    def has_other_id(self, record: Record) -> bool:
+        """True if only the id differs: content and time are the anchor's. Not asked of times that must be parsed."""
+        if not self._by_id or not self._identity.record_time or self._anchor.fingerprint is None:
+            return False
+        if self._anchor.timestamp_ms is None or record.timestamp_ms != self._anchor.timestamp_ms:
+            return False
+        return self._anchor.fingerprint == fingerprint(record.key, record.value) and not self.shares_id(record)
+
     def shares_id(self, record: Record) -> bool:
         """True if the id is the anchor's, whatever the content."""
-        return self._by_id and self._id(record) == self._anchor.id
+        return self._by_id and self.id_of(record) == self._anchor.id
 
     def compare(self, record: Record) -> int | None:
         """-1, 0, 1 as the record's increasing id is below, at or above the anchor's; None if it has none."""
-        found = self._id(record)
+        found = self.id_of(record)
         if self._order is None or found is None:
             return None
         key = order_key(found)
@@ -67,16 +93,23 @@ class Matcher:
             return True
         return self._identity.timestamp_of(record) == self._anchor.timestamp_ms
 
-    def _id(self, record: Record) -> bytes | None:
+    def id_of(self, record: Record) -> bytes | None:
         return self._identity.id_of(record) if self._identity.id_of else None
 
 
-@runtime_checkable
-class Screened(Protocol):
-    """Records that can be screened by time in one call, for readers that decode records slowly."""
+class ByTime(Protocol):
+    """The method ``not_created_after`` of records that are screened in one call, for readers that decode slowly."""
 
-    def not_created_after(self, latest_ms: int, stamps: Container[int]) -> Sequence[Record]:
+    def __call__(self, latest_ms: int, stamps: Collection[int]) -> Sequence[Record]:
         """The records not known to be created after ``latest_ms``, or created at one of ``stamps``; in order."""
+
+
+Mark = tuple[int | None, str]
+"""A record's Kafka timestamp, unless the broker stamped it on arrival, and its fingerprint: the same in every copy."""
+
+
+def mark_of(record: Record) -> Mark:
+    return (None if record.append_time else record.timestamp_ms, fingerprint(record.key, record.value))
 
 
 class ProcessedState(IntEnum):
@@ -106,21 +139,59 @@ class Processed:
         self._disorder = max_disorder_ms
         self._anchor_is_done = anchor_is_done
         self._window: dict[int, set[str]] = {}
+        self._known: dict[bytes, Mark] = {}
         self._stamp: int | None = None
         self._latest: int | None = None
 
     @property
     def may_have_twins(self) -> bool:
-        """True unless ids increase: then no two records share one."""
-        return not self._matcher.by_order
+        """True unless no two records share an id."""
+        return not self.tells_copies
 
     @property
     def may_be_stepped_over(self) -> bool:
         """True if ``judge`` proves what was processed: ids increase, and the anchor itself is done."""
         return self._matcher.by_order and self._anchor_is_done
 
+    @property
+    def tells_copies(self) -> bool:
+        """True if ids tell a record that was sent again from another one that equals it."""
+        return self._matcher.by_order or self._matcher.by_unique_id
+
+    @property
+    def needs_whole_front(self) -> bool:
+        """True if ``is_surely`` rests on the first copies in front of the anchor's, not on the order of ids."""
+        return not self._matcher.by_order
+
+    def id_of(self, record: Record) -> bytes | None:
+        return self._matcher.id_of(record)
+
+    def is_surely(self, record: Record) -> bool:
+        """True if ids prove that the record was processed."""
+        if self._matcher.by_order:
+            order = self._matcher.compare(record)
+            return order is not None and (order < 0 or (order == 0 and self._anchor_is_done))
+        name = self.id_of(record) if self._matcher.by_unique_id else None
+        return name is not None and self._known.get(name) == mark_of(record)
+
+    def contradicts(self, name: bytes, mark: Mark) -> bool:
+        """True if a processed record has this id and other content."""
+        return name in self._known and self._known[name] != mark
+
+    def know(self, record: Record) -> None:
+        """Note a record that stands in front of the anchor's first copy, where ids are unique."""
+        name = self.id_of(record) if self._matcher.by_unique_id else None
+        if name is not None:
+            self._known.setdefault(name, mark_of(record))
+
+    def is_dated_before(self, record: Record) -> bool:
+        """True if its first copy may stand in front of all records that were read before the anchor's copy."""
+        stamp = record.timestamp_ms
+        return self._stamp is not None and stamp is not None and not record.append_time and stamp < self._stamp
+
     def remember(self, record: Record, not_before_ms: int | None) -> None:
         """Note a record of the window, read before the anchor was found."""
+        self.know(record)
         stamp = record.timestamp_ms
         if self._matcher.by_order or stamp is None or record.append_time:
             return
@@ -140,8 +211,10 @@ class Processed:
         if self._matcher.by_order or self._stamp is None or self._latest is None or not self._identity.record_time:
             return records
         latest, window = self._latest, self._window
-        if isinstance(records, Screened):
-            return records.not_created_after(latest, window)
+        # Not isinstance: for a protocol that takes longer than all else here.
+        screen: ByTime | None = getattr(records, "not_created_after", None)
+        if screen is not None:
+            return screen(latest, window)
         return [
             record
             for record in records
@@ -150,6 +223,8 @@ class Processed:
 
     def judge(self, record: Record) -> ProcessedState:
         """The state of a record after the first copy."""
+        if self._known and self.is_surely(record):
+            return ProcessedState.PROCESSED
         if self._matcher.by_order:
             order = self._matcher.compare(record)
             if order is None:
@@ -160,7 +235,7 @@ class Processed:
         if stamp is None or self._stamp is None or record.append_time or stamp < self._stamp:
             return ProcessedState.POSSIBLY
         if stamp == self._stamp and self._matcher.is_anchor(record):
-            return ProcessedState.TWIN
+            return ProcessedState.UNPROCESSED if self.tells_copies else ProcessedState.TWIN
         if stamp in self._window and fingerprint(record.key, record.value) in self._window[stamp]:
             return ProcessedState.POSSIBLY
         return ProcessedState.UNPROCESSED if self.is_later(record) else ProcessedState.POSSIBLY_IF_HIDDEN

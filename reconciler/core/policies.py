@@ -14,10 +14,15 @@ class Behind(StrEnum):
 
 
 class NoAnchor(StrEnum):
-    """What becomes of a stored offset without an anchor: it stops the job, or is found by the time of its row."""
+    """What becomes of a stored offset without an anchor.
 
-    STOP = "stop"
+    It stops the job, or is found by what the mirror recorded; ``ROW_TIME``: where that proves nothing, by the time of
+    its row.
+    """
+
+    MIRROR = "mirror"
     ROW_TIME = "row-time"
+    STOP = "stop"
 
 
 class StartPlace(StrEnum):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from reconciler.core.anchors import Record
+from reconciler.core.errors import NotRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class TimeLookup:
     """
 
     timestamp_ms: int
+
+    def __post_init__(self) -> None:
+        if self.timestamp_ms < 0:  # to a broker -1 is the log's end, and -2 its start
+            raise ValueError(f"{self.timestamp_ms} is no time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,29 @@ class Chunk:
     out_of_range: bool = False
 
 
+class Withheld(Chunk):
+    """In the place of records that could not be read within the limits. To use any part of it raises ``error``."""
+
+    __slots__ = ("error",)
+
+    error: NotRead
+
+    def __init__(self, error: NotRead) -> None:
+        object.__setattr__(self, "error", error)
+
+    @property
+    def records(self) -> Sequence[Record]:
+        raise self.error
+
+    @property
+    def next_offset(self) -> int:
+        raise self.error
+
+    @property
+    def out_of_range(self) -> bool:
+        raise self.error
+
+
 class LogMoved(Exception):
     """The log ends before an end that was known: it was cut, or its new leader has not caught up yet.
 
@@ -93,8 +121,8 @@ def ask_edges() -> Search[LogRange]:
 
 
 def ask_lookup(timestamp_ms: int) -> Search[int | None]:
-    """One time lookup in a round of its own."""
-    (answer,) = yield (TimeLookup(timestamp_ms),)
+    """One time lookup in a round of its own. Before 1970 there is nothing: such a time is that of the first record."""
+    (answer,) = yield (TimeLookup(max(0, timestamp_ms)),)
     return as_lookup(answer)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity, StoredOffset
 from reconciler.core.policies import StartPlace
+from reconciler.core.unanchored.pairs import MirrorEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Question:
     ``compacted``: whether the destination topic is compacted, which can remove a first copy and leave a later one. None
     if unknown: then the search asks the log where it matters, and takes a gap in the numbering for compaction if the
     log cannot say. ``no_rows``: the store holds no row of any partition of this topic. The job may be new, or the
-    configuration asks for the wrong rows; so every record that a start would read counts as replay.
+    configuration asks for the wrong rows; so every record that a start would read counts as replay. ``mirror``: the
+    mirror's own pairs of offsets, for a stored offset without anchor.
     """
 
     stored: StoredOffset | None
@@ -63,3 +65,4 @@ class Question:
     hints: tuple[int, ...] = ()
     compacted: bool | None = None
     no_rows: bool = False
+    mirror: MirrorEvidence | None = None

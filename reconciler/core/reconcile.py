@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.errors import NotRead
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
 from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges, ask_lookup, ask_read
@@ -10,13 +15,28 @@ from reconciler.core.question import Question
 from reconciler.core.scan import advance, count_records, last_before
 from reconciler.core.search import search
 from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
+from reconciler.core.unanchored.carried import contradiction, find_by_carried
+from reconciler.core.unanchored.mirrored import PROVEN, find_by_mirror, not_beyond_own
 from reconciler.core.verdicts import Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
 
 
+def judged(search: Callable[..., Search[Finding]], *given: Any) -> Search[Finding]:
+    """A search whose partition is unresolved if its records cannot be read."""
+    try:
+        return (yield from search(*given))
+    except NotRead as error:
+        return Finding(Verdict.UNRESOLVED, None, detail=str(error).rstrip("."))
+
+
 def reconcile(question: Question) -> Search[Finding]:
+    """One partition's finding; see ``_reconcile``."""
+    return (yield from judged(_reconcile, question))
+
+
+def _reconcile(question: Question) -> Search[Finding]:
     """Choose the method by what is stored: nothing, no anchor, an anchor of this log, or one of another log."""
     stored = question.stored
     if stored is None or stored.is_sentinel:
@@ -31,7 +51,8 @@ def reconcile(question: Question) -> Search[Finding]:
     if stored.anchor.cluster_id == question.cluster_id:  # and another topic id
         why = "the topic was deleted and recreated since; "
         return (yield from search(question, stored.anchor, why, mirrored=False))
-    return (yield from search(question, stored.anchor))
+    found = yield from search(question, stored.anchor)
+    return (yield from contradiction(question, stored.anchor, found)) or found
 
 
 def _start_new(question: Question) -> Search[Finding]:
@@ -45,23 +66,51 @@ def _start_new(question: Question) -> Search[Finding]:
 
     if question.new.place is StartPlace.EARLIEST:
         return found(start, "the earliest record")
-    offset, word = end, "the end: records there now are skipped, as the policy says"
+    offset, word = end, "the end"
     if question.new.timestamp_ms is not None:
         lookup = yield from ask_lookup(question.new.timestamp_ms)
         offset = end if lookup is None else max(lookup, start)
         word = "the first record of the policy's time"
+    word += yield from _skipped_by_policy(question, start, offset)
     previous = yield from last_before(offset, start)
     return found(offset, word, previous.offset if previous else None)
 
 
+def _skipped_by_policy(question: Question, start: int, offset: int) -> Search[str]:
+    """What a policy other than ``earliest`` leaves unread, as the end of a detail.
+
+    It is counted where the store has no row at all: there a person decides whether the job is new.
+    """
+    if not question.no_rows:
+        return ": records there now are skipped, as the policy says" if question.new.timestamp_ms is None else ""
+    count, unread = yield from count_records(start, offset, question.limits.tail_records)
+    if not count + unread:
+        return ""
+    most = "at most " if unread else ""
+    return f": {most}{count + unread:,} {'record' if count + unread == 1 else 'records'} before it skipped, by policy"
+
+
 def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]:
+    evidence, nothing = question.mirror, ""
+    if evidence is not None and evidence.is_of_source and question.identity.source_offset_of is not None:
+        found = yield from find_by_carried(question, evidence.offset)
+        if found is not None:
+            here = found.verdict is Verdict.MOVED and found.resume_offset == stored.offset
+            return (yield from not_beyond_own(question, replace(found, verdict=Verdict.MATCH) if here else found))
+    if evidence is not None:
+        found = yield from find_by_mirror(question, evidence)
+        if found is not None and found.verdict in PROVEN:
+            return replace(found, verdict=Verdict.MATCH if found.resume_offset == stored.offset else Verdict.MOVED)
+        if found is not None and (found.resume_offset is not None or not question.by_row_time):
+            return found
+        nothing = f"; {evidence.note or 'MirrorMaker recorded nothing that proves its place'}"
     if not question.by_row_time:
-        detail = (
-            'stored without an anchor, so nothing can be checked (policy: no_anchor = "row-time" uses the row\'s time)'
-        )
+        hint = "" if evidence is not None else ' (policy: no_anchor = "row-time" uses the row\'s time)'
+        detail = f"stored without an anchor, so nothing can be checked{hint}{nothing}"
         return Finding(Verdict.UNRESOLVED, None, detail=detail)
     if stored.written_at_ms is None:
-        return Finding(Verdict.UNRESOLVED, None, detail="stored without an anchor, and the row's own time is not known")
+        detail = f"stored without an anchor, and the row's own time is not known{nothing}"
+        return Finding(Verdict.UNRESOLVED, None, detail=detail)
     time = stored.written_at_ms
     judge = judge_by_time(question, time, time)
     why = "no anchor: by the time the row was written, which is right if the job lagged less than max_disorder; "

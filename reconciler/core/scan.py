@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reconciler.core.anchors import Record, fingerprint
-from reconciler.core.matching import Matcher, Processed, ProcessedState
+from reconciler.core.anchors import Record
+from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import Chunk, LogMoved, Search, ask_read
 
 FIRST_READ = 64
@@ -30,7 +30,9 @@ class Scan:
     ``found`` is the first record equal to the anchor, ``rest`` the records of the same chunk after it, ``position``
     where reading would continue, ``complete`` True if everything up to the end was read. ``before`` is the last record
     read before the bound. ``gap``: offsets were missing on the way. ``append_time``: the broker stamps records on
-    arrival. ``same_id`` is the first record with the anchor's id but other content or time.
+    arrival. ``same_id`` is the first record with the anchor's id but other content or time, ``other_id`` the first with
+    the anchor's content and time but another id. Of
+    the ``read`` records, ``has_ids`` and ``has_times`` say whether any has what the anchor is told by.
     """
 
     found: Record | None
@@ -41,6 +43,10 @@ class Scan:
     gap: bool
     append_time: bool
     same_id: int | None
+    other_id: int | None = None
+    read: int = 0
+    has_ids: bool = True
+    has_times: bool = True
 
 
 def advance(chunk: Chunk, position: int, end: int) -> int:
@@ -85,7 +91,8 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
     """Read from ``begin`` until the anchor, the end, or ``budget`` records."""
     position, read, size, end = stretch.begin, 0, stretch.first_read, stretch.end
     expected = stretch.begin
-    before, gap, append_time, same_id = None, False, False, None
+    before, gap, append_time, same_id, other_id = None, False, False, None, None
+    has_ids, has_times = not matcher.wants_id, not matcher.wants_time
     while position < end and read < stretch.budget:
         chunk = yield from ask_read(position, min(size, stretch.budget - read))
         for index, record in enumerate(chunk.records):
@@ -104,12 +111,17 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
             processed.remember(record, stretch.not_before_ms)
             if record.offset < stretch.lower:
                 before = record
+            has_ids = has_ids or matcher.has_id(record)
+            has_times = has_times or matcher.has_time(record)
             if same_id is None and matcher.shares_id(record):
                 same_id = record.offset
+            if other_id is None and matcher.has_other_id(record):
+                other_id = record.offset
         read += len(chunk.records)
         position = advance(chunk, position, end)
         size = min(size * 4, LARGEST_READ)
-    return Scan(None, (), position, position >= end, before, gap, append_time, same_id)
+    complete = position >= end
+    return Scan(None, (), position, complete, before, gap, append_time, same_id, other_id, read, has_ids, has_times)
 
 
 def first_unproven(judge: Judge, begin: int, end: int, *, only_after_gap: bool = False) -> Search[int]:
@@ -200,91 +212,3 @@ def last_equal(matcher: Matcher, begin: int, end: int, budget: int) -> Search[in
                 last = record.offset
         read += len(records)
     return last
-
-
-# ---------------------------------------------------------------- counting the replay
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Records after a resume point that were processed already: a bound, and whether it is exact.
-
-    They were counted from ``begin`` on. Every record between the anchor's copy and ``begin`` is surely processed
-    (known only where ids increase), so resuming there skips no more than resuming at the copy.
-    """
-
-    begin: int
-    at_most: int
-    is_exact: bool
-
-    @property
-    def exact(self) -> int | None:
-        return self.at_most if self.is_exact else None
-
-
-class _Tally:
-    """Counts the records after the anchor's copy by their state; ``lag`` records after it were processed as well."""
-
-    def __init__(self, processed: Processed, lag: int, begin: int) -> None:
-        self.begin = begin
-        self._leading = processed.may_be_stepped_over
-        self._processed = processed
-        self._lag = lag
-        self._seen: set[tuple[int | None, str]] = set()
-        self.not_later = 0
-        self._twin = False
-        self.done = 0
-        self.possibly = 0
-        self.if_hidden = 0
-        self.read = 0
-
-    def add_all(self, records: Sequence[Record]) -> None:
-        """Judge records in log order. With a lag, all of them must be remembered."""
-        self.read += len(records)
-        for record in records if self._lag else self._processed.undecided(records):
-            self._add(record)
-
-    def _add(self, record: Record) -> None:
-        judged = self._processed.judge(record)
-        self._leading = self._leading and judged is ProcessedState.PROCESSED
-        if self._leading:
-            self.begin = record.offset + 1
-            return
-        if self._lag and judged in (ProcessedState.UNPROCESSED, ProcessedState.POSSIBLY_IF_HIDDEN):
-            # Any of the lagging records may repeat; their first occurrence is within the lag itself.
-            mark = (None if record.append_time else record.timestamp_ms, fingerprint(record.key, record.value))
-            if mark in self._seen:
-                judged = ProcessedState.POSSIBLY
-            self._seen.add(mark)
-        if judged is not ProcessedState.UNPROCESSED and not self._processed.is_later(record):
-            self.not_later += 1
-        if judged is ProcessedState.POSSIBLY_IF_HIDDEN and self._twin:
-            judged = ProcessedState.POSSIBLY  # its first copy may be the one between the twins
-        if judged is ProcessedState.TWIN:
-            self._twin = True
-            # If the twin is the anchor, the records before it were processed, except those of later times.
-            self.possibly, self.if_hidden = max(self.possibly + self.if_hidden + 1, self.not_later), 0
-        self.done += judged is ProcessedState.PROCESSED
-        self.possibly += judged is ProcessedState.POSSIBLY
-        self.if_hidden += judged is ProcessedState.POSSIBLY_IF_HIDDEN
-
-
-def count_replay(
-    processed: Processed, scan: Scan, end: int, budget: int, *, lag: int, may_be_hidden: bool
-) -> Search[Replay]:
-    """Judge up to ``budget`` records after the anchor's first copy; the unread rest counts in full.
-
-    ``may_be_hidden``: first copies of processed records may be gone from the log.
-    """
-    begin = 0 if scan.found is None else scan.found.offset + 1
-    tally, position = _Tally(processed, lag, begin), scan.position
-    tally.add_all(scan.rest)
-    while position < end and tally.read < budget:
-        size = min(max(FIRST_READ, tally.read), budget - tally.read, LARGEST_READ)
-        records, position = yield from read_once(position, size, end)
-        tally.add_all(records)
-    counted = tally.done + tally.possibly + (tally.if_hidden if may_be_hidden else 0)
-    if position < end and processed.may_have_twins:
-        counted = max(counted, tally.not_later)  # a twin may be among the unread, and all before it processed
-    at_most = counted + lag + (end - position)
-    return Replay(tally.begin, at_most, is_exact=position >= end and at_most == tally.done)

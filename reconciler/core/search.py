@@ -7,7 +7,7 @@ missing; a run that re-sends starts at or before the end of the run before it. F
 
 F   First copy. Everything before the first copy of the anchor's record was processed, so resuming right after it skips
     nothing. Resuming after a later copy could: a re-send cut off half way leaves unprocessed records only
-    between the copies. This search always resumes after the first copy.
+    between the copies. Where no two records share an id, ``resent`` can prove that one is as good.
 T   Time bound. L(t), the first offset with a timestamp >= t, is at or before every record with timestamp t. With
     t the anchor's own Kafka timestamp, which the mirror preserves, no copy lies before L(t), whatever the disorder.
 W   Whole log. F needs the first copy to be there still. It is if nothing was deleted in front (start 0), or if a record
@@ -44,17 +44,17 @@ from reconciler.core.probes import (
     ask_read,
 )
 from reconciler.core.question import Question
+from reconciler.core.replay import Replay, count_replay
+from reconciler.core.resent import Around, Stepped, step_over
 from reconciler.core.scan import (
     FIRST_READ,
     LARGEST_READ,
     PEEK_BACK,
     Judge,
-    Replay,
     Scan,
     Stretch,
     advance,
     count_possible,
-    count_replay,
     first_unproven,
     has_gap,
     last_before,
@@ -100,6 +100,7 @@ class _Case:
     mirrored: bool = True
     candidate: Record | None = None
     """A known copy, not necessarily the first."""
+    may_step: bool = True
 
     @property
     def anchor_is_done(self) -> bool:
@@ -111,12 +112,18 @@ class _Case:
 
 
 def search(
-    question: Question, anchor: Anchor, why: str = "", *, mirrored: bool = True, candidate: Record | None = None
+    question: Question,
+    anchor: Anchor,
+    why: str = "",
+    *,
+    mirrored: bool = True,
+    candidate: Record | None = None,
+    may_step: bool = True,
 ) -> Search[Finding]:
     """Find where the job continues. ``why`` opens the finding's detail with the reason for this search.
 
     ``mirrored`` False: the log was cut and written again, so F does not hold, and only order and time decide.
-    ``candidate`` is a known copy of the anchor.
+    ``candidate`` is a known copy of the anchor. ``may_step`` False: resume at the first copy, wherever it came again.
     """
     matcher = Matcher(anchor, question.identity)
     if anchor.names is Names.MAX_TIME or not matcher.pins:
@@ -124,7 +131,7 @@ def search(
     judge = judge_by_time(question, anchor.timestamp_ms, anchor.timestamp_ms)
     if matcher.by_order:
         judge = judge_by_order(matcher, judge, anchor_is_done=anchor.names is not Names.NEXT)
-    case = _Case(question, anchor, matcher, judge, why, mirrored, candidate)
+    case = _Case(question, anchor, matcher, judge, why, mirrored, candidate, may_step)
     if anchor.timestamp_ms is None:
         return (yield from _without_time(case))
     bounds = yield from _bounds(case)
@@ -244,7 +251,8 @@ def _without_time(case: _Case) -> Search[Finding]:
     time = None if found is None else trusted_time(case.question, found)
     if found is not None and time is not None:
         timed = replace(case.anchor, timestamp_ms=time)
-        finding = yield from search(case.question, timed, case.why, mirrored=case.mirrored, candidate=found)
+        words = {"mirrored": case.mirrored, "may_step": case.may_step}
+        finding = yield from search(case.question, timed, case.why, candidate=found, **words)
         if case.matcher.by_order or finding.resume_offset is None:
             return finding
         # An equal record of another time may be the anchor, and all before it processed.
@@ -286,6 +294,15 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
         resume = yield from first_unproven(case.judge, begin, copy.offset, only_after_gap=settled)
         if resume < copy.offset:
             return (yield from _land_early(case, bounds, replay, resume, copy))
+    if case.may_step and replay.sent_again is not None and (case.matcher.by_order or not doubtful):
+        begin = replay.begin if case.anchor_is_done else copy.offset
+        left = question.limits.scan_records - (copy.offset - bounds.begin)
+        around = Around(bounds.start, bounds.begin, begin, replay.sent_again, bounds.end, left)
+        stepped = yield from step_over(processed, around)
+        if stepped is not None:
+            behind = replace(scan, rest=(), position=stepped.place + 1)
+            replay = yield from count_replay(processed, behind, bounds.end, budget, lag=lag, may_be_hidden=hidden)
+            return _found(case, replay, copy, stepped.place + 1, stepped.place, stepped)
     if case.anchor_is_done:
         return _found(case, replay, copy, replay.begin, replay.begin - 1)
     previous = yield from last_before(copy.offset, bounds.start)
@@ -321,7 +338,9 @@ def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: 
     return Finding(Verdict.BOUNDED, resume, at_most, None, case.matcher.matched_by, record_offset, case.why + detail)
 
 
-def _found(case: _Case, replay: Replay, copy: Record, resume: int, record_offset: int | None) -> Finding:
+def _found(
+    case: _Case, replay: Replay, copy: Record, resume: int, record_offset: int | None, stepped: Stepped | None = None
+) -> Finding:
     lag, at_most, exact = case.question.anchor_lag, replay.at_most, replay.exact
     stored = case.question.stored
     here = copy.offset == case.anchor.offset and stored is not None and resume == stored.offset
@@ -329,26 +348,48 @@ def _found(case: _Case, replay: Replay, copy: Record, resume: int, record_offset
     detail = "the anchor is at its own offset" if here else f"the anchor is at offset {copy.offset} here"
     if lag > 0:
         verdict, exact = Verdict.BOUNDED, None
-        detail = f"the anchor is {lag} offsets older than the stored offset: up to {lag} records in between repeat"
+        offsets, records = ("offset", "record") if lag == 1 else ("offsets", "records")
+        detail = f"the anchor is {lag} {offsets} older than the stored offset: up to {lag} {records} in between repeat"
     elif exact is None:
         detail += f"; up to {at_most} of the records after it may be processed ones that were sent again"
-    return Finding(verdict, resume, at_most, exact, case.matcher.matched_by, record_offset, case.why + detail)
+    finding = Finding(verdict, resume, at_most, exact, case.matcher.matched_by, record_offset, case.why + detail)
+    return finding if stepped is None else stepped.told(finding)
+
+
+def _why_absent(case: _Case, scan: Scan) -> str:
+    """Why no record of a whole log is the anchor, as the beginning of a detail."""
+    if misread := _misread(case, scan):
+        return misread
+    if scan.same_id is not None:
+        return f"offset {scan.same_id} has the anchor's id but other content or time, so it is not trusted; "
+    return "the anchor's record is not in the destination; "
+
+
+def _misread(case: _Case, scan: Scan) -> str:
+    """The sign that the identity settings are not those with which the anchor was recorded; empty without one."""
+    identity, check = case.question.identity, "check [jobs.identity]"
+    records = f"none of the {scan.read:,} records"
+    if scan.read and not scan.has_ids:
+        return f"anchors have ids, and {records} read has {identity.id_name}: {check} id; "
+    if scan.read and not scan.has_times:
+        return f"anchors have times, and {records} read has {identity.time_name}: {check} timestamp; "
+    if scan.other_id is not None and scan.same_id is None:
+        return f"offset {scan.other_id} has the anchor's content and time, and another id: {check} id; "
+    return ""
 
 
 def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Finding]:
     time = case.anchor.timestamp_ms
     bound = TimeBound(bounds.start, bounds.end, bounds.safe)
     if scan.complete:
-        note = "the anchor's record is not in the destination; "
-        if scan.same_id is not None:
-            note = f"offset {scan.same_id} has the anchor's id but other content or time, so it is not trusted; "
-        known = TimeEvidence(absent=True, why=case.why + note, bound=bound)
+        note = _why_absent(case, scan)
+        known = TimeEvidence(absent=not _misread(case, scan), why=case.why + note, bound=bound)
         return (yield from resume_by_time(case.question, time, case.judge, known))
     candidate = case.candidate or (
         yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
     )
     scanned = case.question.limits.scan_records
-    note = f"the anchor was not found within {scanned} records of offset {bounds.lower}; "
+    note = f"the anchor was not found within {scanned} records of offset {bounds.lower}; {_misread(case, scan)}"
     if candidate is not None:
         need = candidate.offset - bounds.lower + 1
         note += f"a copy is at {candidate.offset}: [search] scan_records = {need} would prove it; "

@@ -20,6 +20,9 @@ class Verdict(Enum):
     MISSING = "missing"
     UNRESOLVED = "unresolved"
 
+    __hash__ = object.__hash__
+    """Enum's own is computed from the name, in Python; a large plan asks for it hundreds of thousands of times."""
+
     @property
     def badness(self) -> int:
         return _ORDER[self]
@@ -87,6 +90,8 @@ class Finding:
     record_offset: int | None = None
     detail: str = ""
     skips: Skips | None = None
+    record_fingerprint: str | None = None
+    """Of the record at ``record_offset``, where no stored anchor says what it must be."""
 
     def __post_init__(self) -> None:
         if self.resume_offset is None and self.verdict not in STOPS:

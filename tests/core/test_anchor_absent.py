@@ -198,6 +198,7 @@ def test_a_new_partition_starts_where_the_policy_says() -> None:
     assert found(ask(log, None, new=StartAt(StartPlace.LATEST))) == ("new", 3, 0, 0)
     assert found(ask(log, None, new=StartAt(StartPlace.TIME, 115))) == ("new", 2, 0, 0)
     assert found(ask(log, None, new=StartAt(StartPlace.TIME, 5))) == ("new", 1, 0, 0)
+    assert found(ask(log, None, new=StartAt(StartPlace.TIME, -1))) == ("new", 1, 0, 0)  # to a broker -1 is the end
     assert found(ask(log, None, new=StartAt(StartPlace.TIME, 9999))) == ("new", 3, 0, 0)
 
 

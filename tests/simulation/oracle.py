@@ -15,9 +15,22 @@ from tests.simulation.worlds.cases import AMONG, LOCAL, PLACE, Case, Made, World
 
 
 def skipped(case: Case, world: World, finding: Finding) -> list[int]:
-    """Offsets before the resume point that hold a record the job has not processed."""
+    """Offsets before the resume point that hold a record the job has not processed, and that is not there again."""
     until = finding.resume_offset or 0
-    return [at for at, index in world.held.items() if at < until and (index == LOCAL or index > case.processed)]
+    again = {index for at, index in world.held.items() if at >= until and index >= 0} if case.tells_copies else set()
+    return [
+        at
+        for at, index in world.held.items()
+        if at < until and (index == LOCAL or index > case.processed) and index not in again
+    ]
+
+
+def best_replay(case: Case, world: World) -> int:
+    """The processed records that are behind the first last copy of an unprocessed one: no place has fewer."""
+    last = {index if index >= 0 else (at, index): at for at, index in sorted(world.held.items())}
+    unprocessed = [at for index, at in last.items() if not isinstance(index, int) or index > case.processed]
+    limit = min(unprocessed, default=0) if unprocessed else max(world.held, default=0) + 1
+    return sum(at >= limit and 0 <= index <= case.processed for at, index in world.held.items())
 
 
 def replayed(case: Case, world: World, finding: Finding) -> int:
@@ -94,7 +107,7 @@ def is_exact_by_order(case: Case, world: World) -> bool:
 def has_twin(case: Case) -> bool:
     """True if the anchor's fields also fit another source record."""
     target = case.source[case.anchor_index]
-    if case.ids == "increasing" and case.anchor.id is not None:
+    if case.tells_copies:
         return False
 
     def known(made: Made) -> tuple[object, ...]:

@@ -47,6 +47,14 @@ def test_a_search_that_skips_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
     assert judge_many(small.tasks(3, 1, spaces=[Space(10, 10)])).broken["skips:"] > 10
 
 
+def test_stepping_over_ids_that_are_not_unique_is_found_out() -> None:
+    """Where a producer writes one record twice, nothing shows it: that no two share an id has to be said."""
+    kinds = [kind for kind in KINDS if kind.unique]
+    twins = patterns(3, 1, local=0, twins=True).items()
+    tally = judge_many([(pattern, origins, Space(0, 0), kinds) for pattern, origins in twins])
+    assert tally.broken["skips:"] > 10
+
+
 def _always():  # type: ignore[no-untyped-def]
     yield from ()
     return True

@@ -19,7 +19,10 @@ class Meter:
 
     def watch(self, search: Search[Finding]) -> Search[Finding]:
         """Run a search and count its probes."""
-        asked: Round = next(search)
+        try:
+            asked: Round = next(search)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
         while True:
             self._count(asked)
             answers: tuple[Answer, ...] = yield asked

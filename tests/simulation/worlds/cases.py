@@ -90,7 +90,13 @@ class Case:
             id_of=None if self.ids == "none" else header_id,
             id_order=IdOrder.INCREASING if self.ids == "increasing" else IdOrder.OPAQUE,
             record_time=not self.event_time,
+            unique_ids=self.ids == "unique",
         )
+
+    @property
+    def tells_copies(self) -> bool:
+        """True if no two records share an id."""
+        return self.ids in ("increasing", "unique") and self.anchor.id is not None
 
     @property
     def question(self) -> Question:

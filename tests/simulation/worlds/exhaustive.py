@@ -26,16 +26,13 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.memory import MemoryPartition
-from tests.simulation.worlds.histories import Hidden, Origin, Pattern
+from tests.simulation.worlds.histories import Done, Hidden, Origin, Pattern
 
 TIMES = (10, 20, 30)
 DELETED = 4
 """The number of offsets deleted at the start of an incomplete log."""
 UNSEEN = 99
 """The label of an anchor that is not in the log."""
-
-Done = int
-"""Which of the log's records were processed in one history: bit i for the i-th."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +44,7 @@ class Kind:
     content: bool = False
     time: bool = True
     increasing: bool = False
+    unique: bool = False
     names: Names = Names.LAST
 
     @property
@@ -57,7 +55,12 @@ class Kind:
     @property
     def identity(self) -> Identity:
         order = IdOrder.INCREASING if self.increasing else IdOrder.OPAQUE
-        return Identity(record_timestamp, _header_id if self.id else None, order)
+        return Identity(record_timestamp, _header_id if self.id else None, order, unique_ids=self.unique)
+
+    @property
+    def tells_copies(self) -> bool:
+        """True if no two records share its id."""
+        return self.increasing or self.unique
 
 
 KINDS = (
@@ -65,12 +68,15 @@ KINDS = (
     Kind("id", id=True),
     Kind("fingerprint", content=True),
     Kind("increasing id", id=True, content=True, increasing=True),
+    Kind("unique id", id=True, content=True, unique=True),
     Kind("time"),
     Kind("id without time", id=True, time=False),
     Kind("fingerprint without time", content=True, time=False),
     Kind("increasing id without time", id=True, time=False, increasing=True),
     Kind("record at the offset, by id", id=True, content=True, names=Names.NEXT),
     Kind("record at the offset, by increasing id", id=True, increasing=True, names=Names.NEXT),
+    Kind("unique id without time", id=True, time=False, unique=True),
+    Kind("record at the offset, by unique id", id=True, unique=True, names=Names.NEXT),
     Kind("record at the offset, by time", names=Names.NEXT),
     Kind("largest time", names=Names.MAX_TIME),
 )
@@ -169,13 +175,16 @@ def _asked_of(
             continue
         time = times[label] if kind.time else None
         asked = Asked(pattern, times, kind, told, label if kind.pins else UNSEEN, time, known)
-        yield asked, origin.done(rank + (kind.names is Names.LAST))
+        yield asked, origin.done(rank + (kind.names is Names.LAST), copies_are_told=kind.tells_copies)
     for hidden in origin.hidden if space.is_told_true else ():
         if hidden.label is not None and kind.pins:
             continue
         place = hidden.rank if kind.increasing else None
         for time in _hidden_times(times, origin, hidden, space.disorder) if kind.time else (None,):
-            yield Asked(pattern, times, kind, told, UNSEEN, time, known, place), origin.done(hidden.rank)
+            yield (
+                Asked(pattern, times, kind, told, UNSEEN, time, known, place),
+                origin.done(hidden.rank, copies_are_told=kind.tells_copies),
+            )
 
 
 def _hidden_times(times: tuple[int, ...], origin: Origin, hidden: Hidden, disorder: int) -> Sequence[int]:
@@ -239,12 +248,12 @@ def answer(asked: Asked) -> Finding:
     probes = next(search)
     while True:
         try:
-            probes = search.send(tuple(_reply(part, probe) for probe in probes))
+            probes = search.send(tuple(replied(part, probe) for probe in probes))
         except StopIteration as stop:
             return stop.value
 
 
-def _reply(part: MemoryPartition, probe: Probe) -> Answer:
+def replied(part: MemoryPartition, probe: Probe) -> Answer:
     if isinstance(probe, Edges):
         return LogRange(part.start, part.end)
     if isinstance(probe, TimeLookup):
@@ -259,15 +268,23 @@ def _reply(part: MemoryPartition, probe: Probe) -> Answer:
 
 def replayed(asked: Asked, done: Done, resume: int) -> int:
     """Records from ``resume`` on that were processed."""
-    return (done >> max(0, resume - _first(asked))).bit_count()
+    return (done.mask >> max(0, resume - _first(asked))).bit_count()
 
 
 def best_resume(asked: Asked, histories: set[Done]) -> int:
-    """The largest offset before which no history has an unprocessed record."""
-    always = len(asked.pattern.labels)
-    for done in histories:
-        always = min(always, (~done & (done + 1)).bit_length() - 1)
-    return _first(asked) + always
+    """The largest offset before which no history has an unprocessed record that does not come again."""
+    return _first(asked) + min((done.safe for done in histories), default=len(asked.pattern.labels))
+
+
+def is_best(asked: Asked, histories: set[Done], resume: int) -> bool:
+    """True if a later place would be unsafe in some history; where copies are told, if it would repeat no less."""
+    best = best_resume(asked, histories)
+    if not asked.kind.tells_copies:
+        return resume == best
+    if not asked.pattern.whole or asked.anchor == UNSEEN:  # copies behind an absent anchor are not looked at
+        first = min((~each.mask & (each.mask + 1)).bit_length() - 1 for each in histories)
+        return not asked.kind.increasing or resume >= _first(asked) + first
+    return resume <= best and all(replayed(asked, each, resume) == replayed(asked, each, best) for each in histories)
 
 
 def _first(asked: Asked) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
 
 Delivered = tuple[int, ...]
 """Source indexes in the order of the destination's log."""
@@ -33,6 +34,13 @@ class Pattern:
     def count(self) -> int:
         """The number of different visible records."""
         return max(self.labels, default=-1) + 1
+
+
+class Done(NamedTuple):
+    """``mask``: bit i is set if the i-th record of the log was processed. The first ``safe`` of them may be passed."""
+
+    mask: int
+    safe: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +65,19 @@ class Origin:
     hidden: frozenset[Hidden]
     mistakable: frozenset[int] = frozenset()
 
-    def done(self, count: int) -> int:
-        """Bit i is set if the i-th record in the log is one of the first ``count`` visible source records."""
-        return sum(1 << place for place, rank in enumerate(self.ranks) if rank is not None and rank < count)
+    def done(self, count: int, *, copies_are_told: bool = False) -> Done:
+        """What it means that the first ``count`` visible source records were processed.
+
+        ``copies_are_told``: an unprocessed record may be passed where it comes again.
+        """
+        done = [rank is not None and rank < count for rank in self.ranks]
+        last = {rank: place for place, rank in enumerate(self.ranks) if rank is not None}
+        passed = [
+            last[rank] if copies_are_told and rank is not None else place
+            for place, rank in enumerate(self.ranks)
+            if not done[place]
+        ]
+        return Done(sum(1 << place for place, each in enumerate(done) if each), min(passed, default=len(done)))
 
 
 def deliveries(records: int, resends: int) -> set[Delivered]:

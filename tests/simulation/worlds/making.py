@@ -191,10 +191,8 @@ def _disorder(
 
 
 def _make_anchor(rng: random.Random, source: tuple[Made, ...], index: int, names: Names, event_time: bool) -> Anchor:
-    made = source[index]
-    time: int | None = made.event_ms if event_time else made.stamp_ms
-    mark: str | None = fingerprint(made.key, made.value)
-    name = made.id
+    full = anchor_for(source, index, names, event_time)
+    time, mark, name = full.timestamp_ms, full.fingerprint, full.id
     if names is Names.MAX_TIME:
         time = max(one.event_ms if event_time else one.stamp_ms for one in source[: index + 1])
         name = mark = None
@@ -209,4 +207,12 @@ def _make_anchor(rng: random.Random, source: tuple[Made, ...], index: int, names
             mark = None
         elif kind == "no time":
             time = None
-    return Anchor(SOURCE_BASE + index, time, name, mark, "source", "source/events", names)
+    return replace(full, timestamp_ms=time, id=name, fingerprint=mark)
+
+
+def anchor_for(source: tuple[Made, ...], index: int, names: Names, event_time: bool) -> Anchor:
+    """The anchor that a job stores which knows everything of the record."""
+    made = source[index]
+    time = made.event_ms if event_time else made.stamp_ms
+    mark = fingerprint(made.key, made.value)
+    return Anchor(SOURCE_BASE + index, time, made.id, mark, "source", "source/events", names)

@@ -10,16 +10,15 @@ from reconciler.core.verdicts import Finding
 from tests.simulation.worlds.exhaustive import (
     KINDS,
     Asked,
-    Done,
     Kind,
     Space,
     answer,
-    best_resume,
     broken_promises,
+    is_best,
     questions,
     replayed,
 )
-from tests.simulation.worlds.histories import Origin, Pattern, patterns
+from tests.simulation.worlds.histories import Done, Origin, Pattern, patterns
 
 MOST_FAILURES = 20
 SPACES = (Space(0, 0), Space(10, 10), Space(20, 20), Space(20, 0), Space(0, 10))
@@ -50,7 +49,7 @@ class SmallTally:
             self.failures = [*self.failures, f"{sentence}\n  {describe(asked, histories, finding)}"][:MOST_FAILURES]
         if (resume := finding.resume_offset) is not None:
             most = max(replayed(asked, done, resume) for done in histories)
-            self.best[kind] += resume == best_resume(asked, histories)
+            self.best[kind] += is_best(asked, histories, resume)
             self.tight[kind] += most == finding.replay_at_most
 
     def merge(self, other: SmallTally) -> None:
@@ -86,16 +85,16 @@ class SmallTally:
 
 
 def tasks(records: int, resends: int, *, local: int = 1, spaces: Sequence[Space] = SPACES) -> list[Task]:
-    """All patterns of this size. Where ids increase no two records share one, so twins are for the other anchors."""
+    """All patterns of this size. Twins are for the anchors whose ids may be shared."""
     with_twins = patterns(records, resends, local=local, twins=True)
     without = patterns(records, resends, local=local)
-    opaque = [kind for kind in KINDS if not kind.increasing]
-    increasing = [kind for kind in KINDS if kind.increasing]
+    opaque = [kind for kind in KINDS if not kind.tells_copies]
+    unique = [kind for kind in KINDS if kind.tells_copies]
     found: list[Task] = []
     for space in spaces:
         trusting = with_twins if space.is_told_true else without
         found += [(pattern, origins, space, opaque) for pattern, origins in trusting.items()]
-        found += [(pattern, origins, space, increasing) for pattern, origins in without.items()]
+        found += [(pattern, origins, space, unique) for pattern, origins in without.items()]
     return found
 
 
@@ -111,7 +110,7 @@ def judge(task: Task) -> SmallTally:
 def describe(asked: Asked, histories: set[Done], finding: Finding) -> str:
     """Describe a question for a person."""
     log = " ".join(f"{label}@{asked.times[label]}" for label in asked.pattern.labels)
-    done = " or ".join(f"{mask:0{len(asked.pattern.labels)}b}"[::-1] for mask in sorted(histories))
+    done = " or ".join(f"{each.mask:0{len(asked.pattern.labels)}b}"[::-1] for each in sorted(histories))
     whole = "whole" if asked.pattern.whole else "its front deleted"
     anchor = f"anchor {asked.anchor}@{asked.anchor_time} by {asked.kind.name}, order {asked.order}, rank {asked.rank}"
     return f"log {log} ({whole}); {anchor}; told disorder {asked.disorder}; processed {done}\n  {finding}"

@@ -1,0 +1,169 @@
+"""Stepping over a stretch that the mirror sent again.
+
+Resuming right after the first copy f of the anchor's record skips nothing, and reads again what was sent again behind
+it. Where no two records share an id, a later place can be proven as good:
+
+    Resuming right behind a place q skips a record only if its last copy lies at or before q. So it skips nothing if
+    every record whose last copy lies in (f, q] was processed.
+
+Where ids increase, the records whose id is not above the anchor's were processed. Otherwise those in front of f, and
+the anchor itself: nothing unprocessed lies before the first copy (``search``, F), which must be there still (W).
+
+Let B be the first last copy behind f of a record that is not proven to be processed. Then q is the last copy of a
+processed record before B. From q on the log is again one of the model, which begins at or before the anchor: so what
+follows comes in the source's order, too.
+
+An unread record is one that may be needed: what the budget leaves unread only moves B, and so q, to the front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reconciler.core.anchors import Record
+from reconciler.core.matching import Mark, Processed, mark_of
+from reconciler.core.probes import Search, TimeLookup, as_lookup
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, read_once
+from reconciler.core.verdicts import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is known of the log when the anchor's first copy is found.
+
+    Records were read from ``front`` on, and ``start`` is the log's. ``begin`` is the first record that may be
+    unprocessed, ``sent_again`` the last one behind it that is known to be processed.
+    """
+
+    start: int
+    front: int
+    begin: int
+    sent_again: int
+    end: int
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """``place`` is q, ``mark`` of the record there. ``count`` records were stepped over, the one at q included."""
+
+    place: int
+    mark: str
+    count: int
+
+    def told(self, finding: Finding) -> Finding:
+        """The finding with what was stepped over, and with the record before it, which need not be the anchor's."""
+        word = "record" if self.count == 1 else "records"
+        detail = f"{finding.detail}; stepped over {self.count:,} {word} that were sent again"
+        return replace(finding, detail=detail, record_fingerprint=self.mark)
+
+
+def step_over(processed: Processed, around: Around) -> Search[Stepped | None]:
+    """The furthest place that is proven to be as good as the first copy; None if there is none."""
+    tail = _Tail(processed)
+    read = yield from tail.read(around)
+    if tail.is_contradictory:
+        return None
+    barrier, earlier = tail.barrier()
+    if earlier:
+        missing = yield from _look_in_front(processed, earlier, around, around.budget - read)
+        if missing is None:
+            return None
+        barrier = min((tail.last[name].offset for name in missing), default=barrier)
+    return tail.last_processed(barrier)
+
+
+class _Tail:
+    """The records behind the first copy: of each id the last copy, and of all the order."""
+
+    def __init__(self, processed: Processed) -> None:
+        self.last: dict[bytes, Record] = {}
+        self.is_contradictory = False
+        self._processed = processed
+        self._records: list[tuple[Record, bytes | None]] = []
+        self._marks: dict[bytes, Mark] = {}
+        self._nameless: int | None = None
+        self._wanted: set[bytes] = set()
+        """Ids of unprocessed records up to the last one that was sent again, which did not come again yet."""
+
+    def read(self, around: Around) -> Search[int]:
+        """Read until all that was skipped came again; return the number of records read."""
+        position, read = around.begin, 0
+        while position < around.end and read < around.budget:
+            if position > around.sent_again and not self._wanted:
+                break
+            size = min(max(FIRST_READ, around.sent_again + 1 - position, read), around.budget - read, LARGEST_READ)
+            records, position = yield from read_once(position, size, around.end)
+            read += len(records)
+            for record in records:
+                self._add(record, around.sent_again)
+            if self.is_contradictory or (self._nameless is not None and self._nameless <= around.begin):
+                break
+        return read
+
+    def _add(self, record: Record, sent_again: int) -> None:
+        name = self._processed.id_of(record)
+        self._records.append((record, name))
+        if name is None:
+            self._nameless = record.offset if self._nameless is None else self._nameless
+            return
+        mark = mark_of(record)
+        if self._marks.setdefault(name, mark) != mark or self._processed.contradicts(name, mark):
+            self.is_contradictory = True
+        self.last[name] = record
+        if record.offset > sent_again:
+            self._wanted.discard(name)
+        elif not self._processed.is_surely(record) and not self._processed.is_dated_before(record):
+            self._wanted.add(name)
+
+    def barrier(self) -> tuple[int | None, dict[bytes, Record]]:
+        """B, as if every record that may stand in front had been found there, and those records that end before B."""
+        unproven = [(record, name) for name, record in self.last.items() if not self._processed.is_surely(record)]
+        new = [record.offset for record, _ in unproven if not self._may_be_in_front(record)]
+        if self._nameless is not None:
+            new.append(self._nameless)
+        barrier = min(new, default=None)
+        earlier = {
+            name: record
+            for record, name in unproven
+            if self._may_be_in_front(record) and (barrier is None or record.offset < barrier)
+        }
+        return barrier, earlier
+
+    def _may_be_in_front(self, record: Record) -> bool:
+        return self._processed.needs_whole_front and self._processed.is_dated_before(record)
+
+    def last_processed(self, barrier: int | None) -> Stepped | None:
+        inside = [record for record, _ in self._records if barrier is None or record.offset < barrier]
+        while inside and not self._processed.is_surely(inside[-1]):
+            inside.pop()
+        return Stepped(inside[-1].offset, mark_of(inside[-1])[1], len(inside)) if inside else None
+
+
+def _look_in_front(
+    processed: Processed, wanted: dict[bytes, Record], around: Around, budget: int
+) -> Search[set[bytes] | None]:
+    """Which of these records are not in front of the anchor's first copy; None if one there contradicts them.
+
+    A copy carries its record's timestamp, so none lies before the first offset of the smallest one.
+    """
+    missing = set(wanted)
+    answers = yield (TimeLookup(max(0, min(record.timestamp_ms or 0 for record in wanted.values()))),)
+    lookup = as_lookup(answers[0])
+    lower, upper = max(around.start, around.front if lookup is None else lookup), around.front
+    width = max(FIRST_READ, len(wanted))
+    while missing and lower < upper and budget > 0:
+        position = max(lower, upper - min(width, budget))
+        following = position
+        while following < upper:
+            records, following = yield from read_once(following, min(upper - following, LARGEST_READ), upper)
+            budget -= len(records)
+            for record in records:
+                processed.know(record)
+                name = processed.id_of(record)
+                if name in missing:
+                    if processed.contradicts(name, mark_of(wanted[name])):
+                        return None
+                    missing.discard(name)
+        upper, width = position, 2 * width
+    return missing

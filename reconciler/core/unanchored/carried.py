@@ -1,0 +1,236 @@
+"""Finding where a job continues by the source's offsets that the mirrored records carry themselves.
+
+Theory of operation
+-------------------
+The job stored S, so it has processed the records with numbers below S. Let r be any record that carries a number below
+S: it was processed, so its first copy is a safe place (``mirrored``). From there on the numbers decide:
+
+- a record below S was processed, and may be passed;
+- a record from S on that comes again further behind may be passed (``resent``): numbers increase along the source, so
+  they are increasing ids.
+
+A candidate for r comes from bisection, which proves nothing: ``search`` finds its first copy. Where a mirror sent a
+stretch again the candidate may be far in front of S, and the place still moves to S, record by record.
+
+T   Where the numbers go back, the mirror sent again, and an earlier copy is here; or the source's topic was recreated,
+    and S may be a number of either. As with syncs (``mirrored``), the record there is looked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset, fingerprint
+from reconciler.core.candidates import bisect
+from reconciler.core.matching import Matcher, Processed
+from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges
+from reconciler.core.question import Question
+from reconciler.core.resent import Around, Stepped, step_over
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_once
+from reconciler.core.search import search
+from reconciler.core.timebound import trusted_time
+from reconciler.core.unanchored.pairs import MOST_TURNS
+from reconciler.core.verdicts import Finding, Verdict
+
+PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
+
+
+def find_by_carried(question: Question, stored: int) -> Search[Finding | None]:
+    """The place to resume at for the source's offset ``stored``; None if no record near it carries a number."""
+    number_of = question.identity.source_offset_of
+    edges = yield from ask_edges()
+    if number_of is None:
+        return None
+    if edges.start == edges.end:
+        if edges.start:
+            return Finding(Verdict.LOST, edges.start, 0, 0, detail="every record of the destination has been deleted")
+        return Finding(Verdict.BEHIND, 0, 0, 0, detail="the destination partition is empty: nothing was delivered yet")
+
+    def compare(record: Record) -> int | None:
+        number = number_of(record)
+        return None if number is None else 1 if number >= stored else -1
+
+    boundary = yield from bisect(compare, edges.start, edges.end)
+    below = yield from last_before(boundary, edges.start)
+    if below is None:
+        return (yield from _from_the_start(question, stored, edges))
+    if compare(below) != -1:  # no number, such as a local writer's
+        near, _ = yield from read_once(max(edges.start, below.offset - FIRST_READ), FIRST_READ, below.offset)
+        below = next((record for record in reversed(near) if compare(record) == -1), None)
+    if below is None:
+        return None
+    found = yield from _first_copy(question, below, IdOrder.INCREASING)
+    if found.resume_offset is None:
+        return found
+    if found.verdict is Verdict.LOST:  # its bound takes the record that was found for unprocessed
+        return replace(found, replay_at_most=edges.end - found.resume_offset, replay_exact=None)
+    return (yield from _judged(question, stored, edges, found))
+
+
+def _numbered(identity: Identity, order: IdOrder) -> Identity:
+    """The identity with the carried number as id."""
+    number_of = identity.source_offset_of
+
+    def id_of(record: Record) -> bytes | None:
+        number = None if number_of is None else number_of(record)
+        return None if number is None else b"%d" % number
+
+    return Identity(identity.timestamp_of, id_of, order, identity.record_time)
+
+
+def _first_copy(question: Question, record: Record, order: IdOrder) -> Search[Finding]:
+    """The search for the first copy of ``record``: by its number alone, or by content, too, if that is opaque."""
+    identity = _numbered(question.identity, order)
+    anchor = replace(identity.anchor_of(record, cluster_id=None, topic_id=None), names=Names.NEXT)
+    anchor = replace(anchor, timestamp_ms=trusted_time(question, record))
+    asked = replace(question, stored=StoredOffset(record.offset, anchor), identity=identity, anchor_lag=0, hints=())
+    return search(asked, anchor, candidate=record, may_step=False)
+
+
+def _from_the_start(question: Question, stored: int, edges: LogRange) -> Search[Finding | None]:
+    """No record in front of the first that carries a number from the stored one on: resume at the log's start."""
+    number_of = question.identity.source_offset_of
+    records, _ = yield from read_once(edges.start, 1, edges.end)
+    number = number_of(records[0]) if records and number_of is not None else None
+    if number is None:
+        return None
+    tail = yield from _tail(question, stored, edges.start, edges.end)
+    if number == stored:
+        detail = f"the first record here carries the source's offset {stored:,}, where the job stopped"
+        return Finding(Verdict.MOVED, edges.start, tail.at_most, tail.exact, None, None, detail)
+    detail = (
+        f"the oldest record here carries the source's offset {number:,}, and the job stopped at {stored:,}: records "
+        "between them may be gone"
+    )
+    return Finding(Verdict.LOST, edges.start, tail.at_most, tail.exact, None, None, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The records from a place on: ``begin`` follows those that were processed, of which ``last`` is the last."""
+
+    begin: int
+    last: Record | None
+    at_most: int
+    exact: int | None
+    first: int | None
+    """The number at ``begin``, None if no record with one follows."""
+    complete: bool
+    sent_again: int | None
+    """The last processed record behind ``begin``."""
+    turns: tuple[Record, ...]
+    """Records whose numbers are not above all before them."""
+
+
+def _tail(question: Question, stored: int, place: int, end: int) -> Search[_Tail]:
+    number_of = question.identity.source_offset_of
+    assert number_of is not None, "asked only where records carry numbers"
+    begin, last, first, sent_again, previous = place, None, None, None, -1
+    position, read, done, unknown = place, 0, 0, 0
+    stepping = True
+    turns: list[Record] = []
+    while position < end and read < question.limits.tail_records:
+        size = min(max(FIRST_READ, read), question.limits.tail_records - read, LARGEST_READ)
+        records, position = yield from read_once(position, size, end)
+        read += len(records)
+        for record in records:
+            number = number_of(record)
+            if number is not None:
+                turns += [record] if number <= previous else []
+                previous = number
+            stepping = stepping and number is not None and number < stored
+            if stepping:
+                begin, last = record.offset + 1, record
+                continue
+            first = number if first is None else first
+            if number is not None and number < stored:
+                done, sent_again = done + 1, record.offset
+            unknown += number is None
+    unread = end - position
+    at_most = done + unknown + unread
+    exact = at_most if at_most == done else None
+    return _Tail(begin, last, at_most, exact, first, unread == 0, sent_again, tuple(turns))
+
+
+def _judged(question: Question, stored: int, edges: LogRange, found: Finding) -> Search[Finding]:
+    """The finding from a safe place on, by the numbers that follow there."""
+    assert found.resume_offset is not None, "asked only with a place"
+    tail = yield from _tail(question, stored, found.resume_offset, edges.end)
+    if (turn := (yield from _of_another_topic(question, tail))) is not None:
+        return turn
+    stepped = yield from _step_over(question, stored, edges, found.resume_offset, tail)
+    if stepped is not None:
+        tail = yield from _tail(question, stored, stepped.place + 1, edges.end)
+    verdict, place, before = max(found.verdict, Verdict.MOVED), tail.begin, tail.last
+    if before is None:
+        before = yield from last_before(place, edges.start)
+    number_of = question.identity.source_offset_of
+    last = None if before is None or number_of is None else number_of(before)
+    if tail.first is not None:
+        detail = f"the next record carries the source's offset {tail.first:,}, and the job stopped at {stored:,}"
+    elif last == stored - 1:
+        detail = f"the record before carries the source's offset {last:,}, and the job stopped at {stored:,}"
+    elif tail.complete and place == edges.end:
+        verdict = max(verdict, Verdict.BEHIND)
+        detail = f"no record here carries the source's offset {stored:,}, where the job stopped, or a later one"
+    else:
+        detail = f"records here carry the source's offsets, and the job stopped at {stored:,}"
+    if found.verdict is Verdict.BOUNDED and verdict is Verdict.BOUNDED:
+        detail += f"; {found.detail}"
+    judged = replace(
+        found,
+        verdict=verdict,
+        resume_offset=place,
+        replay_at_most=tail.at_most,
+        replay_exact=tail.exact,
+        record_offset=None if before is None else before.offset,
+        detail=detail,
+    )
+    judged = judged if stepped is None else stepped.told(judged)
+    mark = None if before is None else fingerprint(before.key, before.value)
+    return replace(judged, record_fingerprint=mark)
+
+
+def _of_another_topic(question: Question, tail: _Tail) -> Search[Finding | None]:
+    """``unresolved`` where numbers go back to one whose record was never here before; else None (T)."""
+    number_of = question.identity.source_offset_of
+    if not tail.turns or number_of is None:
+        return None
+    if question.compacted or (question.compacted is None and (yield from ask_cleaning()) is not False):
+        return None
+    for record in sorted(tail.turns, key=lambda each: (number_of(each) or 0, -each.offset))[:MOST_TURNS]:
+        found = yield from _first_copy(question, record, IdOrder.OPAQUE)
+        if found.verdict in PROVEN and found.resume_offset == record.offset:
+            detail = (
+                f"the source's offsets that records carry go back to {number_of(record):,} at {record.offset:,}, and "
+                "that record was never here before: the source's topic was recreated, so the stored number may be of "
+                "either"
+            )
+            return Finding(Verdict.UNRESOLVED, None, detail=detail)
+    return None
+
+
+def _step_over(question: Question, stored: int, edges: LogRange, front: int, tail: _Tail) -> Search[Stepped | None]:
+    if tail.sent_again is None or stored == 0:
+        return None
+    identity = _numbered(question.identity, IdOrder.INCREASING)
+    matcher = Matcher(Anchor(id=b"%d" % (stored - 1)), identity)
+    processed = Processed(matcher, identity, 0, anchor_is_done=True)
+    around = Around(edges.start, front, tail.begin, tail.sent_again, edges.end, question.limits.scan_records)
+    return (yield from step_over(processed, around))
+
+
+def contradiction(question: Question, anchor: Anchor, found: Finding) -> Search[Finding | None]:
+    """``unresolved`` if the record that was found as the anchor's carries another number than the anchor's offset."""
+    number_of, offset = question.identity.source_offset_of, found.record_offset
+    if number_of is None or offset is None or anchor.offset is None or anchor.names is not Names.LAST:
+        return None
+    records, _ = yield from read_once(offset, 1, offset + 1)
+    number = number_of(records[0]) if records else None
+    if number is None or number == anchor.offset or not Matcher(anchor, question.identity).is_anchor(records[0]):
+        return None
+    detail = (
+        f"the record at {offset} is the anchor's by its content, and carries the source's offset {number:,} instead of "
+        f"{anchor.offset:,}: check [jobs.identity] source_offset"
+    )
+    return Finding(Verdict.UNRESOLVED, None, detail=detail)

@@ -1,0 +1,324 @@
+"""Finding where a job continues by what the mirror itself recorded, for a stored offset S without an anchor.
+
+Theory of operation
+-------------------
+The source record x has its first copy at F(x). By the model of a mirror (``search``), nothing behind x in the source
+lies before F(x). So for a record that is known to be at or before S in the source, its first copy is a safe place: no
+unprocessed record lies before it. Every answer here is such a place, found by ``search`` with that record as the
+anchor, and of several safe places the furthest is taken. A pair's place is never used itself: the record there is read
+and becomes the anchor, since it may be a later copy.
+
+S   A sync of S itself: the record at its place is the next one.
+U   A sync u1 < S: the record at its place was processed; S - u1 - 1 offsets may follow it.
+B   Between u1 and a sync u2 > S. Let d1 be a copy of u1 and d2 the next copy of u2 behind it. From d1 on the log is a
+    mirrored one that begins at u1, so the first copies that follow d1 are in the source's order, and those before d2
+    have numbers between u1 and u2. A record is *new* if it is proven to be such a first copy: it stands behind u1 in
+    the source, and no record since d1 equals it. Counting back from d2, let w be the (u2 - S)th new record: u2 - S
+    different offsets lie in [w, u2), so w's own is at most S, and F(w) is a safe place. Records that are not new,
+    copies sent again perhaps, do not count. The new records in front of w take numbers between u1 and w; if they take
+    all that there are up to S, w is S itself.
+    *Proven to stand behind u1*: its id is larger, where ids increase; or its time is later than u1's by more than the
+    disorder; or its time t is not before u1's, and no record from L(t) on equals it, in a log where a first copy would
+    still be there (the condition W of ``search``).
+C   A checkpoint (u, d) with u <= S. Either the record at d is u, or the record at d - 1 is a sync's, before u. The
+    earlier of the places that follow from both is safe. How far before S it is, nobody recorded.
+
+T   A sync that goes back to a smaller number, not behind S, is of a record that was sent again: an earlier copy of it
+    is here. If there is none, the source's topic was recreated, and S may be a number of either.
+
+What contradicts this is not resolved: more new records between u1 and u2 than there are numbers. Then the pairs are of
+different topics of one name, or others than the mirror wrote in between. Where other writers are possible, B is left
+out. A number that may be in the destination's own numbering is safe at itself at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.core.anchors import Anchor, Names, Record, StoredOffset, fingerprint
+from reconciler.core.matching import Matcher
+from reconciler.core.probes import (
+    Chunk,
+    LogRange,
+    Read,
+    Search,
+    ask_cleaning,
+    ask_edges,
+)
+from reconciler.core.question import Question
+from reconciler.core.scan import advance, last_before, read_once
+from reconciler.core.search import search
+from reconciler.core.timebound import trusted_time
+from reconciler.core.unanchored.between import Between
+from reconciler.core.unanchored.pairs import Checkpoint, MirrorEvidence, Sync, is_dated_after
+from reconciler.core.verdicts import Finding, Verdict
+
+PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
+
+
+def find_by_mirror(question: Question, evidence: MirrorEvidence) -> Search[Finding | None]:
+    """The place to resume at; None if the evidence proves none. Verdict ``moved`` where it is exact, else ``bounded``.
+
+    ``unresolved`` if the evidence contradicts itself.
+    """
+    if not (evidence.below or evidence.above or evidence.checkpoints):
+        return None
+    edges = yield from ask_edges()
+    case = _Case(question, evidence, edges)
+    records = yield from _look(case)
+    if (turn := (yield from _of_another_topic(case, records))) is not None:
+        return turn
+    below = next((sync for sync in evidence.below if sync.may_name(records.get(sync.downstream))), None)
+    at = next((sync for sync in evidence.above if sync.may_name(records.get(sync.downstream))), None)
+    found: list[Finding] = []
+    if at is not None and at.upstream == evidence.offset:
+        found.append((yield from _at(case, at, records[at.downstream])))
+    elif below is not None:
+        found += yield from _after(case, below, records[below.downstream], at, records)
+    if any(finding.verdict is Verdict.UNRESOLVED for finding in found):
+        return found[-1]
+    if not any(finding.verdict in PROVEN for finding in found):
+        found += yield from _by_checkpoints(case, records, found)
+    if not found:
+        return None
+    best = max(found, key=lambda finding: (finding.resume_offset or 0, finding.verdict in PROVEN))
+    return (yield from _with_fingerprint((yield from not_beyond_own(question, best))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    question: Question
+    evidence: MirrorEvidence
+    edges: LogRange
+
+    def anchor(self, record: Record, offset: int, names: Names) -> Anchor:
+        identity = self.question.identity
+        anchor = replace(identity.anchor_of(record, cluster_id=None, topic_id=None), offset=offset, names=names)
+        # A time that the broker set is that of this copy alone.
+        return replace(anchor, timestamp_ms=trusted_time(self.question, record))
+
+    def search(self, record: Record, offset: int, names: Names, lag: int) -> Search[Finding]:
+        """The search for the first copy of ``record``, as an anchor with the source's ``offset``."""
+        anchor = self.anchor(record, offset, names)
+        stored = StoredOffset(self.evidence.offset, anchor)
+        question = replace(self.question, stored=stored, anchor_lag=lag, hints=())
+        return search(question, anchor, candidate=record, may_step=False)
+
+    def said(self, finding: Finding, detail: str, *, exact: bool, most: int | None = None) -> Finding:
+        """The finding of a search with the evidence in its detail, and a bound that the log's end limits."""
+        assert finding.resume_offset is not None, "an anchor that names a record"
+        follow = self.edges.end - finding.resume_offset
+        at_most = min(finding.replay_at_most or 0 if most is None else most, follow)
+        known = finding.replay_exact if finding.replay_exact == at_most else None
+        return replace(
+            finding,
+            verdict=finding.verdict if exact else max(finding.verdict, Verdict.BOUNDED),
+            replay_at_most=at_most,
+            replay_exact=0 if at_most == 0 else known,
+            detail=detail,
+        )
+
+
+def _look(case: _Case) -> Search[dict[int, Record]]:
+    """The records at the pairs' places, and before those of checkpoints; by offset. Places outside of the log have
+    none."""
+    evidence, edges = case.evidence, case.edges
+    places = {sync.downstream for sync in (*evidence.below, *evidence.above, *(turn for _, turn in evidence.turns))}
+    places |= {place for each in evidence.checkpoints for place in (each.downstream - 1, each.downstream)}
+    asked = [Read(place, 1) for place in sorted(places) if edges.start <= place < edges.end]
+    answers = (yield tuple(asked)) if asked else ()
+    found = {}
+    for read, chunk in zip(asked, answers, strict=True):
+        if not isinstance(chunk, Chunk):
+            raise TypeError(f"a read was answered with {chunk!r}")
+        advance(chunk, read.offset, read.offset + 1)
+        if chunk.records and chunk.records[0].offset == read.offset:
+            found[read.offset] = chunk.records[0]
+    return found
+
+
+def _of_another_topic(case: _Case, records: dict[int, Record]) -> Search[Finding | None]:
+    """The finding where a sync goes back to a number whose record was never here before; else None (T)."""
+    question = case.question
+    turns = [(before, turn) for before, turn in case.evidence.turns if turn.may_name(records.get(turn.downstream))]
+    turns = [(before, turn) for before, turn in turns if before.downstream >= case.edges.start]
+    if not turns or question.compacted or (question.compacted is None and (yield from ask_cleaning()) is not False):
+        return None
+    for before, turn in turns:
+        found = yield from case.search(records[turn.downstream], turn.upstream, Names.NEXT, 0)
+        if found.verdict in PROVEN and found.resume_offset == turn.downstream:
+            detail = (
+                f"MirrorMaker's sync {turn} follows {before}, and its record was never here before: the source's topic "
+                "was recreated, so the stored number may be of either"
+            )
+            return Finding(Verdict.UNRESOLVED, None, detail=detail)
+    return None
+
+
+# ---------------------------------------------------------------- S, U and B
+
+
+def _at(case: _Case, sync: Sync, record: Record) -> Search[Finding]:
+    finding = yield from case.search(record, sync.upstream, Names.NEXT, 0)
+    said = f"MirrorMaker's sync {sync} is of the stored offset itself"
+    return case.said(finding, said + _doubt(finding, 0), exact=True)
+
+
+def _after(
+    case: _Case, below: Sync, record: Record, above: Sync | None, records: dict[int, Record]
+) -> Search[list[Finding]]:
+    lag = case.evidence.offset - below.upstream - 1
+    finding = yield from case.search(record, below.upstream, Names.LAST, lag)
+    distance = "right before" if not lag else f"{lag + 1:,} offsets before"
+    said = f"MirrorMaker's sync {below}, {distance} the stored offset"
+    found = [case.said(finding, said + _doubt(finding, lag), exact=lag == 0)]
+    if lag and above is not None and not case.evidence.local_writers:
+        counted = None
+        for sync in (each for each in case.evidence.below if each.may_name(records.get(each.downstream))):
+            below = sync
+            counted = yield from _count(case, below, above, records[below.downstream], records[above.downstream])
+            if counted is not None:
+                break
+        if counted is None:
+            return found
+        if counted.new > above.upstream - below.upstream - 1:
+            detail = (
+                f"MirrorMaker's syncs {below} and {above} contradict the log: more records lie between them than "
+                "there are numbers, so the topic was recreated, or other programs write to it"
+            )
+            return [Finding(Verdict.UNRESOLVED, None, detail=detail)]
+        if counted.record is not None:
+            finding = yield from case.search(counted.record, case.evidence.offset, Names.NEXT, counted.lag)
+            said = f"counted back from MirrorMaker's sync {above}, with {below} before the stored offset"
+            found.append(case.said(finding, said + _doubt(finding, counted.lag), exact=counted.lag == 0))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """``record`` is w of the argument B, None if there are too few new records; ``lag`` numbers lie between w and S."""
+
+    new: int
+    record: Record | None
+    lag: int
+
+
+def _count(case: _Case, below: Sync, above: Sync, first: Record, last: Record) -> Search[_Counted | None]:
+    """Count the new records between two syncs back from the second; None where they cannot be counted.
+
+    A record equal to the first sync's that stands before its place may be a twin: nothing is counted from that one.
+    """
+
+    def matcher(record: Record) -> Matcher:
+        return Matcher(case.anchor(record, 0, Names.LAST), case.question.identity)
+
+    stretch = Between(case.question, case.edges, first, matcher(first), matcher(last), above.downstream)
+    read = yield from stretch.read()
+    if read is None:
+        return None
+    begin, new, end = read
+    if begin != below.downstream and not stretch.below.by_order:
+        return None
+    back = above.upstream - case.evidence.offset
+    if len(new) < back:
+        return _Counted(len(new), None, 0)
+    record = new[len(new) - back]
+    lag = case.evidence.offset - below.upstream - 1 - (len(new) - back)
+    if end == above.downstream:  # else it may be a twin of the second sync's record, and S may lie behind it
+        lag = min(lag, end - record.offset)
+    return _Counted(len(new), record, lag)
+
+
+# ---------------------------------------------------------------- C
+
+
+def _by_checkpoints(case: _Case, records: dict[int, Record], found: Sequence[Finding]) -> Search[list[Finding]]:
+    """Findings by checkpoints that may lead further than what was found."""
+    reached = max((finding.resume_offset or 0 for finding in found), default=-1)
+    limit = min((finding.replay_at_most or 0 for finding in found), default=None)
+    better: list[Finding] = []
+    for checkpoint in case.evidence.checkpoints:
+        if checkpoint.downstream > reached:
+            finding = yield from _by_checkpoint(case, checkpoint, records, limit)
+            better += [finding] if finding is not None else []
+    return better
+
+
+def _by_checkpoint(
+    case: _Case, checkpoint: Checkpoint, records: dict[int, Record], limit: int | None
+) -> Search[Finding | None]:
+    place, edges = checkpoint.downstream, case.edges
+    here, before = records.get(place), records.get(place - 1)
+    oldest = before or here  # it was surely there when the checkpoint was written
+    if oldest is None or place > edges.end or is_dated_after(oldest, checkpoint.written_ms):
+        return None
+    inside = (here is None and place < edges.end) or (before is None and place > edges.start)
+    if inside and case.question.compacted is not False and (yield from ask_cleaning()) is not False:
+        return None
+    found: list[Finding] = []
+    if here is not None:
+        found.append((yield from case.search(here, checkpoint.upstream, Names.NEXT, 0)))
+    if before is not None:
+        found.append((yield from case.search(before, checkpoint.upstream, Names.LAST, 0)))
+    finding = earliest(found)
+    assert finding.resume_offset is not None
+    most = edges.end - finding.resume_offset
+    distance = case.evidence.offset - checkpoint.upstream
+    offsets = "offset" if distance == 1 else "offsets"
+    where = f"{distance:,} {offsets} before the stored one" if distance else "the stored offset itself"
+    said = f'MirrorMaker\'s checkpoint {checkpoint} of group "{checkpoint.group}", {where}'
+    return case.said(finding, said + _doubt(finding, 0), exact=False, most=most if limit is None else min(limit, most))
+
+
+def earliest(found: Sequence[Finding]) -> Finding:
+    """The finding that is safe if only one of several is."""
+    return min(found, key=lambda each: each.resume_offset or 0)
+
+
+# ---------------------------------------------------------------- numbers that may be the destination's
+
+
+def not_beyond_own(question: Question, finding: Finding) -> Search[Finding]:
+    """Where the stored number may be the destination's own, nothing behind it is safe."""
+    stored, resume = question.mirror.own if question.mirror else None, finding.resume_offset
+    if stored is None or resume is None or resume == stored:
+        return finding
+    edges = yield from ask_edges()
+    if stored > edges.end:
+        return finding
+    at_most = finding.replay_at_most or 0
+    detail = f"{finding.detail}; the number may be the job's own of this topic already"
+    if resume < stored:
+        most = min(edges.end - resume, at_most + stored - resume)
+        return replace(finding, verdict=_bounded(finding), replay_at_most=most, replay_exact=None, detail=detail)
+    place = max(stored, edges.start)
+    previous = yield from last_before(place, edges.start)
+    most = min(edges.end - place, at_most + resume - place)
+    return replace(
+        finding,
+        verdict=_bounded(finding),
+        resume_offset=place,
+        replay_at_most=most,
+        replay_exact=None,
+        record_offset=previous.offset if previous else None,
+        detail=detail,
+    )
+
+
+def _with_fingerprint(finding: Finding) -> Search[Finding]:
+    """The finding with what lies before it: no stored anchor tells that later."""
+    if finding.record_offset is None:
+        return finding
+    records, _ = yield from read_once(finding.record_offset, 1, finding.record_offset + 1)
+    marks = [fingerprint(record.key, record.value) for record in records]
+    return replace(finding, record_fingerprint=marks[0]) if marks else finding
+
+
+def _bounded(finding: Finding) -> Verdict:
+    return max(finding.verdict, Verdict.BOUNDED)
+
+
+def _doubt(finding: Finding, lag: int) -> str:
+    """The end of a detail: why the search landed before the record that it was to find."""
+    return "" if lag or finding.verdict in PROVEN else f"; {finding.detail}"

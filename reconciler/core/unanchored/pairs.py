@@ -1,0 +1,162 @@
+"""The pairs of offsets that MirrorMaker 2 leaves at the destination, and the choice of those that help one offset.
+
+A *sync* (u, d) says that the source record u was written to the destination at d: at some copy, not always the first.
+A *checkpoint* (u, d) says that a group had committed u, and d is the place of a sync's record at or before u, or one
+past it (KIP-382; since Kafka 3.5 ``OffsetSyncStore`` never adds more than one).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from reconciler.core.anchors import Record
+
+MOST_BELOW = 3
+MOST_ABOVE = 2
+MOST_CHECKPOINTS = 4
+MOST_TURNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """``written_ms`` is when MirrorMaker wrote the pair (epoch ms), None where the broker keeps no time."""
+
+    upstream: int
+    downstream: int
+    written_ms: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.upstream:,}→{self.downstream:,}"
+
+    def may_name(self, record: Record | None) -> bool:
+        """True if ``record`` lies at ``downstream`` and is not dated later than the pair, which would be of another
+        topic of this name."""
+        return record is not None and record.offset == self.downstream and not is_dated_after(record, self.written_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """As a sync, for the committed offset ``upstream`` of ``group``."""
+
+    group: str
+    upstream: int
+    downstream: int
+    written_ms: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.upstream:,}→{self.downstream:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What is known of one partition: its syncs and checkpoints, each in the order of its topic."""
+
+    syncs: tuple[Sync, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorEvidence:
+    """The pairs that bear on one stored offset.
+
+    ``below`` are syncs before it, the closest first; ``above`` at or behind it, the closest first. ``checkpoints`` are
+    at or before it. ``offset`` is the offset in the source's numbering. ``own``: what the job stored, where that may
+    be in the destination's numbering already. ``local_writers``: programs other than the
+    mirror may have written among its records. ``note`` says what could not be read.
+    """
+
+    offset: int
+    below: tuple[Sync, ...] = ()
+    above: tuple[Sync, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    own: int | None = None
+    local_writers: bool = False
+    note: str = ""
+    is_of_source: bool = True
+    """False where the number is the job's own of the destination, as far as is known."""
+    turns: tuple[tuple[Sync, Sync], ...] = ()
+    """Syncs, not behind the offset, that follow one of no smaller number: that one, and the sync itself."""
+
+
+def evidence_for(
+    offset: int, pairs: Pairs, *, own: int | None = None, local_writers: bool = False, note: str = ""
+) -> MirrorEvidence:
+    """Choose the pairs that are closest to the source's ``offset``."""
+    syncs = usable_syncs(pairs.syncs)
+    place: dict[int, Sync] = {}
+    for sync in syncs:  # of several copies the first one in the log is the closest to the first that there was
+        place.setdefault(sync.upstream, sync)
+    below = sorted((sync for sync in place.values() if sync.upstream < offset), key=lambda sync: -sync.upstream)
+    above = sorted((sync for sync in place.values() if sync.upstream >= offset), key=lambda sync: sync.upstream)
+    before = [each for each in usable_checkpoints(pairs.checkpoints, pairs.syncs) if each.upstream <= offset]
+    return MirrorEvidence(
+        offset,
+        tuple(below[:MOST_BELOW]),
+        tuple(above[:MOST_ABOVE]),
+        tuple(_best(before)),
+        own,
+        local_writers,
+        note,
+        turns=tuple(_turns(syncs, offset)),
+    )
+
+
+def _turns(syncs: Sequence[Sync], offset: int) -> list[tuple[Sync, Sync]]:
+    """Where the numbers go back: there the mirror sent again, or the source's topic is another. The smallest are
+    taken, and of equal ones the latest: a topic that was recreated begins with its first number."""
+    back = [step for step in pairwise(syncs) if step[1].upstream <= step[0].upstream and step[0] != step[1]]
+    near = [(before, turn) for before, turn in back if turn.upstream <= offset]
+    return sorted(near, key=lambda step: (step[1].upstream, -step[1].downstream))[:MOST_TURNS]
+
+
+def usable_syncs(syncs: Sequence[Sync]) -> list[Sync]:
+    """Those that are not followed by a smaller place: then the topic was deleted or cut in between.
+
+    A place that comes again for another record says the same.
+    """
+    kept: list[Sync] = []
+    for sync in reversed(syncs):
+        following = kept[-1] if kept else None
+        if following is None or sync.downstream < following.downstream or _same(sync, following):
+            kept.append(sync)
+    return kept[::-1]
+
+
+def usable_checkpoints(checkpoints: Sequence[Checkpoint], syncs: Sequence[Sync]) -> list[Checkpoint]:
+    """Those after which no sync names a place before theirs.
+
+    Of older ones than the oldest sync that is left this cannot be said: compaction may have removed that sync.
+    """
+    timed = sorted((sync.written_ms, sync.downstream) for sync in syncs if sync.written_ms is not None)
+    times = [time for time, _ in timed]
+    least_after = [*accumulate((place for _, place in reversed(timed)), min)][::-1]
+
+    def is_usable(each: Checkpoint) -> bool:
+        if not times or each.written_ms is None:
+            return not syncs
+        later = bisect_right(times, each.written_ms)
+        return times[0] <= each.written_ms and (later == len(times) or least_after[later] >= each.downstream)
+
+    return [each for each in checkpoints if is_usable(each)]
+
+
+def is_dated_after(record: Record, written_ms: int | None) -> bool:
+    """True if the record is dated later than a pair that was written at ``written_ms``."""
+    return record.timestamp_ms is not None and written_ms is not None and record.timestamp_ms > written_ms
+
+
+def _same(one: Sync, other: Sync) -> bool:
+    return (one.upstream, one.downstream) == (other.upstream, other.downstream)
+
+
+def _best(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """The furthest places, and the newest of the furthest offset; each place once, by its newest checkpoint."""
+    by_place = {each.downstream: each for each in checkpoints}
+    furthest = sorted(by_place.values(), key=lambda each: -each.downstream)[: MOST_CHECKPOINTS - 1]
+    latest = max(checkpoints, key=lambda each: each.upstream, default=None)
+    if latest is not None and all(each.downstream != latest.downstream for each in furthest):
+        furthest.append(by_place[latest.downstream])
+    return furthest

@@ -1,0 +1,137 @@
+"""Jobs without anchors beside a MirrorMaker: no answer skips a record, and every bound holds.
+
+The long ones are commands: python -m tests.simulation.campaign random --family bare --cases 1000000
+and python -m tests.simulation.campaign pairs --records 3 --resends 2
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+import pytest
+
+from reconciler.core.unanchored import between, carried, mirrored
+from reconciler.core.unanchored.pairs import usable_checkpoints, usable_syncs
+from reconciler.core.verdicts import Finding, Verdict
+from tests.simulation.campaign import add_up, blocks, try_seeds
+from tests.simulation.tally import Tally
+from tests.simulation.worlds import bare, bare_small
+from tests.simulation.worlds.bare_small import BareTally
+
+some = partial(try_seeds, name="bare")
+
+
+@pytest.fixture(scope="module")
+def campaign(pytestconfig: pytest.Config) -> Tally:
+    cases = 30_000 if pytestconfig.getoption("--thorough") else 2_000
+    return add_up(some, blocks(0, cases), Tally(), os.cpu_count() or 1)
+
+
+def test_nothing_is_skipped_and_every_bound_holds(campaign: Tally) -> None:
+    assert not campaign.broken, campaign.text()
+
+
+def test_every_ill_was_tried(campaign: Tally) -> None:
+    tried = {kind for kind, _ in campaign.verdicts}
+    assert tried >= {
+        *("bare, sent again", "bare, aborted", "bare, expired", "bare, compacted", "bare, LogAppendTime"),
+        *("bare, recreated", "bare, syncs", "bare, checkpoints alone", "bare, no pairs", "source offsets missing"),
+        *("bare, local writers among", "bare, markers", "bare, payload time"),
+    }
+
+
+def test_three_of_ten_are_exact_although_most_of_these_mirrors_are_sick(campaign: Tally) -> None:
+    exact = sum(campaign.verdicts["bare, syncs", verdict.value] for verdict in (Verdict.MATCH, Verdict.MOVED))
+    of_all = sum(count for (kind, _), count in campaign.verdicts.items() if kind == "bare, syncs")
+    assert exact > 0.3 * of_all  # measured over 30,000 seeds: 0.33
+
+
+MORE = [pytest.param(*sizes, marks=pytest.mark.thorough) for sizes in ((5, 1), (2, 2), (5, 2))]
+
+
+@pytest.mark.parametrize(("records", "resends"), [(2, 1), *MORE])
+def test_every_history_of_a_few_records(records: int, resends: int) -> None:
+    parts = 8
+    tally = add_up(
+        bare_small.judge_all,
+        [[(records, resends, part, parts)] for part in range(parts)],
+        BareTally(),
+        os.cpu_count() or 1,
+    )
+    assert tally.asked > 10_000
+    assert tally.is_clean, tally.text()
+    assert tally.verdicts["moved"] > 500
+
+
+# ---------------------------------------------------------------- the campaign finds what it is to find
+
+
+def test_counting_copies_that_were_sent_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where numbers are missing as many times as records came again, the distances of two syncs are equal."""
+    monkeypatch.setattr(between._News, "_is_new", lambda *_: True)
+    assert bare_small.judge_all([(5, 1, 0, 1)]).broken["skips:"] > 0
+
+
+def test_a_place_that_is_used_as_it_stands_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MirrorMaker does: right behind the copy that the sync names."""
+
+    def trusting(case, below, record, above, records):  # type: ignore[no-untyped-def]
+        found = yield from right(case, below, record, above, records)
+        return [mirrored.replace(found[0], resume_offset=below.downstream + 1, record_offset=None)]
+
+    right = mirrored._after
+    monkeypatch.setattr(mirrored, "_after", trusting)
+    assert some(range(500)).broken["skips"] > 10
+
+
+def test_pairs_of_a_topic_that_was_recreated_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_syncs", list)
+    assert some(range(1500)).broken["skips"] > 0
+    monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_syncs", usable_syncs)
+    monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_checkpoints", lambda checkpoints, _: checkpoints)
+    assert some(range(1500)).broken["skips"] > 0
+    assert usable_checkpoints([], []) == []
+
+
+def test_a_checkpoint_that_is_taken_for_the_next_record_alone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may stand far behind the offset, where the records in between were gone when the mirror sent again."""
+    monkeypatch.setattr(mirrored, "earliest", lambda found: found[0])
+    history = bare_small.History((0, 1, 0, 2), (10, 10, 10), 0, (), (2, 1), 1, increasing=False)
+    assert list(bare_small.broken_promises(history, bare_small.answer(history))) == ["skips: [1]"]
+
+
+def test_the_same_seed_is_the_same_world_and_gets_the_same_answer() -> None:
+    for seed in range(50):
+        assert bare.describe(seed) == bare.describe(seed)
+
+
+# ---------------------------------------------------------------- records that carry the source's offset
+
+
+@pytest.fixture(scope="module")
+def carrying(pytestconfig: pytest.Config) -> Tally:
+    cases = 30_000 if pytestconfig.getoption("--thorough") else 2_000
+    return add_up(partial(try_seeds, name="carried"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+
+
+def test_by_offsets_that_records_carry_nothing_is_skipped(carrying: Tally) -> None:
+    assert not carrying.broken, carrying.text()
+
+
+def test_by_offsets_that_records_carry_nothing_repeats_that_need_not(carrying: Tally) -> None:
+    plain, best = (
+        sum(count for (found, _), count in carrying.verdicts.items() if found == kind)
+        for kind in ("carried, plain", "carried, plain, nothing repeats that need not")
+    )
+    assert plain > 300
+    assert best >= 0.95 * plain
+
+
+def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusting(question, anchor, *, candidate, may_step):  # type: ignore[no-untyped-def]
+        yield from ()
+        return Finding(Verdict.MOVED, candidate.offset, 0, 0)
+
+    monkeypatch.setattr(carried, "search", trusting)
+    assert try_seeds(range(1000), "carried").broken["skips"] > 10
