@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from threading import enumerate as enumerate_threads
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.core.probes import Edges, Read, Search, TimeLookup, ask_read
-from reconciler.core.question import Question
+from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import RESTARTS, EngineSettings, Inquiry, Progress, run
@@ -222,3 +226,139 @@ def test_requests_name_the_partitions_of_their_searches() -> None:
     log.read = lambda requests: seen.extend(requests) or real(requests)  # type: ignore[method-assign]
     run(log, inquiries, clock=Clock())
     assert {request.partition for request in seen} == {partition(n) for n in range(3)}
+
+
+# ---------------------------------------------------------------- searches that share a partition
+
+
+def many_jobs(seed: int) -> tuple[MemoryLog, dict[int, Inquiry]]:
+    """Jobs at random places of two partitions with gaps, records delivered twice, and equal timestamps."""
+    random = Random(seed)
+    log = MemoryLog("b", {"a.events": 2})
+    inquiries: dict[int, Inquiry] = {}
+    for number in range(2):
+        place, sent = log.partition("a.events", number), list(range(random.randint(5, 120)))
+        again = random.randrange(len(sent))
+        for n in [*sent[:again], *sent[max(0, again - random.randint(0, 20)) :]]:
+            place.append(1_000 + n // 3, b"k%d" % n, b"v%d" % n)
+            if random.random() < 0.2:
+                place.append_marker(1_000 + n // 3)
+        place.delete_before(random.choice([0, 0, place.end // 2]))
+        for _ in range(6):
+            n = random.randrange(len(sent) + 3)  # some were never delivered
+            digest = fingerprint(b"k%d" % n, b"v%d" % n) if random.random() < 0.8 else None
+            stored = StoredOffset(901 + n, Anchor(900 + n, 1_000 + n // 3, None, digest, "a"))
+            limits = Limits(scan_records=random.choice([100_000, 20, 5]), tail_records=random.choice([100_000, 10]))
+            start = partial(reconcile, Question(stored, "b", None, limits=limits))
+            inquiries[len(inquiries)] = Inquiry(partition(number), start)
+    return log, inquiries
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_jobs_of_one_topic_find_together_what_each_finds_alone(seed: int) -> None:
+    log, inquiries = many_jobs(seed)
+    together = run(log, inquiries, clock=Clock()).found
+    alone = {key: run(log, {key: each}, clock=Clock()).found[key] for key, each in inquiries.items()}
+    assert {key: found.finding for key, found in together.items()} == {
+        key: found.finding for key, found in alone.items()
+    }
+
+
+def test_many_jobs_at_one_place_ask_no_more_than_one_does() -> None:
+    log, inquiries = world(3)
+    costs = []
+    for jobs in (1, 60):
+        counting = Flaky(log, AssertionError(), {})
+        wanted = {(job, key): each for job in range(jobs) for key, each in inquiries.items()}
+        found = run(counting, wanted, clock=Clock()).found
+        costs.append(counting.calls)
+        assert {each.finding.resume_offset for each in found.values()} == {24}
+    assert costs[0] == costs[1]
+
+
+def test_partitions_are_asked_for_in_batches_and_none_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 3)
+    log, inquiries = world(7)
+    counting = Flaky(log, AssertionError(), {})
+    wanted = {(job, key): each for job in range(2) for key, each in inquiries.items()}
+    outcome = run(counting, wanted, clock=Clock())
+    assert {each.finding.resume_offset for each in outcome.found.values()} == {24}
+    assert [asked for name, asked in counting.calls if name == "log_starts"] == [3, 3, 1]
+    assert max(asked for _, asked in counting.calls) == 3
+
+
+@pytest.mark.parametrize(("limit", "most"), [("PARTITIONS_AT_ONCE", 6), ("SEARCHES_AT_ONCE", 4)])
+def test_only_so_many_searches_run_at_a_time(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+    """Of three partitions' two jobs each, or of three searches and the rest of a partition."""
+    monkeypatch.setattr(f"reconciler.engine.{limit}", 3)
+    log, inquiries = world(9)
+    running = Running()
+    wanted = {
+        (job, key): Inquiry(each.partition, partial(running.watch, each.start))
+        for key, each in inquiries.items()
+        for job in range(2)
+    }
+    assert len(run(log, wanted, clock=Clock()).found) == 18
+    assert (running.most, running.now) == (most, 0)
+
+
+def test_a_slow_search_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
+    log, inquiries = world(9)
+
+    def slow() -> Search[Finding]:
+        for _ in range(20):
+            yield from ask_read(0, 1)
+        return Finding(Verdict.NEW, 0, 0, 0)
+
+    inquiries[0] = Inquiry(partition(0), slow)
+    assert run(log, inquiries, clock=Clock()).rounds == 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_windows_find_what_one_finds(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    log, inquiries = many_jobs(seed)
+    one = run(log, inquiries, clock=Clock())
+    monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
+    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
+    two = run(log, inquiries, clock=Clock())
+    assert (two.found, two.probes) == (one.found, one.probes)
+
+
+def test_of_two_windows_only_one_is_asked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
+    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 4)
+    log, inquiries = world(9)
+    threads = set()
+    counting = Flaky(log, AssertionError(), {}, before=lambda _: threads.add(get_ident()))
+    assert {each.finding.resume_offset for each in run(counting, inquiries, clock=Clock()).found.values()} == {24}
+    assert [asked for name, asked in counting.calls if name == "read"] == [2, 2, 2, 2, 1]
+    assert len(threads) == 1
+    assert threads != {get_ident()}
+
+
+def test_what_fails_in_one_of_two_windows_fails_the_run_and_no_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
+    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
+    log, inquiries = world(9)
+    refusing = Flaky(log, Refused("It said no."), {"read": 1})
+    with pytest.raises(Refused, match="It said no"):
+        run(refusing, inquiries, clock=Clock())
+    assert "asker" not in {thread.name for thread in enumerate_threads()}
+    assert len([name for name, _ in refusing.calls if name == "read"]) <= 2
+
+
+@dataclass
+class Running:
+    """Counts the searches that have begun and not ended."""
+
+    now: int = 0
+    most: int = 0
+
+    def watch(self, start: Callable[[], Search[Finding]]) -> Search[Finding]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return (yield from start())
+        finally:
+            self.now -= 1

@@ -12,7 +12,8 @@ answers while it shuts down and no other is left.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
@@ -29,8 +30,11 @@ from reconciler.kafka.errors import (
     login_refused,
     no_answer,
     other_protocol,
+    plain_text,
     tls_refused,
+    unresolved,
 )
+from reconciler.waits import for_seconds, waiting
 
 STEP_S = 0.05
 ANY_TOPIC = "__consumer_offsets"
@@ -53,6 +57,17 @@ class Connection:
     @property
     def timeout_s(self) -> float:
         return self.cluster.timeout_s
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Note a wait for the cluster while a request is under way."""
+
+        def cause() -> str:
+            last = self._reported.last
+            return "" if last is None else plain_text(last)
+
+        with waiting(self._settings.get("bootstrap.servers", "?"), for_seconds(self.timeout_s), cause):
+            yield
 
     def admin(self) -> AdminClient:
         """A new admin client. Raises ConfigError for settings that cannot be used."""
@@ -81,8 +96,12 @@ class Connection:
         """Wait for any answer of the cluster. The first call of a client: it shows whether the cluster lets it in.
 
         Raises KafkaException where no answer comes in time, and Refused, at once, where none can come: the login
-        or a certificate is refused.
+        or a certificate is refused, or no server's name resolves.
         """
+        with self.waiting():
+            self._await_answer(admin, doing)
+
+    def _await_answer(self, admin: AdminClient, doing: str) -> None:
         self._reported.clear()  # errors of earlier calls do not explain this one
         asked = admin.describe_topics(TopicCollection([ANY_TOPIC]), request_timeout=self.timeout_s)[ANY_TOPIC]
         while True:
@@ -101,6 +120,8 @@ class Connection:
                     raise refusal
                 if self._reported.login is not None:
                     raise login_refused(self._reported.login, doing, self.cluster)
+                if (refusal := unresolved(doing, self.cluster, self._reported, self._settings)) is not None:
+                    raise refusal
 
     def failure(self, error: KafkaException, doing: str, needs: Needs | None = None) -> ReconcilerError:
         """The product's error for the client's: ``doing`` (an infinitive) failed, which ``needs`` permissions."""

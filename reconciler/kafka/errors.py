@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.waits import none_resolves
 
 SECTION = "[destination.client]"
 
@@ -26,7 +27,7 @@ TOPIC_GONE = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.INCONSISTENT_TOPIC_ID,
+        103,  # INCONSISTENT_TOPIC_ID, which the client names from 2.15 on
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
     }
@@ -76,7 +77,8 @@ UNANSWERED = frozenset(
 """No answer: a write that was sent may or may not have happened."""
 
 _CERTIFICATE_ALERT = re.compile(r"alert (certificate|bad certificate|unknown ca|handshake failure|access denied)")
-_PLAIN_LISTENER = "connecting to a PLAINTEXT broker listener"
+_IN_HANDSHAKE = "in state SSL_HANDSHAKE"
+"""A connection closed in this state was closed by a port without TLS: a broker with TLS sends an alert instead."""
 _MOST_ADDRESSES = 3
 _CONNECT_S = 2.0
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
@@ -208,6 +210,20 @@ def tls_refused(
     return Refused(f"Could not {doing}: {cluster.name} {what}.", hint=hint)
 
 
+def unresolved(
+    doing: str, cluster: ClusterLabel, reported: ReportedErrors, client: Mapping[str, str]
+) -> Refused | None:
+    """The error for servers of which none has a name that resolves; None if one has, or the client reports no such."""
+    if reported.last is None or reported.last.code() != KafkaError._RESOLVE:
+        return None
+    if not none_resolves(addresses(client.get("bootstrap.servers", ""))):
+        return None
+    return Refused(
+        f"Could not {doing}: {cluster.name} has no address ({plain_text(reported.last)}).",
+        hint="Correct bootstrap_servers, or this machine's name resolution (DNS).",
+    )
+
+
 def other_protocol(reported: ReportedErrors, client: Mapping[str, str]) -> str | None:
     """A hint that a broker may speak another security.protocol than the client; None without a sign of that.
 
@@ -217,7 +233,7 @@ def other_protocol(reported: ReportedErrors, client: Mapping[str, str]) -> str |
     text = reported.last.str() if reported.last is not None else ""
     if text and "Disconnected" not in text:
         return None
-    if _PLAIN_LISTENER in text:
+    if _IN_HANDSHAKE in text:
         return (
             f"That port may speak without TLS, and security.protocol is {protocol}: take the port that speaks TLS, or "
             f"set security.protocol under {SECTION} to one without it (not encrypted)."

@@ -43,5 +43,5 @@ class PatientReader:
         self._reader.close()
 
     def _insist(self, call: Callable[[], T]) -> T:
-        began = self._clock()
-        return insist(call, give_up=lambda: self._clock() - began >= self._deadline_s)
+        until = self._clock() + self._deadline_s
+        return insist(call, left_s=lambda: until - self._clock())

@@ -9,14 +9,16 @@ How it stays fast and safe (figures: docs/decisions, measured with librdkafka 2.
   gone is an error, never a silent jump. ``check.crcs`` refuses corrupt batches.
 - A fetch size below a partition's batch starves it while other partitions answer, so reads start small, and
   partitions without a record are read again with a larger size.
-- ``isolation.level=read_uncommitted``: the search must see every record any job may see; aborted ones only ever move
-  a resume point earlier.
+- ``isolation.level=read_uncommitted``, unless ``committed_only``: the search must see every record any job may see;
+  aborted ones only ever move a resume point earlier.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +31,12 @@ from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import Needs
 from reconciler.kafka.records import Gathering, turns
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
+from reconciler.waits import heard
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+    from reconciler.kafka.apart import ApartReader
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +54,13 @@ STALL_S = 0.5
 Ends come a moment after the last records. A read that gave up sooner would be repeated, and on a busy machine the same
 inputs would cost other numbers of probes.
 """
+DRIP_S = 0.25
+DRIP = 0.1
+"""If all batches are above the fetch size, each answer of a broker holds one batch, of one partition (KIP-74). So where
+less than this part of the partitions without a record got one in so many seconds, the others need a larger fetch."""
 POLL_S = 0.05
+FLOW_S = 0.005
+"""A call for many messages that are not all there yet waits so long, also after the last one has come."""
 BATCH = 2_000
 DESCRIBE = "describe the cluster"
 LOOKUP_NEEDS = Needs(topic="Describe on the job's topics")
@@ -61,7 +72,6 @@ POINT_READS = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "check.crcs": True,
-    "isolation.level": "read_uncommitted",
     "fetch.wait.max.ms": 10,
     "fetch.queue.backoff.ms": 10,
     "fetch.error.backoff.ms": 10,
@@ -70,13 +80,43 @@ POINT_READS = {
     "receive.message.max.bytes": 512 * 1024 * 1024,
 }
 """Settings that reads rely on; a user's client settings never override them."""
+ONE_BATCH = {"message.max.bytes": 1_000, "fetch.max.bytes": 1_000}
+"""A fetch then brings one batch of one partition: a broker sends the first one whole, however large it is (KIP-74)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How to read: ``sparing``, one batch at a time; and so many bytes of values in one call, or a little more.
+
+    ``on_news`` is called when records have come.
+    """
+
+    sparing: bool = False
+    most_bytes: int | None = None
+    on_news: Callable[[], None] = heard
 
 
 class KafkaLogReader:
-    """A cluster's log; satisfies ``ports.LogReader``. Connects at the first call."""
+    """A cluster's log; satisfies ``ports.LogReader``. Connects at the first call.
 
-    def __init__(self, client: Mapping[str, Any], *, timeout_s: float = 10.0, who: str = "destination") -> None:
+    ``committed_only``: records of aborted and open transactions are left out, for a job that leaves them out too.
+    ``memory``: records are read by a process of its own, which may hold so many bytes (``kafka.apart``).
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        *,
+        timeout_s: float = 10.0,
+        who: str = "destination",
+        committed_only: bool = False,
+        memory: int | None = None,
+        manner: Manner | None = None,
+    ) -> None:
         self._timeout_s = timeout_s
+        self._manner = manner or Manner()
+        self._apart = None if memory is None else _apart(client, timeout_s, who, committed_only, memory)
+        self._isolation = "read_committed" if committed_only else "read_uncommitted"
         self._connection = Connection(client, timeout_s=timeout_s, whose=who)
         self._consumers: dict[int, Consumer] = {}
         self._admin: AdminClient | None = None
@@ -112,7 +152,8 @@ class KafkaLogReader:
 
     def _topic(self, name: str, future: Any) -> Any:
         try:
-            return future.result()
+            with self._connection.waiting():
+                return future.result()
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
@@ -173,7 +214,8 @@ class KafkaLogReader:
         for place, future in answers.items():
             tp = TopicPartition(place.topic, place.partition)
             try:
-                newest = future.result().timestamp
+                with self._connection.waiting():
+                    newest = future.result().timestamp
                 found[tp] = None if newest < 0 else newest
             except KafkaException as error:
                 if error.args[0].code() not in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
@@ -199,7 +241,8 @@ class KafkaLogReader:
         consumer = self._consumer(FETCH_BYTES[0])
         query = [KafkaPartition(tp.topic, tp.partition, stamp) for tp, stamp in asked]
         try:
-            answers = consumer.offsets_for_times(query, timeout=self._timeout_s)
+            with self._connection.waiting():
+                answers = consumer.offsets_for_times(query, timeout=self._timeout_s)
         except KafkaException as error:
             self._forget()
             raise self._connection.failure(error, "look up offsets", LOOKUP_NEEDS) from error
@@ -213,54 +256,74 @@ class KafkaLogReader:
     # ------------------------------------------------------------ records
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        chunks: dict[int, Chunk] = {}
+        if self._apart is not None:
+            return self._apart.read(requests)
+        chunks = dict(chain.from_iterable(self.read_each(requests)))
+        return [chunks[index] for index in range(len(requests))]
+
+    def read_each(self, requests: Sequence[ReadRequest]) -> Iterator[list[tuple[int, Chunk]]]:
+        """The requests' indexes and answers, as soon as some are known."""
         for turn in turns([request.partition for request in requests]):
             first = 1 if len(turn) <= FEW_PARTITIONS else 0
+            sizes = [1] if self._manner.sparing else list(FETCH_BYTES[first:])
             waiting = {requests[index].partition: (index, requests[index]) for index in turn}
-            for fetch_bytes in FETCH_BYTES[first:]:
-                last_try = fetch_bytes == FETCH_BYTES[-1]
-                done = self._read_with(fetch_bytes, [r for _, r in waiting.values()], patient=last_try)
-                for tp, chunk in done.items():
-                    chunks[waiting.pop(tp)[0]] = chunk
-                if not waiting:
-                    break
+            while waiting and sizes:
+                done, full = self._read_with(sizes[0], [r for _, r in waiting.values()], patient=len(sizes) == 1)
+                yield [(waiting.pop(tp)[0], chunk) for tp, chunk in done.items()]
+                if not full:
+                    del sizes[0]
             if waiting:
                 self._forget()
                 names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(waiting)[:3])
                 raise self._connection.no_answer(f"Could not read {names}")
-        return [chunks[index] for index in range(len(requests))]
 
     def _read_with(
         self, fetch_bytes: int, requests: Sequence[ReadRequest], *, patient: bool
-    ) -> dict[TopicPartition, Chunk]:
-        """Read until every partition has a record or an end, or no more come; the partitions left out starved."""
+    ) -> tuple[dict[TopicPartition, Chunk], bool]:
+        """Read until every partition has a record or an end, or no more come; the partitions left out starved.
+
+        True with it: enough has come for one call, and those left out have to be read again.
+        """
         consumer = self._consumer(fetch_bytes)
         consumer.assign([KafkaPartition(r.partition.topic, r.partition.partition, r.offset) for r in requests])
         gathering = Gathering(requests)
-        last_news = monotonic()
-        few = len(requests) <= FEW_PARTITIONS
-        while not gathering.complete:
-            messages = _some(consumer) if few else consumer.consume(BATCH, POLL_S)
-            try:
-                news = gathering.take(messages, self._connection)
-            except ReconcilerError:
-                self._forget()
-                raise
-            if news:
-                last_news = monotonic()
-            elif monotonic() - last_news > (self._timeout_s if patient and gathering.hungry else STALL_S):
-                break
+        last_news, fed, counted = monotonic(), 0, None
+        few, most = len(requests) <= FEW_PARTITIONS, self._manner.most_bytes
+        full = False
+        with self._connection.waiting():
+            while not gathering.complete and not full:
+                messages = _some(consumer) if few else consumer.consume(BATCH, FLOW_S)
+                try:
+                    news = gathering.take(messages, self._connection)
+                except ReconcilerError:
+                    self._forget()
+                    raise
+                if news:
+                    last_news = monotonic()
+                    counted = counted or last_news
+                    self._manner.on_news()
+                    if last_news - counted > DRIP_S and not patient:
+                        before, fed, counted = fed, gathering.fed, last_news
+                        if 0 < fed - before < DRIP * (len(requests) - fed):
+                            break
+                    full = self._manner.sparing or (most is not None and gathering.bytes >= most)
+                elif monotonic() - last_news > (self._timeout_s if patient and gathering.hungry else STALL_S):
+                    break
         consumer.unassign()
-        return gathering.chunks()
+        return gathering.chunks(), full
 
     def _consumer(self, fetch_bytes: int) -> Consumer:
         if fetch_bytes not in self._consumers:
-            properties = {**POINT_READS, "max.partition.fetch.bytes": fetch_bytes}
+            isolation = {"isolation.level": self._isolation}
+            sparing = ONE_BATCH if self._manner.sparing else {}
+            properties = {**POINT_READS, **isolation, **sparing, "max.partition.fetch.bytes": fetch_bytes}
             self._consumers[fetch_bytes] = self._connection.consumer(properties)
         return self._consumers[fetch_bytes]
 
     def close(self) -> None:
         self._forget()
+        if self._apart is not None:
+            self._apart.close()
 
     def _forget(self) -> None:
         """Drop all clients, so that a repeated call uses new ones: an old one keeps asking the leader that it knew, and
@@ -284,4 +347,17 @@ def _is_compacted(future: Any) -> bool | None:
         return "compact" in str(future.result()["cleanup.policy"].value)
     except KafkaException as error:
         log.debug("cleanup.policy is not known: %s", error)
+        return None
+
+
+def _apart(
+    client: Mapping[str, Any], timeout_s: float, who: str, committed_only: bool, memory: int
+) -> ApartReader | None:
+    """None for settings that cannot be sent to another process (functions, as ``oauth_cb``): reads are made here."""
+    from reconciler.kafka.apart import ApartReader
+
+    settings = {"client": dict(client), "timeout_s": timeout_s, "who": who, "committed_only": committed_only}
+    try:
+        return ApartReader(settings, memory)
+    except TypeError:
         return None

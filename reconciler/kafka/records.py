@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby, repeat
+from operator import is_not
 from typing import Any, overload
 
 from confluent_kafka import (
@@ -12,9 +14,11 @@ from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     KafkaError,
     KafkaException,
+    Message,
 )
 
-from reconciler.core.probes import Chunk
+from reconciler.core.errors import NotRead
+from reconciler.core.probes import Chunk, Withheld
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import Needs
 from reconciler.ports import ReadRequest, TopicPartition
@@ -82,8 +86,8 @@ class KafkaRecords(Sequence[KafkaRecord]):
     def __iter__(self) -> Iterator[KafkaRecord]:
         return map(KafkaRecord, self.messages)
 
-    def not_created_after(self, latest_ms: int, stamps: Container[int]) -> Sequence[KafkaRecord]:
-        """See ``core.matching.Screened``. One client call a message: this runs over every record behind an anchor."""
+    def not_created_after(self, latest_ms: int, stamps: Collection[int]) -> Sequence[KafkaRecord]:
+        """See ``core.matching.ByTime``. One client call a message: this runs over every record behind an anchor."""
         return [
             KafkaRecord(message)
             for message in self.messages
@@ -94,7 +98,7 @@ class KafkaRecords(Sequence[KafkaRecord]):
 class _Place:
     """The messages of one request so far."""
 
-    __slots__ = ("ended_at", "gone", "messages", "open", "request", "wanted")
+    __slots__ = ("ended_at", "gone", "messages", "open", "refused", "request", "wanted")
 
     def __init__(self, request: ReadRequest) -> None:
         self.request = request
@@ -103,9 +107,12 @@ class _Place:
         self.open = True
         self.ended_at: int | None = None
         self.gone = False
+        self.refused: NotRead | None = None
 
     def chunk(self) -> Chunk | None:
         """The answer; None before the first message."""
+        if self.refused is not None and not self.messages:
+            return Withheld(self.refused)
         if self.gone:
             return Chunk((), self.request.offset, out_of_range=True)
         records = KafkaRecords(self.messages)
@@ -120,6 +127,8 @@ class Gathering:
     def __init__(self, requests: Sequence[ReadRequest]) -> None:
         self._places = {(r.partition.topic, r.partition.partition): _Place(r) for r in requests}
         self._open = len(self._places)
+        self.bytes = 0
+        """Of the values so far."""
         topics = {topic for topic, _ in self._places}
         # Nearly always there is one topic, and then the partition's number is a sufficient key.
         self._by_number = {number: place for (_, number), place in self._places.items()} if len(topics) == 1 else None
@@ -133,25 +142,41 @@ class Gathering:
         """True while some partition has neither a record nor an end."""
         return any(place.open and not place.messages for place in self._places.values())
 
+    @property
+    def fed(self) -> int:
+        """How many partitions have a record or an end."""
+        return sum(not place.open or bool(place.messages) for place in self._places.values())
+
     def take(self, messages: Sequence[Any], connection: Connection) -> bool:
-        """Sort messages in; True if any was new. A hot loop, so it calls no helpers for a record."""
-        news, places, by_number = False, self._places, self._by_number
-        for message in messages:
-            if by_number is not None:
-                place = by_number.get(message.partition())
-            else:
-                place = places.get((message.topic(), message.partition()))
+        """Sort messages in; True if any was new. They come in runs of one partition, and a run is taken as a whole."""
+        news, places = False, self._by_number or self._places
+        name_of = Message.partition if self._by_number is not None else _name_of
+        for name, run in groupby(messages, name_of):
+            place = places.get(name)
             if place is None or not place.open:
                 continue
-            if message.error() is not None:
-                news = self._take_error(place, message, connection) or news
+            own = list(run)
+            if not any(map(is_not, map(Message.error, own), repeat(None))):  # the client's errors cannot be compared
+                self._take_records(place, own)
+                news = True
                 continue
-            place.messages.append(message)
-            place.wanted -= 1
-            if place.wanted == 0:
-                self._shut(place)
-            news = True
+            for message in own:
+                if not place.open:
+                    break
+                if message.error() is not None:
+                    news = self._take_error(place, message, connection) or news
+                else:
+                    self._take_records(place, [message])
+                    news = True
         return news
+
+    def _take_records(self, place: _Place, messages: list[Any]) -> None:
+        del messages[place.wanted :]
+        place.messages += messages
+        place.wanted -= len(messages)
+        self.bytes += sum(map(len, messages))
+        if place.wanted == 0:
+            self._shut(place)
 
     def _take_error(self, place: _Place, message: Any, connection: Connection) -> bool:
         code = message.error().code()
@@ -164,6 +189,12 @@ class Gathering:
             place.ended_at = message.offset()
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             place.gone = True
+        elif code == KafkaError._BAD_COMPRESSION:
+            place.refused = NotRead(
+                f"{message.topic()}-{message.partition()} could not be read from offset {message.offset():,} on: the "
+                "records there cannot be decompressed, or not within 512 MiB.",
+                hint="Find out who wrote them, and delete the records up to there.",
+            )
         elif message.error().retriable() or code in GOES_ON:
             return False  # the client retries by itself; the stall or the deadline decides
         else:
@@ -181,6 +212,10 @@ class Gathering:
         """A chunk for every partition that has records, an end, or an answer that its offset is gone."""
         answers = {place.request.partition: place.chunk() for place in self._places.values()}
         return {tp: chunk for tp, chunk in answers.items() if chunk is not None}
+
+
+def _name_of(message: Any) -> tuple[str, int]:
+    return message.topic(), message.partition()
 
 
 def turns(partitions: Sequence[TopicPartition]) -> list[list[int]]:

@@ -9,16 +9,16 @@ client that once got no answer is not used again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from reconciler.core.errors import ReconcilerError
+from reconciler.core.errors import Away, ReconcilerError, Unreachable
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import COORDINATOR_MOVING, UNANSWERED, Needs
 from reconciler.retry import insist
+from reconciler.waits import for_seconds
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[AdminClient, float], T]
@@ -51,16 +51,19 @@ class Admin:
                 self._connection.await_answer(client, doing)
             except KafkaException as error:
                 raise _NoBroker(*error.args) from error
-            return ask(client, timeout_s)
+            with self._connection.waiting():
+                return ask(client, timeout_s)
 
-        began = monotonic()
         try:
-            return insist(once, give_up=lambda: monotonic() - began >= timeout_s, helps=_is_moving)
+            return insist(once, left_s=for_seconds(timeout_s), helps=_is_moving)
         except KafkaException as error:
             client.poll(0)  # runs the error callback
             if code_of(error) in UNANSWERED:
                 self._client = self._connection.admin()
-            raise self.failure(error, doing, needs) from error
+            found = self.failure(error, doing, needs)
+            if isinstance(error, _NoBroker) and type(found) is Unreachable:
+                found = Away(found.message, hint=found.hint)
+            raise found from error
 
     def consumer(self, properties: Mapping[str, Any]) -> Consumer:
         """A new consumer of the same cluster. Raises ConfigError for properties that it does not take."""

@@ -20,7 +20,6 @@ from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
-from tests.sizes import sampled
 
 pytestmark = pytest.mark.system
 
@@ -187,7 +186,8 @@ class Watched:
         return call
 
 
-@pytest.mark.parametrize("call", sampled([1, 3, 4], keep=1))
+@pytest.mark.thorough
+@pytest.mark.parametrize("call", [1, 3, 4])
 def test_a_run_survives_a_broker_that_is_killed_in_its_middle(mortal: KafkaCluster, call: int) -> None:
     reader = KafkaLogReader(quiet(mortal), timeout_s=3)
     restarting: list[threading.Thread] = []
@@ -216,6 +216,7 @@ def test_a_run_survives_a_broker_that_is_killed_in_its_middle(mortal: KafkaClust
     assert {p: finding.resume_offset for p, finding in findings.items()} == {p: p % 20 + 1 for p in range(40)}
 
 
+@pytest.mark.thorough
 def test_a_broker_that_stays_frozen_past_the_deadline_is_unreachable(mortal: KafkaCluster) -> None:
     reader = KafkaLogReader(quiet(mortal), timeout_s=1)
     try:

@@ -153,6 +153,19 @@ def test_a_certificate_is_blamed_only_where_the_client_does_so(
 
 
 @pytest.mark.parametrize(
+    "why",
+    [
+        "SSL handshake failed: Disconnected: connection reset by peer: connecting to a PLAINTEXT broker listener?",
+        "Disconnected: SSL connection closed by peer",
+        "Disconnected: connection reset by peer",
+    ],
+)
+def test_a_plain_port_is_told_by_any_of_the_texts_that_the_client_has_for_it(why: str) -> None:
+    said = f"ssl://b:9092/bootstrap: {why} (after 0ms in state SSL_HANDSHAKE)"
+    assert "That port may speak without TLS" in (other_protocol(after(said), CLIENT) or "")
+
+
+@pytest.mark.parametrize(
     ("servers", "places"),
     [
         ("b1:9092,b2:9093", [("b1", 9092), ("b2", 9093)]),

@@ -84,7 +84,7 @@ def plans(job: Job) -> Ended:
 
 
 def hooks(job: Job) -> Ended:
-    return job.run("hook", "--plans", job.world.folder / "plans")
+    return job.run("hook", "--to", "destination", "--plans", job.world.folder / "plans")
 
 
 def applies(job: Job) -> Ended:

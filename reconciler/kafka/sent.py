@@ -1,0 +1,222 @@
+"""Records as bytes, for the way from the process that reads them to the one that judges them.
+
+One frame holds the chunks of many partitions: a JSON header and, column by column over all their records, plain numbers
+and bytes. Nothing that makes objects is read back, and a record is cut out only when it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, chain, starmap
+from operator import add
+from typing import Any, overload
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
+
+from reconciler.core.errors import NotRead
+from reconciler.core.probes import Chunk, Withheld
+
+COLUMNS = {"offsets": "q", "stamps": "q", "keys": "i", "values": "i"}
+"""Numbers of 8 or 4 bytes a record: offset, timestamp, lengths of key and value (-1: null)."""
+KIND = 1
+"""Bytes a record for the kind of its timestamp."""
+RECORDS_A_FRAME = 8_192
+"""A frame ends with the chunk that reaches so many."""
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class SentRecord:
+    """One record as a ``core.anchors.Record``. Its bytes are cut out on demand: most are never used."""
+
+    __slots__ = ("_at", "_columns", "append_time", "offset", "timestamp_ms")
+
+    def __init__(self, columns: Columns, at: int, offset: int, kind: int, stamp: int) -> None:
+        self._columns = columns
+        self._at = at
+        self.offset = offset
+        self.timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
+        self.append_time = kind == TIMESTAMP_LOG_APPEND_TIME
+
+    @property
+    def key(self) -> bytes | None:
+        columns, at = self._columns, self._at
+        length, start = columns.keys[at], columns.starts[at]
+        return None if length < 0 else bytes(columns.content[start : start + length])
+
+    @property
+    def value(self) -> bytes | None:
+        columns, at = self._columns, self._at
+        length, start = columns.values[at], columns.starts[at] + max(columns.keys[at], 0)
+        return None if length < 0 else bytes(columns.content[start : start + length])
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        return self._columns.headers.get(self._at, ())
+
+
+class Columns:
+    """The records of one frame, column by column."""
+
+    __slots__ = ("_starts", "content", "headers", "keys", "kinds", "offsets", "stamps", "values")
+
+    def __init__(
+        self, numbers: Sequence[array[int]], kinds: bytes, content: memoryview, headers: Mapping[int, Headers]
+    ) -> None:
+        self.offsets, self.stamps, self.keys, self.values = numbers
+        self.kinds = kinds
+        self.content = content
+        self.headers = headers
+        self._starts: array[int] | None = None
+
+    @property
+    def starts(self) -> array[int]:
+        """Where each record's bytes start in ``content``."""
+        if self._starts is None:
+            self._starts = array("q", accumulate(map(add, _sizes(self.keys), _sizes(self.values)), initial=0))
+        return self._starts
+
+
+def _sizes(lengths: array[int]) -> Sequence[int]:
+    """The bytes that keys or values take."""
+    return [max(length, 0) for length in lengths] if -1 in lengths else lengths
+
+
+class SentRecords(Sequence[SentRecord]):
+    """Records of one chunk, each made on access."""
+
+    __slots__ = ("_columns", "_places")
+
+    def __init__(self, columns: Columns, places: range) -> None:
+        self._columns = columns
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> SentRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> SentRecords: ...
+    def __getitem__(self, index: int | slice) -> SentRecord | SentRecords:
+        if isinstance(index, slice):
+            return SentRecords(self._columns, self._places[index])
+        columns, at = self._columns, self._places[index]
+        return SentRecord(columns, at, columns.offsets[at], columns.kinds[at], columns.stamps[at])
+
+    def __iter__(self) -> Iterator[SentRecord]:
+        columns, places = self._columns, self._places
+        if places.step != 1:
+            return map(self.__getitem__, range(len(places)))
+        cut = slice(places.start, places.stop)
+        found = zip(places, columns.offsets[cut], columns.kinds[cut], columns.stamps[cut], strict=True)
+        return starmap(partial(SentRecord, columns), found)
+
+    def not_created_after(self, latest_ms: int, stamps: Collection[int]) -> Sequence[SentRecord]:
+        """See ``core.matching.ByTime``: this runs over every record behind an anchor."""
+        kinds, times, places = self._columns.kinds, self._columns.stamps, self._places
+        if places.step == 1 and kinds.count(TIMESTAMP_CREATE_TIME, places.start, places.stop) == len(places):
+            # Nearly always all are newer, and then the oldest tells.
+            oldest = min(times[places.start : places.stop], default=latest_ms + 1)
+            if oldest > latest_ms and all(stamp < oldest for stamp in stamps):
+                return ()
+        return [
+            self[index]
+            for index, at in enumerate(places)
+            if kinds[at] != TIMESTAMP_CREATE_TIME or (stamp := times[at]) <= latest_ms or stamp in stamps
+        ]
+
+
+# ---------------------------------------------------------------- to and from bytes
+
+
+def frames(answers: Sequence[tuple[int, Chunk]]) -> Iterator[Sequence[tuple[int, Chunk]]]:
+    """Answers, divided into those of one frame each."""
+    begin = records = 0
+    for place, (_, chunk) in enumerate(answers):
+        records += 0 if isinstance(chunk, Withheld) else len(chunk.records)
+        if records >= RECORDS_A_FRAME:
+            yield answers[begin : place + 1]
+            begin, records = place + 1, 0
+    if begin < len(answers):
+        yield answers[begin:]
+
+
+def pack(answers: Sequence[tuple[int, Chunk]]) -> list[bytes]:
+    """The numbers of requests and the chunks that answer them, in parts; their records are consumed messages."""
+    messages: list[Message] = []
+    chunks, withheld = [], []
+    for index, chunk in answers:
+        if isinstance(chunk, Withheld):
+            withheld.append((index, chunk.error.message, chunk.error.hint))
+        else:
+            own = getattr(chunk.records, "messages", ())
+            chunks.append((index, chunk.next_offset, chunk.out_of_range, len(own)))
+            messages += own
+    # One call a column and no loop in Python: this runs over every record.
+    keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))
+    kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
+    columns = {
+        "offsets": list(map(Message.offset, messages)),
+        "stamps": stamps,
+        "keys": _lengths(keys),
+        "values": _lengths(values),
+    }
+    found = list(map(Message.headers, messages))
+    headers = [(at, each) for at, each in enumerate(found) if each] if any(found) else []
+    about = {
+        "chunks": chunks,
+        "withheld": withheld,
+        "headers": [(at, [(name, _hex(content)) for name, content in each]) for at, each in headers],
+    }
+    content = b"".join(filter(None, chain.from_iterable(zip(keys, values, strict=True))))
+    numbers = [array(COLUMNS[name], each).tobytes() for name, each in columns.items()]
+    return [_header(about), *numbers, bytes(kinds), content]
+
+
+def _lengths(parts: list[bytes | None]) -> list[int]:
+    try:
+        return list(map(len, parts))  # type: ignore[arg-type]
+    except TypeError:  # some are null
+        return [-1 if part is None else len(part) for part in parts]
+
+
+def unpack(framed: memoryview) -> list[tuple[int, Chunk]]:
+    """The numbers of requests and their answers. Raises ValueError or KeyError for what ``pack`` did not make."""
+    size = int.from_bytes(framed[:8], "little")
+    about = json.loads(bytes(framed[8 : 8 + size]))
+    position, numbers = 8 + size, []
+    count = sum(count for *_, count in about["chunks"])
+    for kind in COLUMNS.values():
+        column = array(kind)
+        column.frombytes(framed[position : position + column.itemsize * count])
+        position += column.itemsize * count
+        numbers.append(column)
+    headers = {
+        at: tuple((name, None if content is None else bytes.fromhex(content)) for name, content in found)
+        for at, found in about["headers"]
+    }
+    kinds = bytes(framed[position : position + KIND * count])
+    if len(kinds) != count:
+        raise ValueError(f"a frame lacks some of its {count} records")
+    columns = Columns(numbers, kinds, framed[position + KIND * count :], headers)
+    answers: list[tuple[int, Chunk]] = [
+        (index, Withheld(NotRead(message, hint=hint))) for index, message, hint in about["withheld"]
+    ]
+    begin = 0
+    for index, following, gone, own in about["chunks"]:
+        answers.append((index, Chunk(SentRecords(columns, range(begin, begin + own)), following, gone)))
+        begin += own
+    return answers
+
+
+def _header(about: dict[str, Any]) -> bytes:
+    text = json.dumps(about).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def _hex(content: bytes | None) -> str | None:
+    return None if content is None else content.hex()

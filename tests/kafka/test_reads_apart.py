@@ -1,0 +1,182 @@
+"""Reads in a process of their own: what it answers, what its limit of memory does, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import NotRead, Refused
+from reconciler.core.probes import Chunk, Withheld
+from reconciler.core.question import Question
+from reconciler.core.reconcile import reconcile
+from reconciler.core.verdicts import Verdict
+from reconciler.engine import Inquiry, _part, run
+from reconciler.kafka import sent, starter
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.worker import error_of
+from reconciler.ports import ReadRequest, TopicPartition
+from tests.kafka.bombs import MIB, plant
+
+TOPIC = "events"
+MEMORY = 128 * MIB
+PLACES = [TopicPartition(TOPIC, number) for number in range(4)]
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """The client library's own cluster for tests: it keeps batches as they came. Partition 2 of 4 holds a bomb."""
+    cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    for place in PLACES:
+        cluster.produce(TOPIC, None, b"key", partition=place.partition, headers=[("id", b"\0\xff"), ("none", None)])
+        for number in range(9):
+            cluster.produce(
+                TOPIC, b"value %d" % number, partition=place.partition, timestamp=1_700_000_000_000 + number
+            )
+    assert cluster.flush(10) == 0
+    plant(f"{broker.host}:{broker.port}", TOPIC, 2, "zstd", each_mib=300)
+    yield f"{broker.host}:{broker.port}"
+    del cluster
+
+
+def reader_of(bootstrap: str, memory: int | None = MEMORY) -> KafkaLogReader:
+    return KafkaLogReader({"bootstrap.servers": bootstrap, "log_level": 0}, memory=memory)
+
+
+def fields(chunk: Chunk) -> tuple[object, ...]:
+    names = ("offset", "timestamp_ms", "append_time", "key", "value")
+    records = [(*(getattr(each, name) for name in names), [*each.headers]) for each in chunk.records]
+    return records, chunk.next_offset, chunk.out_of_range
+
+
+def test_records_read_apart_are_the_records(bootstrap: str) -> None:
+    requests = [ReadRequest(PLACES[0], 0, 3), ReadRequest(PLACES[1], 4, 100), ReadRequest(PLACES[0], 8, 1)]
+    with closing(reader_of(bootstrap)) as apart, closing(reader_of(bootstrap, memory=None)) as here:
+        sent, read = apart.read(requests), here.read(requests)
+    assert [fields(chunk) for chunk in sent] == [fields(chunk) for chunk in read]
+    records = sent[0].records
+    assert records[0].headers == (("id", b"\0\xff"), ("none", None))
+    assert [record.offset for record in records[1:]] == [1, 2]
+    assert [record.offset for record in records[::-1]] == [2, 1, 0]
+    assert records[-1].value == b"value 1"
+
+
+def test_frames_of_several_chunks_hold_the_records(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sent, "RECORDS_A_FRAME", 4)
+    withheld = Withheld(NotRead("too large", hint="Raise it."))
+    with closing(reader_of(bootstrap, memory=None)) as here:
+        read = here.read(
+            [ReadRequest(PLACES[number], offset, 5) for number, offset in ((0, 0), (1, 8), (3, 2), (0, 10))]
+        )
+    answers = list(enumerate([read[0], withheld, *read[1:]]))
+    framed = [b"".join(sent.pack(frame)) for frame in sent.frames(answers)]
+    assert len(framed) == 3
+    unpacked = dict(each for frame in framed for each in sent.unpack(memoryview(frame)))
+    assert isinstance(unpacked[1], Withheld)
+    assert (unpacked[1].error.message, unpacked[1].error.hint) == ("too large", "Raise it.")
+    assert {index: fields(chunk) for index, chunk in unpacked.items() if index != 1} == {
+        index: fields(chunk) for index, chunk in answers if index != 1
+    }
+    *columns, _ = sent.pack(answers)
+    with pytest.raises(ValueError, match="lacks some of its"):
+        sent.unpack(memoryview(b"".join(columns)[:-1]))
+
+
+def test_a_bomb_is_withheld_and_the_other_partitions_are_read(bootstrap: str) -> None:
+    with closing(reader_of(bootstrap)) as reader:
+        before, *others = reader.read(
+            [ReadRequest(PLACES[2], 10, 5), *(ReadRequest(at, 5, 5) for at in PLACES if at.partition != 2)]
+        )
+        assert [chunk.next_offset for chunk in others] == [10, 10, 10]
+        assert isinstance(before, Withheld)
+        with pytest.raises(NotRead, match=f"{TOPIC}-2 could not be read from offset 10 on: .* more than 128 MiB"):
+            assert before.records
+        (again,) = reader.read([ReadRequest(PLACES[0], 0, 1)])
+        assert again.next_offset == 1
+
+
+def test_a_partition_that_cannot_be_read_is_unresolved_and_hides_no_other(bootstrap: str) -> None:
+    def question(offset: int) -> Question:
+        return Question(
+            StoredOffset(offset + 1, Anchor(offset, cluster_id="c", topic_id="t", fingerprint="0" * 32)), "c", "t"
+        )
+
+    with closing(reader_of(bootstrap)) as reader:
+        asked = {at: Inquiry(at, partial(reconcile, question(10 if at.partition == 2 else 5))) for at in PLACES}
+        found = run(reader, asked, clock=time.monotonic).found
+    assert found[PLACES[2]].finding.verdict is Verdict.UNRESOLVED
+    assert "events-2 could not be read from offset" in found[PLACES[2]].finding.detail
+    assert all("could not be read" not in found[at].finding.detail for at in PLACES if at.partition != 2)
+
+
+def test_requests_of_one_place_share_that_it_was_withheld() -> None:
+    withheld, at = Withheld(NotRead("too large")), PLACES[0]
+    assert _part(withheld, ReadRequest(at, 7, 9), ReadRequest(at, 7, 1)) is withheld
+    assert _part(withheld, ReadRequest(at, 7, 9), ReadRequest(at, 8, 1)) is None
+
+
+def test_a_process_that_was_ended_is_replaced(bootstrap: str) -> None:
+    with closing(reader_of(bootstrap)) as reader:
+        for _ in range(2):
+            (chunk,) = reader.read([ReadRequest(PLACES[0], 5, 100)])
+            assert chunk.next_offset == 10
+            assert reader._apart is not None
+            assert reader._apart._worker is not None
+            os.kill(reader._apart._worker.pid, signal.SIGKILL)
+
+
+def test_an_error_there_is_the_same_error_here() -> None:
+    error = error_of(b'["Refused", "It said no.", "Ask again.", true]')
+    assert (type(error), error.message, error.hint, error.retryable) == (Refused, "It said no.", "Ask again.", True)
+
+
+def test_settings_with_functions_stay_here(bootstrap: str) -> None:
+    client = {"bootstrap.servers": bootstrap, "log_level": 0, "stats_cb": print}
+    with closing(KafkaLogReader(client, memory=MEMORY)) as reader:
+        assert reader._apart is None
+        assert reader.read([ReadRequest(PLACES[0], 5, 100)])[0].next_offset == 10
+
+
+ALONE = """
+import os, sys
+from reconciler.kafka import sent, starter
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.ports import ReadRequest, TopicPartition
+assert starter._may_fork()
+reader = KafkaLogReader({"bootstrap.servers": sys.argv[1]}, memory=1 << 28)
+print(reader.read([ReadRequest(TopicPartition("events", 0), 5, 100)])[0].next_offset, starter._current._child)
+starter.stop() if sys.argv[2] == "stop" else os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("end", ["stop", "killed"])
+def test_what_it_started_ends_with_the_process(bootstrap: str, end: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ALONE, bootstrap, end], capture_output=True, text=True, timeout=60, check=True
+    )
+    following, child = map(int, ended.stdout.split())
+    assert following == 10
+    until = time.monotonic() + 20
+    while Path(f"/proc/{child}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_starter_that_was_killed_is_replaced(bootstrap: str) -> None:
+    starter.prepare()
+    assert starter._current is not None
+    os.kill(starter._current._child, signal.SIGKILL)
+    with closing(reader_of(bootstrap)) as reader:
+        (chunk,) = reader.read([ReadRequest(PLACES[0], 5, 100)])
+        assert chunk.next_offset == 10
