@@ -4,10 +4,54 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import unquote_plus
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
 _HOSTS = re.compile(r"(?:(?:[^:,\[\]]+|\[[^\]]*\])(?::\d+)?(?:,|$))*")
+_SHOWN = frozenset(
+    (
+        *(
+            "layout",
+            "timeout",
+            "group",
+            "of_group",
+            "schema",
+            "table",
+            "topic",
+            "partition",
+            "offset",
+            "prefix",
+            "column",
+        ),
+        *("protocol", "transport", "saves", "anchors", "anchor_family", "id_of", "key_of", "find"),
+        *("keep", "mirrored", "position", "walk", "app_id", "app_column", "batch_column"),
+        *("number", "property", "field", "lists", "branch", "topic_name", "partitions"),
+        *(
+            "user",
+            "host",
+            "hostaddr",
+            "port",
+            "dbname",
+            "ssl",
+            "sslmode",
+            "sslrootcert",
+            "connect_timeout",
+            "application_name",
+        ),
+        *("target_session_attrs", "load_balance_hosts", "gssencmode", "channel_binding"),
+    )
+)
+"""Parameters of stores, and of libpq, that hold no secret. The value of any other is not shown: it may be misplaced."""
+SINK_SCHEMES = frozenset({"files", "delta", "iceberg", "postgresql", "python"})
+SINKS_WITH_ROWS = frozenset({"files", "delta", "iceberg"})
+"""Sinks whose address says where the rows are, and not only the batches."""
+SINK_COLUMNS = ("id", "key", "value", "fingerprint", "offset", "topic", "partition", "order", "topic_name")
+"""What ``sink_columns`` may name."""
+_NAME = re.compile(r"[\w.-]+")
+_ALONE = frozenset({"kafka-group"})
+"""Schemes that nothing follows."""
+_SERVERS = frozenset({"hbase", "zookeeper", "postgresql", "postgres"})
+"""Schemes that two slashes and a host follow."""
 _SECRET = re.compile(r"pass|pwd|secret|token|credential|key$", re.IGNORECASE)
 
 
@@ -38,23 +82,46 @@ def split(address: str) -> Parts:
 
 
 def without_secrets(address: str) -> str:
-    """``address`` without user and password, and without query values that look like secrets.
+    """``address`` without user and password, and without whatever a store has no use for: a secret may stand there.
 
-    Text that is not an address is not shown at all: it may be a password in the wrong place.
+    Of parameters that are not known only the name is shown, of a fragment nothing. Text that is not an address is not
+    shown at all.
     """
-    if scheme_of(address) is None:
+    scheme = scheme_of(address)
+    if scheme is None:
         return "(no address)"
-    base, mark, rest = address.partition("?")
+    base, _, rest = address.partition("?")
     begin, slashes, place = base.partition("://")
     if slashes:
         authority, slash, path = place.partition("/")
-        hosts = authority.rpartition("@")[2]
-        if hosts == authority and "@" in path + rest and not _HOSTS.fullmatch(authority):
-            return f"{begin}://…"  # a password with an unencoded slash or question mark
-        base = f"{begin}://{hosts}{slash}{path}"
-    query, hash_mark, fragment = rest.partition("#")
-    pairs = parse_qsl(query, keep_blank_values=True)
-    if any(_SECRET.search(name) for name, _ in pairs):
-        query = urlencode([(name, value) for name, value in pairs if not _SECRET.search(name)])
-        mark = "?" if query else ""
-    return f"{base}{mark}{query}{hash_mark}{fragment}"
+        hosts, is_cut, _ = authority.rpartition("@")[2].partition("#")
+        path, is_cut_too, _ = path.partition("#")
+        if "://" in path or (
+            scheme in _SERVERS and not hosts and "@" in path
+        ):  # a second address, or a login at a wrong place
+            path = "…"
+        is_host = _HOSTS.fullmatch(hosts) is not None
+        if not is_host:  # a password with an unencoded slash or question mark, or in the place of a port
+            return f"{begin}://…"
+        base, cut = f"{begin}://{hosts}{slash}{path}", bool(is_cut or is_cut_too)
+    else:
+        if scheme in _SERVERS:  # slashes are missing, and what follows may be a login
+            return f"{scheme}:…"
+        base, is_cut, _ = base.partition("#")
+        cut = bool(is_cut)
+        if scheme in _ALONE and base[len(scheme) + 1 :]:
+            base = f"{base[: len(scheme) + 1]}…"
+    if cut:
+        return f"{base}#…"
+    query, is_cut, _ = rest.partition("#")
+    query = "&".join(part for part in map(_shown, query.split("&")) if part)
+    return base + ("?" if query else "") + query + ("#…" if is_cut else "")
+
+
+def _shown(parameter: str) -> str:
+    """One parameter: as it is written if it holds no secret; empty if it may be one."""
+    name, equals, _ = parameter.partition("=")
+    name = unquote_plus(name)
+    if name in _SHOWN:
+        return parameter if "://" not in parameter else f"{name}=…"
+    return "" if not equals or _SECRET.search(name) or not _NAME.fullmatch(name) else f"{name}=…"

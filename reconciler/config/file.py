@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, overload
 
+from reconciler.config import sections
+from reconciler.config.addresses import SINK_COLUMNS, SINK_SCHEMES, scheme_of
+from reconciler.config.ownership import Doubt, doubt_about
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
 from reconciler.config.settings import (
@@ -58,10 +60,11 @@ _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*
 
 
 def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
-    """Read and check a configuration file. Raises its first fault, a ConfigError that names the file and the key."""
+    """Read and check a configuration file. Raises its first fault, with the others; each names the file and the key."""
     found = read_config(path, environment)
     if isinstance(found, Config):
         return found
+    found[0].others = found[1:]
     raise found[0]
 
 
@@ -70,12 +73,12 @@ def read_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
 
     Raises ConfigError for a file that cannot be read or is not TOML.
     """
-    text, others_may_write = _read(path)
+    text, doubt = _read(path)
     faults, secrets = Faults(), dict[str, str]()
     try:
         content = _parsed(text)
         whole = fill(content, os.environ if environment is None else environment, secrets, faults)
-        config = _Reader(Table(whole, "", faults), faults, path, others_may_write).config()
+        config = _Reader(Table(whole, "", faults), faults, path, doubt).config()
     except RecursionError:
         raise ConfigError(f"{path}: its tables or lists are nested too deeply.") from None
     except ConfigError as error:
@@ -89,15 +92,15 @@ def _named(error: ConfigError, path: Path, secrets: Mapping[str, str]) -> Config
     return ConfigError(f"{path}: {hidden(error.message, secrets)}", hint=hint)
 
 
-def _read(path: Path) -> tuple[str, bool]:
-    """The file's text, and whether users other than its owner may write to it."""
+def _read(path: Path) -> tuple[str, Doubt | None]:
+    """The file's text, and why users other than root and this one may choose it."""
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            doubt = doubt_about(path, os.fstat(file.fileno()))
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ConfigError(f"The configuration file {path} is larger than {MOST_BYTES >> 20} MiB.")
-        return data.decode(), os.name == "posix" and bool(mode & (stat.S_IWGRP | stat.S_IWOTH))
+        return data.decode(), doubt
     except FileNotFoundError as error:
         raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from error
     except (OSError, ValueError) as error:
@@ -116,11 +119,12 @@ def _parsed(text: str) -> dict[str, Any]:
 class _Reader:
     """Turns the file's tables into settings, and adds every fault to ``faults``: only without any may they be used."""
 
-    def __init__(self, root: Table, faults: Faults, path: Path, others_may_write: bool) -> None:
+    def __init__(self, root: Table, faults: Faults, path: Path, doubt: Doubt | None) -> None:
         self._root = root
         self._faults = faults
+        self._identities: dict[tuple[str, str, str, str, bool, str], Identity] = {}
         self._path = path
-        self._others_may_write = others_may_write
+        self._doubt = doubt
         self._modules: tuple[str, ...] | None = ()
         """Python modules that the file may name. None where that cannot be said: none is imported then, nor refused."""
 
@@ -141,18 +145,19 @@ class _Reader:
         anchors = root.table("anchors")
         anchor_store = anchors.text("store")
         anchors.done()
-        search = _search(root.table("search"))
+        search = sections.search(root.table("search"))
         policy = self._policy(root.table("policy"))
         self._judge_code(policy, source, destination)
-        trust = _trust(root.table("trust"))
-        watch = _watch(root.table("watch"))
-        metrics_table = root.table("metrics")
-        metrics = MetricsSettings(metrics_table.text("textfile"), metrics_table.text("pushgateway"))
-        metrics_table.done()
+        trust = sections.trust(root.table("trust"))
+        watch = sections.watch(root.table("watch"))
+        metrics = sections.metrics(root.table("metrics"))
+        mirror = sections.mirror(root.table("mirror"))
+        failover_state = sections.failover_state(root.table("failover"), self._path)
         self._refuse_unlisted("[anchors] store", anchor_store or "")
         jobs = self._jobs(topics)
         root.done()
-        return Config(source, destination, topics, anchor_store, search, policy, jobs, trust, watch, metrics)
+        main = (source, destination, topics, anchor_store, search, policy, jobs)
+        return Config(*main, trust, watch, metrics, failover_state, mirror)
 
     # ------------------------------------------------------------ clusters and topics
 
@@ -194,7 +199,7 @@ class _Reader:
                 behind=table.choice("behind", Behind, Behind.START),
                 max_replay=table.count("max_replay", 1_000_000, 0),
             ),
-            no_anchor=table.choice("no_anchor", NoAnchor, NoAnchor.STOP),
+            no_anchor=table.choice("no_anchor", NoAnchor, NoAnchor.MIRROR),
             plan_expires_ms=table.duration_ms("plan_expires", "1d"),
             python=table.texts("python", "must be a list of names.", 'For example ["clicks.ids"].'),
         )
@@ -205,15 +210,12 @@ class _Reader:
         return policy
 
     def _judge_code(self, policy: Policy, *clusters: Cluster | None) -> None:
-        """A file that makes this process run code which is not the product's may be writable by its owner alone."""
+        """A file that makes this process run code which is not the product's must be beyond other users' reach."""
         settings = {name for cluster in clusters if cluster is not None for name in cluster.client}
         code = "[policy] python" if policy.python else min(settings & _RUN_CODE, default=None)
-        if code and self._others_may_write:
+        if code and self._doubt is not None:
             self._modules = None
-            self._faults.add(
-                f"{code} lets this file run code, and the file is writable by users other than its owner.",
-                f"Check its content, then run: chmod go-w {self._path}",
-            )
+            self._faults.add(f"{code} lets this file run code, and {self._doubt.why}.", self._doubt.hint)
 
     def _refuse_unlisted(self, where: str, text: str) -> bool:
         """Whether ``text`` may be used: a module that it names is listed in ``[policy] python``."""
@@ -248,6 +250,17 @@ class _Reader:
         identity = table.table("identity")
         store = _store(table)
         self._refuse_unlisted(table.where("store"), store)
+        sinks = table.one_or_more("sink", 'must be an address, or a list of addresses, like "files:/data/clicks".')
+        for sink in sinks:
+            if scheme_of(sink) not in SINK_SCHEMES:
+                known = ", ".join(f"{scheme}:…" for scheme in sorted(SINK_SCHEMES))
+                table.fault("sink", "has an address of an unknown kind.", f"Known are {known}")
+            self._refuse_unlisted(table.where("sink"), sink)
+        sink_columns = table.mapping("sink_columns")
+        for wrong in sorted({*sink_columns} - {*SINK_COLUMNS}):
+            table.fault("sink_columns", f"has no {wrong}.", f"Known here: {', '.join(SINK_COLUMNS)}.")
+        if sink_columns and not (sinks or table.is_faulty("sink")):
+            table.fault("sink_columns", "describes a sink, and there is none.", "Add sink.")
         job = Job(
             name=table.required_text("name"),
             group=table.required_text("group"),
@@ -255,6 +268,8 @@ class _Reader:
             store=store,
             identity=self._identity(identity),
             new=_start_at(table),
+            sinks=sinks,
+            sink_columns=sink_columns,
         )
         identity.done()
         table.done()
@@ -264,10 +279,13 @@ class _Reader:
         id = table.text("id", "none")
         may_be_used = self._refuse_unlisted(table.where("id"), id)
         timestamp, order = table.text("timestamp", "record"), table.text("id_order", "opaque")
-        unit = table.text("unit", "ms")
+        unit, unique = table.text("unit", "ms"), bool(table.take("unique_ids", bool, False))
+        carried = table.text("source_offset", "none")
         if may_be_used:
             try:
-                return identity_from_spec(timestamp, id, order, unit)
+                # One for all jobs that are identified alike: then what they ask can be the same.
+                spec = (timestamp, id, order, unit, unique, carried)
+                return self._identities.setdefault(spec, identity_from_spec(*spec))
             except ConfigError as error:
                 self._faults.add(table.where(error.message), error.hint)
         return RECORD_TIME_ONLY
@@ -314,16 +332,6 @@ def _store(table: Table) -> str:
     return f"{address}{'&' if '?' in address else '?'}saves={saves}"
 
 
-def _search(table: Table) -> SearchSettings:
-    settings = SearchSettings(
-        max_disorder_ms=table.duration_ms("max_disorder", "0s"),
-        scan_records=table.count("scan_records", 100_000, 1),
-        deadline_s=table.duration_ms("deadline", "30s") / 1000,
-    )
-    table.done()
-    return settings
-
-
 def _start_at(table: Table) -> StartAt | None:
     text = table.text("new")
     if text is None or isinstance(text, Unknown):
@@ -342,58 +350,3 @@ def _start_at(table: Table) -> StartAt | None:
         )
         return None
     return StartAt(StartPlace.TIME, int(moment.timestamp() * 1000))
-
-
-def _trust(table: Table) -> TrustSettings:
-    settings = TrustSettings(
-        trusted_keys=table.texts("trusted_keys", "must be a list of files."),
-        require_signature=table.take("require_signature", bool, False),
-        signatures=table.count("signatures", 1, 1),
-        signing_key=_path(table, "signing_key"),
-        signing_passphrase=table.text("signing_passphrase"),
-        audit_log=_path(table, "audit_log"),
-    )
-    known = len(set(settings.trusted_keys))
-    if settings.require_signature and not table.is_faulty("trusted_keys", "signatures"):
-        if not known:
-            table.fault(
-                "require_signature",
-                "is true, and no key is trusted.",
-                "List the public keys of those who may sign, in trusted_keys.",
-            )
-        elif settings.signatures > known:
-            table.fault(
-                "signatures",
-                f"= {settings.signatures}, and the trusted keys are {known}.",
-                "List more of them in trusted_keys.",
-            )
-    table.done()
-    return settings
-
-
-def _path(table: Table, key: str) -> str | None:
-    """A file's path. The file's content would stand here if the path had been given as ``file:PATH``."""
-    found: str | None = table.text(key)
-    if found is not None and (not found or "\n" in found or "\0" in found):
-        table.fault(key, "is not a file's path.", 'Give the path itself, without "file:".')
-    return found
-
-
-def _watch(table: Table) -> WatchSettings:
-    settings = WatchSettings(
-        listen=table.text("listen", "127.0.0.1:9464"),
-        every_ms=table.duration_ms("every", "60s"),
-        requests_per_second=table.count("requests_per_second", 50, 1),
-        single_cluster=table.take("single_cluster", bool, False),
-        tls_certificate=table.text("tls_certificate"),
-        tls_key=table.text("tls_key"),
-        username=table.text("username"),
-        password=table.text("password"),
-    )
-    if settings.every_ms < 1:
-        table.fault("every", "must be above 0.")
-    for one, other in (("tls_certificate", "tls_key"), ("username", "password")):
-        if bool(getattr(settings, one)) != bool(getattr(settings, other)) and not table.is_faulty(one, other):
-            table.fault(one, f"and {other} belong together.", "Give both, or neither.")
-    table.done()
-    return settings

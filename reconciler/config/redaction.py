@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
+from reconciler.core.visible import visible
+
 SHORTEST = 4
 """Characters. A shorter text protects nothing, and occurs in any sentence."""
 _WORDS_BELOW = 8
@@ -58,8 +60,9 @@ KNOWN = Redactor()
 
 
 def _ways_to_write(secret: str) -> Iterator[str]:
-    """Unchanged, in Python's and JSON's quotes, percent-encoded; and each line of a private key."""
+    """Unchanged, as errors show it, in Python's and JSON's quotes, percent-encoded; and each line of a private key."""
     yield secret
+    yield visible(secret)
     yield repr(secret)[1:-1]
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]

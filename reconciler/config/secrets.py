@@ -17,6 +17,8 @@ from reconciler.config.redaction import KNOWN
 from reconciler.config.redaction import SHORTEST as SHORTEST_SECRET
 from reconciler.config.table import Faults, Unknown
 from reconciler.core.errors import ConfigError
+from reconciler.core.visible import visible
+from reconciler.formats.json_fields import encodable
 
 _ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")
 _FILE = "file:"
@@ -100,7 +102,11 @@ def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, 
         if match[1] not in environment:
             raise ConfigError(f"${{{match[1]}}} is not set in the environment.", hint="Set it, or use file:PATH.")
         found = environment[match[1]]
+        if not encodable(found):  # no address, client or file of the product could spell it
+            raise ConfigError(f"${{{match[1]}}} holds bytes that are not UTF-8 text.", hint="Correct that variable.")
         secrets[found] = match[0]
+        if _SECRET_WORD.search(match[1]):  # wherever in a value it stands
+            KNOWN.add(found, match[0])
         if may_be_a_password(match.start()) and _ENDS_A_PASSWORD.search(found):
             raise ConfigError(
                 f"{match[0]} stands in an address, and what it holds has a character in it that ends a password there.",
@@ -114,7 +120,7 @@ def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, 
 def hidden(message: str, secrets: Mapping[str, str]) -> str:
     """The message with each secret replaced by the file's text for it: a secret may stand where it does not belong."""
     for secret, spelled in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
-        for text in (secret, repr(secret)[1:-1]):
+        for text in (secret, repr(secret)[1:-1], visible(secret)):
             message = message.replace(text, spelled) if len(text) >= SHORTEST_SECRET else message
     return message
 

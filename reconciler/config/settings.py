@@ -44,11 +44,29 @@ class TopicNames:
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """Limits of the search: records per partition, and seconds to wait for an unreachable cluster."""
+    """Limits of the search: records per partition, and seconds to wait for an unreachable cluster.
+
+    ``memory_mib``: what the process that reads records may hold.
+    """
 
     max_disorder_ms: int = 0
     scan_records: int = 100_000
     deadline_s: float = 30.0
+    memory_mib: int = 1_024
+
+    @property
+    def memory(self) -> int:
+        """In bytes."""
+        return self.memory_mib * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSettings:
+    """``[mirror]``: the names of MirrorMaker's own topics at the destination, where they are not its usual ones."""
+
+    offset_syncs_topic: str | None = None
+    checkpoints_topic: str | None = None
+    heartbeats_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +75,7 @@ class Policy:
 
     new: StartAt = field(default_factory=StartAt)
     start: StartPolicy = field(default_factory=StartPolicy)
-    no_anchor: NoAnchor = NoAnchor.STOP
+    no_anchor: NoAnchor = NoAnchor.MIRROR
     plan_expires_ms: int = DAY_MS
     python: tuple[str, ...] = ()
     """Modules whose functions ``python:`` may name."""
@@ -74,6 +92,10 @@ class Job:
     identity: Identity
     new: StartAt | None = None
     """Written out for this job: it is known to be new, and its partitions without an offset start here."""
+    sinks: tuple[str, ...] = ()
+    """Addresses of what the query writes to."""
+    sink_columns: Mapping[str, str] = field(default_factory=dict)
+    """The sink's columns that identify a row's record, by what they hold: ``id``, ``key``, …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +104,8 @@ class TrustSettings:
 
     ``trusted_keys`` are Ed25519 public keys (PEM), by path or as text; where a signature is required, ``signatures`` of
     them must have signed. ``signing_key`` is the path of the private key with which ``hook`` signs the plans that it
-    applies. ``audit_log`` is the path of an append-only file.
+    applies. ``audit_log`` is the path of an append-only file, ``audit_heads`` that of a file elsewhere with the hash of
+    each of its records.
     """
 
     require_signature: bool = False
@@ -91,6 +114,7 @@ class TrustSettings:
     signing_key: str | None = None
     signing_passphrase: str | None = field(default=None, repr=False)
     audit_log: str | None = None
+    audit_heads: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +156,9 @@ class Config:
     trust: TrustSettings = field(default_factory=TrustSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    failover_state: str = ""
+    """The folder, a path or URL, in which ``failover`` marks jobs for all hooks."""
+    mirror: MirrorSettings = field(default_factory=MirrorSettings)
 
     def new_of(self, job: Job) -> StartAt:
         """Where a job's partitions without a stored offset start."""

@@ -19,6 +19,8 @@ C = TypeVar("C", bound=str)
 _DURATION = re.compile(r"\s*([0-9]{1,18})\s*(ms|s|m|h|d)\s*")
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds in each unit of a duration."""
+_ALIKE = 0.75
+"""How alike a slip is to the key that it stands for; other keys of one table are less so."""
 LONGEST_MS = 36_500 * UNITS["d"]
 MOST = 2**63 - 1
 """The largest count: integers have 64 bits in TOML, and so have Kafka's offsets."""
@@ -84,7 +86,7 @@ class Table:
         self._known.add(key)
         if key not in self._values:
             if required and self.is_there:
-                self.fault(key, "is missing.", "Add it: the reference shows an example.")
+                self._missing(key)
             return default
         value = self._values.pop(key)
         if isinstance(value, Unknown):
@@ -94,6 +96,15 @@ class Table:
             self.fault(key, f"must be {_KINDS[kind]}, not {value!r}.")
             return default
         return value
+
+    def _missing(self, key: str) -> None:
+        """Add a fault; a key that looks like a slip of this one is named, and is no second fault."""
+        near = difflib.get_close_matches(key, sorted(self._values), 1, _ALIKE)
+        if near:
+            del self._values[near[0]]
+            self.fault(key, f"is missing, and {near[0]} is not a known key.", f"Did you mean {key}?")
+        else:
+            self.fault(key, "is missing.", "Add it: the reference shows an example.")
 
     def text(self, key: str, default: str | None = None) -> Any:
         return self.take(key, str, default)
@@ -112,6 +123,15 @@ class Table:
             return tuple(texts)
         self.fault(key, problem, hint)
         return ()
+
+    def one_or_more(self, key: str, problem: str) -> tuple[str, ...]:
+        """A text, or a list of texts, none of them empty."""
+        if isinstance(self._values.get(key), list):
+            return self.texts(key, problem)
+        text = self.text(key)
+        if text == "":
+            self.fault(key, problem)
+        return (text,) if text else ()
 
     def choice(self, key: str, choices: Iterable[C], default: C) -> C:
         """The member of ``choices``, an enum of texts or some texts, that the file names."""

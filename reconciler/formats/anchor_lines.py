@@ -23,6 +23,10 @@ from reconciler.formats.json_fields import FieldError
 
 FORMAT = "reconciler.anchors/1"
 
+LONGEST_LINE = 4 * 1024 * 1024
+"""Characters, including the line break. An id may be a record's whole key."""
+MOST_LINES = 500_000
+
 _LINE_KEYS = frozenset({"format", "group", "topic", "partition", "stored_offset", "anchor", "written_at_ms"})
 
 
@@ -42,17 +46,7 @@ class AnchorLine:
 
 def dump_line(line: AnchorLine) -> str:
     """One line of ASCII text, without its line break. ``load_lines`` reads it back."""
-    content: dict[str, object] = {
-        "format": FORMAT,
-        "group": line.group,
-        "topic": line.topic,
-        "partition": line.partition,
-        "stored_offset": line.stored.offset,
-        "anchor": None if line.stored.anchor is None else anchor_fields.dump(line.stored.anchor, LONG),
-    }
-    if line.stored.anchor is None and line.stored.written_at_ms is not None:
-        content["written_at_ms"] = line.stored.written_at_ms
-    return json.dumps(content, ensure_ascii=True)
+    return json.dumps(line_json(line), ensure_ascii=True)
 
 
 def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
@@ -63,10 +57,14 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
     """
     seen: dict[tuple[str, str, int], int] = {}
     for number, text in enumerate(lines, start=1):
+        if len(text) > LONGEST_LINE:
+            raise _error(number, f"it has more than {LONGEST_LINE:,} characters")
+        if number > MOST_LINES:
+            raise _error(number, f"more than {MOST_LINES:,} lines are not read at once")
         if not text.strip():
             continue
         try:
-            line = _line(json_fields.json_object(text))
+            line = line_of(json_fields.json_object(text))
         except FieldError as err:
             raise _error(number, err.sentence) from err
         first = seen.setdefault((line.group, line.topic, line.partition), number)
@@ -76,6 +74,21 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
         yield line
 
 
+def line_json(line: AnchorLine) -> dict[str, object]:
+    """One line as JSON values."""
+    content: dict[str, object] = {
+        "format": FORMAT,
+        "group": line.group,
+        "topic": line.topic,
+        "partition": line.partition,
+        "stored_offset": line.stored.offset,
+        "anchor": None if line.stored.anchor is None else anchor_fields.dump(line.stored.anchor, LONG),
+    }
+    if line.stored.anchor is None and line.stored.written_at_ms is not None:
+        content["written_at_ms"] = line.stored.written_at_ms
+    return content
+
+
 def _error(number: int, problem: str) -> ConfigError:
     return ConfigError(
         f"Line {number} of the anchor lines: {problem}.",
@@ -83,7 +96,8 @@ def _error(number: int, problem: str) -> ConfigError:
     )
 
 
-def _line(content: Mapping[str, object]) -> AnchorLine:
+def line_of(content: Mapping[str, object]) -> AnchorLine:
+    """The line in JSON values. Raises FieldError."""
     # The format comes first: in a file of another format, every other complaint would mislead.
     if content.get("format") != FORMAT:
         raise FieldError("format", f"is not {FORMAT!r}")

@@ -23,6 +23,7 @@ from reconciler.formats.json_fields import FieldError
 
 VERSION = 1
 MAX_BYTES = 1024
+_BEGINS = '{"v":'
 MAX_READ_CHARS = 65536
 """Longer texts are not parsed: no broker holds them."""
 
@@ -34,6 +35,8 @@ class Decoded:
     anchor: Anchor | None = None
     written_at_ms: int | None = None
     reason: str | None = None
+    damaged: bool = False
+    """The text is of this format, and not as this product writes it."""
 
 
 def encode(stored: StoredOffset) -> str:
@@ -52,6 +55,13 @@ def encode(stored: StoredOffset) -> str:
     return text
 
 
+def restored(text: str | None, stored: StoredOffset) -> str:
+    """A text that was read before, byte for byte, unless it names another anchor; else as ``encode`` writes it."""
+    if text is not None and decode(text).anchor in (None, stored.anchor):
+        return text
+    return encode(stored)
+
+
 def decode(text: str | None) -> Decoded:
     """Read any metadata, also other programs'. Never raises: metadata of another kind gives a reason instead."""
     if not text:
@@ -62,7 +72,7 @@ def decode(text: str | None) -> Decoded:
         return _decode(json_fields.json_object(text))
     except FieldError as err:
         where = f"field {err.field!r} of the metadata" if err.field else "the metadata"
-        return Decoded(reason=f"{where} {err.problem}")
+        return Decoded(reason=f"{where} {err.problem}", damaged=text.startswith(_BEGINS))
 
 
 def _text(stored: StoredOffset, *, with_id: bool) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
-from reconciler.formats.json_fields import INT32_MAX, INT64_MAX, INT64_MIN
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT32_MAX = 2**31 - 1
 
 _NUMBER = re.compile(r"[ \t\r\n]*([+-]?[0-9]{1,40})[ \t\r\n]*")
+_LONGEST = 40
+"""Digits, also leading zeros. Python refuses to read a number of some thousands."""
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
@@ -36,3 +39,17 @@ def partition_of(name: str) -> int | None:
         return None
     number = int(name)
     return number if number <= INT32_MAX else None
+
+
+def whole_number(text: str | bytes, most: int = INT64_MAX) -> int | None:
+    """The number from 0 to ``most`` in ASCII digits; None for any other text, however long."""
+    found = text.decode("ascii", "replace") if isinstance(text, bytes) else text
+    if not found.isascii() or not found.isdecimal() or len(found) > _LONGEST:
+        return None
+    number = int(found)
+    return number if number <= most else None
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 row``, ``2,000 rows``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -11,16 +11,20 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from reconciler.core.anchors import Names
+from reconciler.formats.decimal_text import INT32_MAX as INT32_MAX
+from reconciler.formats.decimal_text import INT64_MAX as INT64_MAX
+from reconciler.formats.decimal_text import INT64_MIN as INT64_MIN
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-INT32_MAX = 2**31 - 1
-
+_LONGEST_NAME = 60
+"""Characters of a field's name that an error repeats: a file may have one of any length."""
 _FINGERPRINT = re.compile(r"[0-9a-fA-F]{32}\Z")
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -81,14 +85,18 @@ def _no_fraction(number: str) -> NoReturn:
     raise FieldError(None, f"holds {number[:40]}, and only whole numbers may stand in it")
 
 
-def canonical(content: Mapping[str, Any]) -> bytes:
+def canonical(content: Mapping[str, Any] | Sequence[Any]) -> bytes:
     """The one byte sequence for these JSON values: keys sorted, no spaces, UTF-8 as it is."""
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _CANONICAL(content).encode()
 
 
 def digest_without(content: Mapping[str, Any], own: str) -> str:
     """SHA-256 in hex over the canonical JSON of everything but the field ``own``, which holds the digest."""
-    return hashlib.sha256(canonical({key: content[key] for key in content if key != own})).hexdigest()
+    try:
+        text = canonical({key: content[key] for key in content if key != own})
+    except (UnicodeEncodeError, RecursionError) as err:
+        raise FieldError(None, "is not valid Unicode, or nested too deeply") from err
+    return hashlib.sha256(text).hexdigest()
 
 
 # ---------------------------------------------------------------- fields that may be null or absent
@@ -190,7 +198,7 @@ def no_unknown(fields: Mapping[str, object], known: frozenset[str]) -> None:
     """Raise FieldError for the first key that is not a known one."""
     unknown = sorted(fields.keys() - known)
     if unknown:
-        raise FieldError(ascii(unknown[0])[1:-1], "is not a field of this format")
+        raise FieldError(ascii(unknown[0][:_LONGEST_NAME])[1:-1], "is not a field of this format")
 
 
 # ---------------------------------------------------------------- objects that have all fields of their format

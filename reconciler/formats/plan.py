@@ -6,18 +6,21 @@ else: keys sorted, no spaces, UTF-8 as it is.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.core.policies import Behind
 from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Position, Skips, Verdict
+from reconciler.formats import plan_text
+from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, Fields, digest_without, json_value
 from reconciler.formats.plan_rows import PartitionPlan, PlanAnchor
+from reconciler.formats.plan_sinks import SinkRow
+from reconciler.formats.plan_text import LINES, Layout
 
 __all__ = [
     "FORMAT",
@@ -44,6 +47,7 @@ _GROWN = frozenset(("not_judged",))
 _NOT_JUDGED = frozenset(("name", "reason"))
 _SOURCE, _DESTINATION = frozenset(("alias", "cluster_id")), frozenset(("bootstrap_servers", "cluster_id"))
 _JOB = frozenset(("name", "group", "store", "verdict", "partitions"))
+_JOB_GROWN = frozenset(("sinks",))
 
 _TIME = re.compile(
     r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z", re.ASCII
@@ -54,12 +58,13 @@ _A_TIME = "a time like 2026-01-31T06:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """All rows of one job; its verdict is the worst of them."""
+    """All rows of one job; its verdict is the worst of them. ``sinks``: a row for each sink of the job."""
 
     name: str
     group: str
     store: str
     partitions: tuple[PartitionPlan, ...]
+    sinks: tuple[SinkRow, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -71,25 +76,40 @@ class JobPlan:
         starts = (row for row in self.partitions if row.position != Position.END)
         return replace(self, partitions=tuple(replace(row, position=Position.NEXT) for row in starts))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
+    @property
+    def stopped_by(self) -> SinkRow | None:
+        """The first sink because of which the job must not start."""
+        return next((row for row in self.sinks if row.stops), None)
+
+    def fields(self) -> dict[str, Any]:
+        """The job as JSON values, with an empty list of partitions."""
+        content: dict[str, Any] = {
             "name": self.name,
             "group": self.group,
             "store": self.store,
             "verdict": self.verdict.value,
-            "partitions": [row.to_json() for row in self.partitions],
+            "partitions": [],
         }
+        if self.sinks:  # the field is absent where no sink is configured
+            content["sinks"] = [row.to_json() for row in self.sinks]
+        return content
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.fields(), "partitions": [row.to_json() for row in self.partitions]}
 
     @classmethod
     def from_json(cls, value: object, where: str) -> JobPlan:
-        fields = Fields(value, where, _JOB)
+        fields = Fields(value, where, _JOB, _JOB_GROWN)
+        assert isinstance(value, dict)
         listed = enumerate(fields.items("partitions"))
         rows = tuple(PartitionPlan.from_json(row, f"{where}.partitions[{number}]") for number, row in listed)
         for name in ("source_topic", "topic"):
             places = {(getattr(row, name), row.partition, row.position) for row in rows}
             if len(places) < len(rows):
                 raise FieldError(where, "has two rows for one partition")
-        job = cls(fields.text("name"), fields.text("group"), fields.text("store"), rows)
+        listed = enumerate(fields.items("sinks") if "sinks" in value else [])
+        sinks = tuple(SinkRow.from_json(row, f"{where}.sinks[{number}]") for number, row in listed)
+        job = cls(fields.text("name"), fields.text("group"), fields.text("store"), rows, sinks)
         if fields.member("verdict", Verdict) is not job.verdict:
             raise FieldError(fields.place("verdict"), "is not the worst of its partitions")
         return job
@@ -150,8 +170,8 @@ class Plan:
         """The plan without the ends of repeated batches (see ``JobPlan.starts``)."""
         return replace(self, jobs=tuple(job.starts for job in self.jobs))
 
-    def to_json(self) -> dict[str, Any]:
-        """The plan as JSON values, ``sha256`` included."""
+    def _fields(self) -> dict[str, Any]:
+        """The plan as JSON values, with an empty list of jobs and without ``sha256``."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "tool_version": self.tool_version,
@@ -159,29 +179,28 @@ class Plan:
             "expires_at": self.expires_at,
             "source": {"alias": self.source_alias, "cluster_id": self.source_cluster_id},
             "destination": {"bootstrap_servers": self.bootstrap_servers, "cluster_id": self.cluster_id},
-            "jobs": [job.to_json() for job in self.jobs],
+            "jobs": [],
         }
         if self.not_judged:  # the field is absent where every job was judged
             content["not_judged"] = [job.to_json() for job in self.not_judged]
-        return {**content, "sha256": digest(content)}
+        return content
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON values, ``sha256`` included."""
+        return {**self._fields(), "jobs": [job.to_json() for job in self.jobs], "sha256": self.sha256}
 
     @property
     def sha256(self) -> str:
         """The plan's name: its own digest."""
-        return str(self.to_json()["sha256"])
+        return plan_text.digest_of(self._fields(), self.jobs)
 
     def to_text(self) -> str:
         """The plan as a file's text: one line a partition, so that two plans can be compared by eye."""
-        content = self.to_json()
-        head = json.dumps({**content, "jobs": []}, indent=1, ensure_ascii=False)
-        jobs = ",\n".join(_job_text(job) for job in content["jobs"])
-        return head.replace('"jobs": []', f'"jobs": [\n{jobs}\n ]' if jobs else '"jobs": []', 1) + "\n"
+        return "".join(self.texts())
 
-
-def _job_text(job: dict[str, Any]) -> str:
-    rows = ",\n".join("   " + json.dumps(row, ensure_ascii=False) for row in job["partitions"])
-    head = json.dumps({**job, "partitions": []}, ensure_ascii=False)
-    return "  " + head[: -len("[]}")] + (f"[\n{rows}\n  ]}}" if rows else "[]}")
+    def texts(self, layout: Layout = LINES) -> Iterator[str]:
+        """``to_text`` in pieces, each let go before the next is made; or another layout of the same JSON."""
+        return plan_text.texts(self._fields(), self.jobs, layout)
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -205,7 +224,7 @@ def parse_plan(text: str) -> Plan:
         raise Changed(f"The file is not a plan of format {FORMAT} (it says {_excerpt(found)}).", hint=again)
     try:
         sha256 = digest(content)
-    except (ValueError, RecursionError):  # text that is not Unicode, or values nested without end
+    except FieldError:  # text that is not Unicode, or values nested without end
         sha256 = None
     if sha256 is None or content.get("sha256") != sha256:
         raise Changed("The plan was altered after it was made: its sha256 does not fit its content.", hint=again)
@@ -270,7 +289,8 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
         return _NO_ROWS
     if row.verdict in NEEDS_BUDGET and (row.replay_at_most or 0) > policy.max_replay:
         return (
-            f"up to {row.replay_at_most} records would be read again, more than max_replay = {policy.max_replay}: "
+            f"up to {counted(row.replay_at_most or 0, 'record')} would be read again, more than max_replay = "
+            f"{policy.max_replay}: "
             f"raise max_replay or scan_records, or --accept {row.verdict.value}"
         )
     if row.verdict is Verdict.BEHIND and policy.behind is not Behind.START:

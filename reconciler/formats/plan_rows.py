@@ -17,12 +17,15 @@ _ROW = frozenset(
         *("resume_offset", "replay", "evidence", "detail", "set_by_hand", "skips"),
     )
 )
-_GROWN = frozenset(("no_rows",))
+_GROWN = frozenset(("no_rows", "replaces"))
+_SEEN = frozenset(("stored_offset", "sha256"))
 _ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
 _REPLAY = frozenset(("at_most", "exact"))
 _SKIPS = frozenset(("at_least", "at_most", "accepted"))
 _EVIDENCE = frozenset(("matched_by", "record_offset", "probes", "rounds"))
+_EVIDENCE_GROWN = frozenset(("record_fingerprint",))
 _FINGERPRINT = re.compile(r".{32}", re.DOTALL)  # as much as an anchor demands of one
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ID_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
@@ -42,6 +45,14 @@ class PlanAnchor:
         id_hash = hashlib.sha256(anchor.id).hexdigest()[:16] if anchor.id is not None else None
         return cls(anchor.offset, anchor.timestamp_ms, anchor.fingerprint, id_hash)
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "offset": self.offset,
+            "timestamp_ms": self.timestamp_ms,
+            "fingerprint": self.fingerprint,
+            "id_hash": self.id_hash,
+        }
+
     @classmethod
     def from_json(cls, value: object, where: str) -> PlanAnchor:
         fields = Fields(value, where, _ANCHOR)
@@ -54,8 +65,24 @@ class PlanAnchor:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenRow:
+    """A row of a store, named in a plan: its offset, and the digest of all of it (``snapshot.seen_of`` makes both)."""
+
+    stored_offset: int
+    sha256: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"stored_offset": self.stored_offset, "sha256": self.sha256}
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> SeenRow:
+        fields = Fields(value, where, _SEEN)
+        return cls(fields.number("stored_offset", INT64_MIN), fields.matching("sha256", _SHA256, "64 hex digits"))
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One row of a plan. ``resume_offset`` None: nothing was proven, and a person must decide.
+    """One row of a plan. ``resume_offset`` None: nothing was proven; the partition needs a decision.
 
     ``no_rows``: the store holds no row of any partition of this topic, which has records. Written only where it is so.
     """
@@ -78,11 +105,15 @@ class PartitionPlan:
     position: Position = Position.NEXT
     set_by_hand: bool = False
     no_rows: bool = False
+    replaces: SeenRow | None = None
+    """The row under the destination's name, which ``apply`` replaces and ``rollback`` puts back; None: no row."""
     skips: Skips | None = None
     """What an offset set by hand skips; ``skips_accepted``: whether the person said that it may."""
     skips_accepted: bool = False
     skips_counted: bool = True
     """False for a row of an older plan, which does not say what an offset set by hand skips."""
+    record_fingerprint: str | None = None
+    """Of the record at ``record_offset``, for a stored offset without anchor. Written only where it is known."""
 
     @classmethod
     def of(
@@ -96,6 +127,7 @@ class PartitionPlan:
         probes: int,
         rounds: int,
         set_by_hand: bool = False,
+        replaces: SeenRow | None = None,
         skips_accepted: bool = False,
     ) -> PartitionPlan:
         """The row of the destination's partition ``key``, from what was found for it and what that cost."""
@@ -116,8 +148,10 @@ class PartitionPlan:
             rounds=rounds,
             detail=finding.detail,
             set_by_hand=set_by_hand,
+            replaces=replaces,
             skips=finding.skips,
             skips_accepted=skips_accepted,
+            record_fingerprint=finding.record_fingerprint,
         )
 
     @property
@@ -146,7 +180,7 @@ class PartitionPlan:
             "partition": self.partition,
             "position": self.position,
             "stored_offset": self.stored_offset,
-            "anchor": None if self.anchor is None else asdict(self.anchor),
+            "anchor": None if self.anchor is None else self.anchor.to_json(),
             "verdict": self.verdict.value,
             "resume_offset": self.resume_offset,
             "replay": {"at_most": self.replay_at_most, "exact": self.replay_exact},
@@ -155,10 +189,12 @@ class PartitionPlan:
                 "record_offset": self.record_offset,
                 "probes": self.probes,
                 "rounds": self.rounds,
+                **({"record_fingerprint": self.record_fingerprint} if self.record_fingerprint else {}),
             },
             "detail": self.detail,
             "set_by_hand": self.set_by_hand,
             **({"no_rows": True} if self.no_rows else {}),
+            **({} if self.replaces is None else {"replaces": self.replaces.to_json()}),
             **({"skips": skips} if self.skips_counted else {}),
         }
 
@@ -168,7 +204,8 @@ class PartitionPlan:
         counted = not isinstance(value, dict) or "skips" in value
         fields = Fields(value, where, _ROW if counted else _ROW - {"skips"}, _GROWN)
         replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
-        evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE)
+        evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE, _EVIDENCE_GROWN)
+        has_replaces = isinstance(value, dict) and "replaces" in value
         anchor, skips = fields.value("anchor"), fields.value("skips") if counted else None
         skipped, accepted = (None, False) if skips is None else _skips(skips, fields.place("skips"))
         row = cls(
@@ -190,9 +227,11 @@ class PartitionPlan:
             detail=fields.any_text("detail"),
             set_by_hand=fields.flag("set_by_hand"),
             no_rows=fields.flag_or_absent("no_rows"),
+            replaces=SeenRow.from_json(fields.value("replaces"), fields.place("replaces")) if has_replaces else None,
             skips=skipped,
             skips_accepted=accepted,
             skips_counted=counted,
+            record_fingerprint=evidence.matching_or_null("record_fingerprint", _FINGERPRINT, "text of 32 characters"),
         )
         try:
             row._check()

@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.core.anchors import StoredOffset, TopicPartition
+from reconciler.core.anchors import Malformed, StoredOffset, TopicPartition
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.anchor_fields import LONG
 from reconciler.formats.json_fields import FieldError
@@ -130,7 +130,9 @@ def dump(
     lines = [_line_text(header)]
     sections: dict[tuple[str | None, int | None], list[str]] = {(None, written_at_ms): []}
     for each in ranges:
-        time = written_at_ms if each.stored is None else each.stored.written_at_ms
+        time = written_at_ms
+        if each.stored is not None and not isinstance(each.stored, Malformed):  # else its line is copied as it is
+            time = each.stored.written_at_ms
         sections.setdefault((each.origin, time), []).append(each.text)
     for (origin, time), texts in sections.items():
         if (origin, time) != (None, written_at_ms):
@@ -211,9 +213,21 @@ def _ranges(lines: Sequence[str], written_at_ms: int | None) -> Iterable[Manifes
             if "manifest" in content:
                 origin, time = _origin(content), json_fields.integer(content, "written_at_ms")
             else:
-                yield _range(line, content, origin, time)
+                yield _any_range(number, line, content, origin, time)
         except FieldError as err:
             raise FieldError(f"line {number}:", err.sentence) from err
+
+
+def _any_range(
+    number: int, line: str, content: Mapping[str, object], origin: str | None, time: int | None
+) -> ManifestRange:
+    """A range, perhaps malformed. Raises FieldError where it is not certain whose range it is."""
+    topic, partition = _place(content)
+    try:
+        return _range(line, content, origin, time)
+    except FieldError as err:
+        bad = Malformed(f"line {number}: {err.sentence}", "")
+        return ManifestRange(topic, partition, bad, line, origin)
 
 
 def parse_range(line: str, written_at_ms: int | None) -> ManifestRange:
@@ -224,8 +238,7 @@ def parse_range(line: str, written_at_ms: int | None) -> ManifestRange:
 
 
 def _range(line: str, content: Mapping[str, object], origin: str | None, time: int | None) -> ManifestRange:
-    topic = json_fields.required_text(content, "topic")
-    partition = json_fields.required(json_fields.integer(content, "partition", 0, json_fields.INT32_MAX), "partition")
+    topic, partition = _place(content)
     if json_fields.flag(content, "deleted"):
         return ManifestRange(topic, partition, None, line, origin)
     first = json_fields.integer(content, "from")
@@ -235,6 +248,12 @@ def _range(line: str, content: Mapping[str, object], origin: str | None, time: i
     anchor = anchor_fields.load_optional(content.get("anchor"), "anchor", LONG)
     own = json_fields.integer(content, "written_at_ms") if "written_at_ms" in content else time
     return ManifestRange(topic, partition, StoredOffset(until, anchor, own), line, origin)
+
+
+def _place(content: Mapping[str, object]) -> tuple[str, int]:
+    topic = json_fields.required_text(content, "topic")
+    number = json_fields.integer(content, "partition", 0, json_fields.INT32_MAX)
+    return topic, json_fields.required(number, "partition")
 
 
 def _origin(content: Mapping[str, object]) -> str | None:

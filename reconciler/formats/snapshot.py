@@ -2,20 +2,32 @@
 
 One JSON object: ``{"format", "plan_sha256", "rows": [{"job", "before": null or ROW, "after": ROW}]}``; a ROW is
 ``{"written_at_ms", "line": ANCHOR_LINE}``, in ``before`` also ``"text"``. It holds raw ids, as the stores do.
+
+It is read as strictly as a plan: anyone who can write to the folder can write a snapshot. A plan names the rows that it
+replaces by ``seen_of``, so that a signed plan vouches for the rows that are put back.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reconciler.core.anchors import StoredOffset, TopicPartition
-from reconciler.core.errors import Changed, ConfigError
-from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
+from reconciler.core.errors import Changed
+from reconciler.formats import json_fields
+from reconciler.formats.anchor_lines import AnchorLine, line_json, line_of
+from reconciler.formats.json_fields import FieldError, Fields, json_value
+from reconciler.formats.plan_rows import SeenRow
 
 FORMAT = "reconciler.snapshot/1"
+
+_SNAPSHOT = frozenset(("format", "plan_sha256", "rows"))
+_ROW = frozenset(("job", "before", "after"))
+_SIDE, _GROWN = frozenset(("written_at_ms", "line")), frozenset(("text",))
 
 Key = tuple[str, TopicPartition]
 """Job name, and the row's topic and partition."""
@@ -45,9 +57,21 @@ def _names(stored: StoredOffset) -> tuple[int | None, str | None] | None:
     return None if stored.anchor is None else (stored.anchor.offset, stored.anchor.cluster_id)
 
 
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 def path_for(plan_path: Path) -> Path:
     """The path of a plan's snapshot."""
-    return plan_path.with_name(plan_path.name + ".applied.json")
+    return plan_path.parent / f"{plan_path.name}.applied.json"
+
+
+def seen_of(group: str, key: TopicPartition, stored: StoredOffset, text: str | None) -> SeenRow:
+    """A row as a plan names it: its offset, and a digest of everything that a snapshot would hold of it."""
+    content = _SORTED(_before_json(group, key, stored, text))
+    return SeenRow(stored.offset, hashlib.sha256(content.encode()).hexdigest())
+
+
+# ---------------------------------------------------------------- writing
 
 
 def dump(plan_sha256: str, rows: Mapping[Key, Replaced]) -> str:
@@ -58,7 +82,7 @@ def dump(plan_sha256: str, rows: Mapping[Key, Replaced]) -> str:
         "rows": [
             {
                 "job": job,
-                "before": None if row.before is None else _row_json(row.group, tp, row.before) | {"text": row.text},
+                "before": None if row.before is None else _before_json(row.group, tp, row.before, row.text),
                 "after": _row_json(row.group, tp, row.after),
             }
             for (job, tp), row in sorted(rows.items())
@@ -67,49 +91,63 @@ def dump(plan_sha256: str, rows: Mapping[Key, Replaced]) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
+def _before_json(group: str, tp: TopicPartition, stored: StoredOffset, text: str | None) -> dict[str, Any]:
+    return _row_json(group, tp, stored) | {"text": text}
+
+
+def _row_json(group: str, tp: TopicPartition, stored: StoredOffset) -> dict[str, Any]:
+    return {"written_at_ms": stored.written_at_ms, "line": line_json(AnchorLine(group, tp.topic, tp.partition, stored))}
+
+
+# ---------------------------------------------------------------- reading
+
+
 def load(text: str, plan_sha256: str, path: Path) -> dict[Key, Replaced]:
     """The rows of the snapshot's ``text``, which was read from ``path``.
 
     Raises ``Changed`` for a damaged snapshot and for one of another plan.
     """
     try:
-        content = json.loads(text)
-        if content["format"] != FORMAT:
-            raise ValueError(f"it is not of format {FORMAT}")
-        if content["plan_sha256"] != plan_sha256:
+        fields = Fields(json_value(text, fractions=False), "", _SNAPSHOT)
+        if fields.value("format") != FORMAT:
+            raise FieldError(None, f"is not of format {FORMAT}")
+        if fields.value("plan_sha256") != plan_sha256:
             raise Changed(f"{path} belongs to another plan.", hint="Move it away; it is that plan's only way back.")
-        return dict(_row(row) for row in content["rows"])
-    except (ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
-        raise unreadable(path, error) from error
+        found = [_row(row, f"rows[{number}]") for number, row in enumerate(fields.items("rows"))]
+        rows = dict(found)
+        if len(rows) < len(found):
+            raise FieldError("rows", "has two rows for one partition")
+        return rows
+    except FieldError as error:
+        raise unreadable(path, error.sentence) from error
 
 
-def unreadable(path: Path, error: Exception) -> Changed:
+def unreadable(path: Path, problem: str) -> Changed:
     """The error for a snapshot that cannot be used."""
-    return Changed(f"The snapshot {path} cannot be read: {error}.", hint="Restore the file it was.")
+    return Changed(f"The snapshot {path} cannot be read: {problem}.", hint="Restore the file it was.")
 
 
-def _row_json(group: str, tp: TopicPartition, stored: StoredOffset) -> dict[str, object]:
-    line = json.loads(dump_line(AnchorLine(group, tp.topic, tp.partition, stored)))
-    return {"written_at_ms": stored.written_at_ms, "line": line}
+def _row(value: object, where: str) -> tuple[Key, Replaced]:
+    row = Fields(value, where, _ROW)
+    after, _ = _side(row.value("after"), row.place("after"))
+    key = (row.text("job"), after.key)
+    if row.value("before") is None:
+        return key, Replaced(after.group, None, after.stored)
+    before, text = _side(row.value("before"), row.place("before"))
+    if (before.group, before.key) != (after.group, after.key):
+        raise FieldError(where, "has another group or partition before than after")
+    return key, Replaced(after.group, before.stored, after.stored, text)
 
 
-def _row(row: dict[str, object]) -> tuple[Key, Replaced]:
-    before = row["before"]
-    group, tp, after = _stored(row["after"])
-    if before is None:
-        return (str(row["job"]), tp), Replaced(group, None, after)
-    return (str(row["job"]), tp), Replaced(group, _stored(before)[2], after, _text(before))
-
-
-def _text(before: object) -> str | None:
-    text = before.get("text") if isinstance(before, dict) else None
-    if not isinstance(text, str | None):
-        raise ValueError("a row's text is not text")
-    return text
-
-
-def _stored(part: object) -> tuple[str, TopicPartition, StoredOffset]:
-    if not isinstance(part, dict):
-        raise ValueError("a row is not an object")
-    (line,) = load_lines([json.dumps(part["line"])])
-    return line.group, line.key, StoredOffset(line.stored.offset, line.stored.anchor, part["written_at_ms"])
+def _side(value: object, where: str) -> tuple[AnchorLine, str | None]:
+    fields = Fields(value, where, _SIDE, _GROWN)
+    content = fields.value("line")
+    if not isinstance(content, dict):
+        raise FieldError(fields.place("line"), "is not an object")
+    try:
+        line = line_of(content)
+        written_at_ms = fields.number_or_null("written_at_ms", json_fields.INT64_MIN)
+        stored = StoredOffset(line.stored.offset, line.stored.anchor, written_at_ms)
+    except FieldError as error:
+        raise FieldError(f"{where}:", error.sentence) from error
+    return AnchorLine(line.group, line.topic, line.partition, stored), fields.text_or_null("text")

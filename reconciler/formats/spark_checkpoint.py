@@ -5,7 +5,8 @@ checkpoints that PySpark 3.5 to 4.3 wrote. Every file begins with a line that gi
 
 - ``offsets/N``: ``v1``, a line of JSON about the batch (or an empty one), and one line for each source in the order of
   the plan; ``-`` where the source has no offset. ``v2`` (4.2): each line is ``NAME:OFFSET``, in any order.
-- ``commits/N``: ``v1`` or ``v2``; the batch is done if the file exists.
+- ``commits/N``: ``v1``, ``v2`` (with the ids of the state) or ``v3`` (4.2.1: with the sinks' names); the batch is
+  done if the file exists.
 - ``sources/NAME/0``: where a source began. The Kafka source puts a NUL before the version. NAME is the source's number
   in the plan, or the name it was given (4.2).
 - ``metadata``: ``{"id": …}``, the query's id.
@@ -28,11 +29,13 @@ from types import MappingProxyType
 from reconciler.core.verdicts import Position
 from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
+from reconciler.formats.spark_progress import Behind
 
 VOID = "-"
 NEXT, START, END = Position.NEXT, Position.START, Position.END
 OFFSET_VERSIONS = (1, 2)
-COMMIT_VERSIONS = (1, 2)
+COMMIT_VERSIONS = (1, 2, 3)
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 _VERSION = re.compile(r"v([1-9]\d{0,8})")
 _BATCH = re.compile(r"0|[1-9]\d{0,18}")
@@ -68,6 +71,8 @@ class OffsetEntry:
     sources: tuple[SourceOffset, ...]
     planned_at_ms: int | None = None
     """When the batch was planned, epoch ms; None where the entry does not say."""
+    partitions: str | None = None
+    """The number of the state's partitions, as the entry says it."""
 
     def source(self, name: str) -> SourceOffset | None:
         return next((source for source in self.sources if source.name == name), None)
@@ -92,6 +97,7 @@ class Checkpoint:
 
     ``last`` is the newest entry of the offset log, ``before`` the entry before it that is still there (None for both in
     a checkpoint of a query that has planned no batch). ``initial``: the offsets at which sources began, by name.
+    ``behind``: the query may have put out more than the offset log says.
     """
 
     query_id: str | None
@@ -100,6 +106,7 @@ class Checkpoint:
     committed: bool
     initial: Mapping[str, SourceOffset]
     positions: tuple[SourcePosition, ...]
+    behind: Behind | None = None
 
     @property
     def repeats_a_batch(self) -> bool:
@@ -110,6 +117,18 @@ class Checkpoint:
     def numbers_missing(self) -> bool:
         """True if entries between the last two are missing (asynchronous progress tracking)."""
         return self.last is not None and self.before is not None and self.before.batch != self.last.batch - 1
+
+    @property
+    def repartitions(self) -> bool:
+        """True if the last batch only spreads the state over other partitions, and was not finished (4.2).
+
+        Spark tells such a batch by the same sign (``OfflineStateRepartitionUtils.isRepartitionBatch``), and refuses to
+        start the query until the repartitioning is run again.
+        """
+        if self.last is None or self.before is None or self.committed:
+            return False
+        now, earlier = self.last.partitions, self.before.partitions
+        return now is not None and earlier is not None and now != earlier
 
     @property
     def starts_at(self) -> OffsetEntry | None:
@@ -134,7 +153,8 @@ def parse_offsets(batch: int, data: bytes) -> OffsetEntry:
     if not lines:
         raise FieldError(None, "ends after its first line")
     metadata, rest = lines[0], lines[1:]
-    planned = json_fields.integer(json_fields.json_object(metadata), "batchTimestampMs") if metadata.strip() else None
+    about = json_fields.json_object(metadata) if metadata.strip() else {}
+    planned = json_fields.integer(about, "batchTimestampMs")
     if version == 1:
         sources = tuple(_source(str(number), line) for number, line in enumerate(rest))
     else:
@@ -142,14 +162,22 @@ def parse_offsets(batch: int, data: bytes) -> OffsetEntry:
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
         raise FieldError(None, "names a source twice")
-    return OffsetEntry(batch, version, metadata, sources, planned)
+    settings = about.get("conf")
+    partitions = settings.get(PARTITIONS) if isinstance(settings, dict) else None
+    return OffsetEntry(batch, version, metadata, sources, planned, partitions if isinstance(partitions, str) else None)
 
 
 def check_commit(data: bytes) -> None:
     """Check ``commits/N``. Raises FieldError for content that Spark would refuse or that this version does not know."""
-    _, lines = _versioned(data, COMMIT_VERSIONS)
-    if lines and lines[0].strip():
-        json_fields.json_object(lines[0])
+    version, lines = _versioned(data, COMMIT_VERSIONS)
+    about = json_fields.json_object(lines[0]) if lines and lines[0].strip() else {}
+    sinks = about.get("sinkMetadataMap") if version == 3 else {}
+    if not isinstance(sinks, dict) or (version == 3 and not sinks):
+        raise FieldError("sinkMetadataMap", "names no sink")
+    for name, sink in sinks.items():
+        # No Spark keeps an offset there so far. One that does might go on from it, and not from the offset log.
+        if not isinstance(sink, dict) or sink.get("commitOffset", VOID) != VOID:
+            raise FieldError(f"sink {name[:60]}:", "has an offset of its own")
 
 
 def parse_initial(name: str, data: bytes) -> SourceOffset:
@@ -205,12 +233,12 @@ def _source(name: str, text: str) -> SourceOffset:
     if text == VOID:
         return SourceOffset(name, text)
     try:
-        return SourceOffset(name, text, _kafka(text))
+        return SourceOffset(name, text, kafka_offsets(text))
     except FieldError as err:
         raise FieldError(f"source {name}:", f"{err.field or 'its offset'} {err.problem}") from err
 
 
-def _kafka(text: str) -> Offsets | None:
+def kafka_offsets(text: str) -> Offsets | None:
     """Kafka's offsets; None for another source's. Raises FieldError for text that looks like Kafka's but is wrong."""
     try:
         content = json.loads(text)

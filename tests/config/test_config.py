@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.config.file import SearchSettings, load_config
+from reconciler.config.file import SearchSettings, load_config, read_config
 from reconciler.core.anchors import IdOrder
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import Behind, NoAnchor, StartPlace
@@ -84,7 +84,7 @@ def test_the_least_there_can_be_and_its_defaults(load: Load) -> None:
     assert config.search == SearchSettings(0, 100_000, 30.0)
     assert config.policy.new == StartAt(StartPlace.EARLIEST)
     assert config.policy.start == StartPolicy(Behind.START, 1_000_000)
-    assert (config.policy.no_anchor, config.policy.plan_expires_ms) == (NoAnchor.STOP, 86_400_000)
+    assert (config.policy.no_anchor, config.policy.plan_expires_ms) == (NoAnchor.MIRROR, 86_400_000)
     (job,) = config.jobs
     assert (job.name, job.group, job.topics, job.store) == ("clicks", "readers", ("events",), "sqlite:///offsets.db")
     assert (job.identity.record_time, job.identity.id_of, job.identity.id_order) == (True, None, IdOrder.OPAQUE)
@@ -185,7 +185,7 @@ def inside(section: str, line: str) -> str:
         (inside("search", "scan_records = 1.5"), "[search] scan_records must be a whole number, not 1.5"),
         (inside("policy", "max_replay = -1"), "[policy] max_replay = -1 must be at least 0"),
         (inside("policy", 'behind = "go"'), '[policy] behind = "go" is not one of start, wait, stop'),
-        (inside("policy", 'no_anchor = "go"'), '[policy] no_anchor = "go" is not one of stop, row-time'),
+        (inside("policy", 'no_anchor = "go"'), '[policy] no_anchor = "go" is not one of mirror, row-time, stop'),
         (inside("policy", 'new = "now"'), '[policy] new = "now" is not "earliest", "latest" or a time'),
         (inside("policy", 'new = "2026-01-31T06:00:00"'), "Write a time with its zone"),
         (LEAST.partition("[[jobs]]")[0], "There is no job in it. Add a [[jobs]] table"),
@@ -286,3 +286,15 @@ def test_saves_is_given_once_and_with_a_known_value(complaint: Callable[..., str
     assert 'saves = "first" is not one of' in complaint(LEAST + 'saves = "first"\n')
     twice = LEAST.replace("sqlite:///offsets.db", "files:/srv?saves=until") + 'saves = "from"\n'
     assert "given in the store's address too" in complaint(twice)
+
+
+@pytest.mark.parametrize("key", ["name", "group", "topics", "store"])
+def test_a_misspelt_required_key_is_one_fault_that_suggests_the_right_one(tmp_path: Path, key: str) -> None:
+    slip = key[:-2] + key[-1] + key[-2]
+    path = tmp_path / "reconciler.toml"
+    path.write_text(LEAST.replace(f"\n{key} =", f"\n{slip} =", 1))
+    found = read_config(path, {})
+    assert isinstance(found, list)
+    (fault,) = found
+    assert f"{key} is missing, and {slip} is not a known key." in fault.message
+    assert fault.hint == f"Did you mean {key}?"

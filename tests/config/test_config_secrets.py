@@ -170,3 +170,9 @@ def test_a_line_of_json_is_one_line_and_holds_no_control_character(capsys: pytes
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"] == f"group {name}"
     assert line.isprintable()
+
+
+def test_a_variable_that_is_no_text_is_refused(load: Load) -> None:
+    """The environment may hold any bytes; Python keeps those that are not UTF-8 as halves of characters."""
+    with pytest.raises(ConfigError, match=r"\$\{PLACE\} holds bytes that are not UTF-8 text"):
+        load(with_store("sqlite:///${PLACE}/offsets.db"), PLACE="\udcff")

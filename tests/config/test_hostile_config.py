@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.config.file import MOST_BYTES, load_config
 from reconciler.core.errors import ConfigError, ExitCode
+from tests.fuzz import fuzz, sized, slips
 
 FULL = """
 [source]
@@ -89,13 +89,16 @@ def ends(data: bytes) -> None:
         assert "correct-horse" not in said
 
 
-@settings(max_examples=150)
-@given(st.lists(st.tuples(st.integers(0, len(FULL)), st.integers(0, 20), st.sampled_from(WORDS)), max_size=4))
-def test_any_slip_in_a_good_file(slips: list[tuple[int, int, str]]) -> None:
-    text = FULL
-    for place, left_out, word in slips:
-        text = text[:place] + word + text[place + left_out :]
-    ends(text.encode("utf-8", "surrogatepass"))
+@sized
+def test_any_slip_in_a_good_file(runs: int) -> None:
+    def claim(words: list[tuple[int, int, str]]) -> None:
+        text = FULL
+        for place, left_out, word in words:
+            text = text[:place] + word + text[place + left_out :]
+        ends(text.encode("utf-8", "surrogatepass"))
+
+    slip = st.tuples(st.integers(0, len(FULL)), st.integers(0, 20), st.sampled_from(WORDS))
+    fuzz(runs, st.lists(slip, max_size=4), claim)
 
 
 VALUES = st.recursive(
@@ -111,24 +114,22 @@ VALUES = st.recursive(
 LINES = [number for number, line in enumerate(FULL.splitlines()) if " = " in line]
 
 
-@settings(max_examples=150)
-@given(st.sampled_from(LINES), VALUES)
-def test_any_value_at_any_key(number: int, value: str) -> None:
-    lines = FULL.splitlines()
-    lines[number] = f"{lines[number].partition(' = ')[0]} = {value}"
-    ends("\n".join(lines).encode())
+@sized
+def test_any_value_at_any_key(runs: int) -> None:
+    def claim(drawn: tuple[int, str]) -> None:
+        number, value = drawn
+        lines = FULL.splitlines()
+        lines[number] = f"{lines[number].partition(' = ')[0]} = {value}"
+        ends("\n".join(lines).encode())
+
+    fuzz(runs, st.tuples(st.sampled_from(LINES), VALUES), claim)
 
 
-@settings(max_examples=100)
-@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_any_bytes(data: bytes) -> None:
-    ends(data)
-
-
-@settings(max_examples=100)
-@given(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join))
-def test_any_words(text: str) -> None:
-    ends(text.encode())
+@sized
+def test_any_bytes(runs: int) -> None:
+    words = st.lists(st.sampled_from(WORDS), max_size=40).map(lambda found: " ".join(found).encode())
+    texts = st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass"))
+    fuzz(runs, slips([FULL.encode()], most=5) | words | texts, ends)
 
 
 @pytest.mark.parametrize(

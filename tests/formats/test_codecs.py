@@ -1,5 +1,6 @@
 """The codecs: everything they write they read back, and whatever else they read they answer in words."""
 
+import itertools
 import json
 
 import pytest
@@ -23,7 +24,7 @@ def anchors(id_size: int) -> st.SearchStrategy[Anchor]:
 
     rest = st.fixed_dictionaries(
         {
-            "offset": st.none() | INT64,
+            "offset": st.none() | st.integers(0, 2**63 - 1),
             "id": st.none() | st.binary(max_size=id_size),
             "fingerprint": st.none() | FINGERPRINTS,
             "cluster_id": st.none() | TEXT.filter(lambda text: len(text.encode()) < 40),
@@ -235,8 +236,22 @@ def test_two_lines_for_one_partition_are_refused():
         list(load_lines([json.dumps(GOOD), json.dumps(GOOD)]))
 
 
+def test_more_lines_than_fit_into_memory_are_refused():
+    endless = itertools.repeat("\n")
+    with pytest.raises(ConfigError, match="Line 500001 of the anchor lines: more than 500,000 lines"):
+        list(load_lines(endless))
+
+
 def test_lines_are_read_one_by_one():
     lines = load_lines([json.dumps(GOOD), "nonsense"])
     assert next(lines).stored == StoredOffset(5)
     with pytest.raises(ConfigError):
         next(lines)
+
+
+def test_metadata_is_restored_only_if_it_names_the_rows_anchor_or_none() -> None:
+    """It comes from a snapshot, which anyone who may write to a plan's folder can edit."""
+    row, later = StoredOffset(7, Anchor(offset=6)), StoredOffset(7, Anchor(offset=14))
+    assert anchor_text.decode(anchor_text.restored(anchor_text.encode(later), row)).anchor == row.anchor
+    for text in ("", "of another program", anchor_text.encode(row) + " "):
+        assert anchor_text.restored(text, row) == text

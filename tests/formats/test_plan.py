@@ -16,6 +16,8 @@ from reconciler.core.errors import Changed, ExitCode, NeedsPerson
 from reconciler.core.policies import Behind
 from reconciler.core.verdicts import STOPS, Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, parse_plan, why_stopped
+from reconciler.formats.plan_text import INDENTED
+from reconciler.formats.plan_text import ROWS as AT_ONCE
 
 SECRET = b"customer-4711"
 ANCHOR = Anchor(41, 1_700_000_000_000, SECRET, fingerprint(b"k", b"v"), "cluster-a", "topic-a")
@@ -103,6 +105,20 @@ def test_a_written_plan_reads_back_equal(jobs: list[list[PartitionPlan]], alias:
     plan = replace(plan_of(), source_alias=alias, bootstrap_servers=servers, jobs=made)
     assert parse_plan(plan.to_text()) == plan
     assert json.loads(plan.to_text()) == plan.to_json()
+    assert "".join(plan.texts(INDENTED)) == json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n"
+
+
+@pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE + 3])
+def test_a_plan_is_written_a_few_rows_at_a_time(count: int) -> None:
+    """Whatever its names hold: they may look like the place where the rows belong."""
+    name = '"jobs": [], "partitions":[], "partitions": []'
+    (job,) = plan_of(*(part(partition=number) for number in range(count)), name=name).jobs
+    plan = replace(plan_of(), bootstrap_servers=name, jobs=(job, replace(job, name="other")))
+    pieces = list(plan.texts())
+    assert parse_plan("".join(pieces)) == plan
+    assert plan.to_json() == json.loads("".join(pieces))
+    assert "".join(plan.texts(INDENTED)) == json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n"
+    assert max(piece.count('"record_offset"') for piece in pieces) == min(count, AT_ONCE)
 
 
 def test_the_sum_covers_the_canonical_json_of_all_else() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset, TopicPartition, fingerprint
 from reconciler.formats import range_manifests
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.range_manifests import Manifest, ManifestRange, TornManifest
@@ -17,7 +17,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 INT64 = st.integers(-(2**63), 2**63 - 1)
 ANCHORS = st.builds(
     Anchor,
-    offset=st.none() | INT64,
+    offset=st.none() | st.integers(0, 2**63 - 1),
     timestamp_ms=INT64,
     id=st.none() | st.binary(max_size=60),
     fingerprint=st.none() | st.binary(max_size=8).map(lambda value: fingerprint(None, value)),
@@ -160,10 +160,6 @@ def test_a_manifest_that_a_jobs_own_code_wrote():
         ([HEADER, "nonsense"], "line 2: it is not JSON"),
         ([HEADER, '{"partition":0,"until":1}'], "line 2: topic is missing"),
         ([HEADER, '{"topic":"t","until":1}'], "line 2: partition is missing"),
-        ([HEADER, '{"topic":"t","partition":0,"untill":1}'], "line 2: until is missing"),
-        ([HEADER, '{"topic":"t","partition":0,"until":1.0}'], "line 2: until is not a whole number"),
-        ([HEADER, '{"topic":"t","partition":0,"from":2,"until":1}'], "line 2: from is after until"),
-        ([HEADER, '{"topic":"t","partition":0,"until":1,"anchor":{"ofset":1}}'], "line 2: anchor.ofset is not a field"),
         ([HEADER, '{"manifest":"x","written_at_ms":1}'], "line 2: manifest is not a manifest's version"),
         ([HEADER, *['{"topic":"t","partition":0,"until":1}'] * 2], "repeats t:0"),
         ([HEADER, '{"topic":"\ud800","partition":0,"until":1}'], "is not text"),
@@ -173,6 +169,27 @@ def test_what_is_whole_and_wrong_is_named(lines, problem):
     with pytest.raises(FieldError) as caught:
         range_manifests.load(whole(*lines))
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"topic":"t","partition":0,"untill":1}', "line 2: until is missing"),
+        ('{"topic":"t","partition":0,"until":1.0}', "line 2: until is not a whole number"),
+        ('{"topic":"t","partition":0,"from":2,"until":1}', "line 2: from is after until"),
+        ('{"topic":"t","partition":0,"until":1,"anchor":{"ofset":1}}', "line 2: anchor.ofset is not a field"),
+        (
+            '{"topic":"t","partition":0,"until":1,"anchor":{"offset":1.5}}',
+            "line 2: anchor.offset is not a whole number",
+        ),
+    ],
+)
+def test_a_wrong_range_hides_no_other(line, problem):
+    wrong, sound = range_manifests.load(whole(HEADER, line, '{"topic":"t","partition":1,"until":7}')).ranges
+    assert wrong.key == TopicPartition("t", 0)
+    assert isinstance(wrong.stored, Malformed)
+    assert problem in wrong.stored.message
+    assert sound.stored == StoredOffset(7, None, 5)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,38 @@ def test_beginnings_that_are_not_understood(data, problem):
         layout.parse_initial("0", data)
 
 
-@pytest.mark.parametrize("data", [b"", b"v3\n{}", b"v1\nx", b"{}"])
+SINK = b'"snk":{"sinkName":"snk","commitOffset":"-","providerName":"F","apiVersion":"DSv1","isActive":true}'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'v1\n{"nextBatchWatermarkMs":0}',
+        b'v2\n{"nextBatchWatermarkMs":0}',
+        b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["a8e3e6a1"],["9fa99326"]]}}',
+        b'v3\n{"nextBatchWatermarkMs":0,"sinkMetadataMap":{' + SINK + b"}}",
+        b"v1\n",
+    ],
+)
+def test_commits_as_spark_writes_them(data):
+    layout.check_commit(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(
+            b"",
+            b"v4\n{}",
+            b"v1\nx",
+            b"{}",
+            b"v3\n{}",
+            b'v3\n{"sinkMetadataMap":{}}',
+            b'v3\n{"sinkMetadataMap":{"a":1}}',
+        ),
+        b'v3\n{"sinkMetadataMap":{' + SINK.replace(b'"-"', b'"{\\"o\\":{\\"0\\":7}}"') + b"}}",
+    ],
+)
 def test_commits_that_are_not_understood(data):
     with pytest.raises(FieldError):
         layout.check_commit(data)
@@ -221,6 +252,18 @@ def test_a_batch_that_is_not_committed_is_repeated_from_the_end_of_the_one_befor
     assert (found.repeats_a_batch, found.numbers_missing, found.starts_at) == (True, True, THREE)
     found = layout.checkpoint("id", SEVEN, THREE, committed=True, initial=FIRST)
     assert (found.repeats_a_batch, found.starts_at) == (False, SEVEN)
+
+
+@pytest.mark.parametrize(
+    ("now", "committed", "repartitions"), [("4", False, True), ("2", False, False), ("4", True, False)]
+)
+def test_a_batch_with_other_partitions_that_was_not_finished_is_a_repartitioning(now, committed, repartitions):
+    def entry_of(batch, partitions):
+        settings = f'{{"batchTimestampMs":5,"conf":{{"spark.sql.shuffle.partitions":"{partitions}"}}}}'
+        return layout.parse_offsets(batch, f'v1\n{settings}\n{{"o":{{"0":7}}}}'.encode())
+
+    found = layout.checkpoint("id", entry_of(5, now), entry_of(4, "2"), committed=committed, initial=FIRST)
+    assert found.repartitions == repartitions
 
 
 def test_the_first_batch_is_repeated_from_where_the_source_began():

@@ -1,0 +1,81 @@
+"""Who may change a file that lets this process run code: only root, and the user who runs the commands.
+
+Another user who owns the file, or may write to it or to a folder above it, can choose that code: an owner may change
+the mode back, and a folder's writer may put another file in its place. In a folder with the sticky bit (``/tmp``) only
+an entry's owner may do that; on a file system that is mounted read-only (a volume in a container) it cannot be done.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder: its owner and its mode. ``read_only``: nothing in its file system can be changed."""
+
+    path: Path
+    owner: int
+    mode: int
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why other users may choose the content: a clause, and what to do."""
+
+    why: str
+    hint: str
+
+
+def doubt_about(path: Path, opened: os.stat_result) -> Doubt | None:
+    """Why other users may choose what stands in the file ``path``, which has been opened; None if they may not."""
+    if os.name != "posix":
+        return None
+    try:
+        file = Entry(path, opened.st_uid, opened.st_mode, _is_read_only(path))
+        return first_doubt(file, list(folders_above(path)), os.geteuid())
+    except OSError as error:
+        return Doubt(f"its folders cannot be examined ({error.strerror})", "Give the file's own path.")
+
+
+def first_doubt(file: Entry, folders: list[Entry], uid: int) -> Doubt | None:
+    """The first reason to doubt it. ``uid`` is the user who runs the command."""
+    if file.owner not in (ROOT, uid):
+        return Doubt(
+            f"the file belongs to user {file.owner}, not to root or to the user who runs the command ({uid})",
+            f"Check its content, then let it belong to root: chown root {file.path}",
+        )
+    if not file.read_only and file.mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return Doubt(
+            "the file is writable by users other than its owner",
+            f"Check its content, then run: chmod go-w {file.path}",
+        )
+    for folder in folders:
+        if folder.read_only:
+            continue
+        if folder.owner not in (ROOT, uid):
+            why = f"its folder {folder.path} belongs to user {folder.owner}, who can replace it"
+            return Doubt(why, "Move the file into a folder that belongs to root or to the user who runs the command.")
+        if folder.mode & (stat.S_IWGRP | stat.S_IWOTH) and not folder.mode & stat.S_ISVTX:
+            why = f"its folder {folder.path} is writable by other users, who can replace it"
+            return Doubt(why, f"Check the file's content, then run: chmod go-w {folder.path}")
+    return None
+
+
+def folders_above(path: Path) -> Iterator[Entry]:
+    """Every folder above the file, as it was named and as it is without symbolic links, the nearest first."""
+    named, real = path.absolute(), path.resolve()
+    for folder in dict.fromkeys((*real.parents, *named.parents)):
+        found = folder.stat()
+        yield Entry(folder, found.st_uid, found.st_mode, _is_read_only(folder))
+
+
+def _is_read_only(path: Path) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

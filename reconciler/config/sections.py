@@ -1,0 +1,101 @@
+"""The tables of the configuration file that stand alone: each becomes one value of the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reconciler.config.settings import MetricsSettings, MirrorSettings, SearchSettings, TrustSettings, WatchSettings
+from reconciler.config.table import Table
+
+
+def search(table: Table) -> SearchSettings:
+    settings = SearchSettings(
+        max_disorder_ms=table.duration_ms("max_disorder", "0s"),
+        scan_records=table.count("scan_records", 100_000, 1),
+        deadline_s=table.duration_ms("deadline", "30s") / 1000,
+        memory_mib=table.count("memory_mib", 1_024, 128),
+    )
+    table.done()
+    return settings
+
+
+def trust(table: Table) -> TrustSettings:
+    settings = TrustSettings(
+        trusted_keys=table.texts("trusted_keys", "must be a list of files."),
+        require_signature=table.take("require_signature", bool, False),
+        signatures=table.count("signatures", 1, 1),
+        signing_key=_path(table, "signing_key"),
+        signing_passphrase=table.text("signing_passphrase"),
+        audit_log=_path(table, "audit_log"),
+        audit_heads=_path(table, "audit_heads"),
+    )
+    if settings.audit_heads and not settings.audit_log and not table.is_faulty("audit_log"):
+        table.fault("audit_heads", "vouches for audit_log, which is not there.", "Add it, or leave out audit_heads.")
+    known = len(set(settings.trusted_keys))
+    if settings.require_signature and not table.is_faulty("trusted_keys", "signatures"):
+        if not known:
+            table.fault(
+                "require_signature",
+                "is true, and no key is trusted.",
+                "List the public keys of those who may sign, in trusted_keys.",
+            )
+        elif settings.signatures > known:
+            table.fault(
+                "signatures",
+                f"= {settings.signatures}, and the trusted keys are {known}.",
+                "List more of them in trusted_keys.",
+            )
+    table.done()
+    return settings
+
+
+def _path(table: Table, key: str) -> str | None:
+    """A file's path. The file's content would stand here if the path had been given as ``file:PATH``."""
+    found: str | None = table.text(key)
+    if found is not None and (not found or "\n" in found or "\0" in found):
+        table.fault(key, "is not a file's path.", 'Give the path itself, without "file:".')
+    return found
+
+
+def watch(table: Table) -> WatchSettings:
+    settings = WatchSettings(
+        listen=table.text("listen", "127.0.0.1:9464"),
+        every_ms=table.duration_ms("every", "60s"),
+        requests_per_second=table.count("requests_per_second", 50, 1),
+        single_cluster=table.take("single_cluster", bool, False),
+        tls_certificate=table.text("tls_certificate"),
+        tls_key=table.text("tls_key"),
+        username=table.text("username"),
+        password=table.text("password"),
+    )
+    if settings.every_ms < 1:
+        table.fault("every", "must be above 0.")
+    for one, other in (("tls_certificate", "tls_key"), ("username", "password")):
+        if bool(getattr(settings, one)) != bool(getattr(settings, other)) and not table.is_faulty(one, other):
+            table.fault(one, f"and {other} belong together.", "Give both, or neither.")
+    table.done()
+    return settings
+
+
+def metrics(table: Table) -> MetricsSettings:
+    settings = MetricsSettings(table.text("textfile"), table.text("pushgateway"))
+    table.done()
+    return settings
+
+
+def mirror(table: Table) -> MirrorSettings:
+    settings = MirrorSettings(*(table.text(f"{name}_topic") for name in ("offset_syncs", "checkpoints", "heartbeats")))
+    table.done()
+    return settings
+
+
+def failover_state(table: Table, config: Path) -> str:
+    """The folder of marks. A path starts at the configuration's folder, wherever a hook runs: all find the same marks.
+
+    By default it is named after the configuration, so that the one of the way back has marks of its own.
+    """
+    state: str = table.text("state", f"{config.stem}.failover")
+    if not state:
+        table.fault("state", "is empty.", "Name a folder that every hook of these jobs can read.")
+    table.done()
+    return state if "://" in state else str(config.absolute().parent / state)
