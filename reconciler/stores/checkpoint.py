@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TypeVar
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import spark_checkpoint as layout
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Checkpoint, SourceOffset
+from reconciler.formats.spark_progress import Behind, Written, behind
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 
@@ -78,9 +80,21 @@ def _read_once(folder: Folder) -> Checkpoint:
     last = _parsed(folder, f"offsets/{newest}", partial(layout.parse_offsets, newest))
     before = _parsed(folder, f"offsets/{older[0]}", partial(layout.parse_offsets, older[0])) if older else None
     try:
-        return layout.checkpoint(query_id, last, before, committed=committed, initial=initial)
+        found = layout.checkpoint(query_id, last, before, committed=committed, initial=initial)
     except FieldError as err:
         raise _not_understood(folder, f"offsets/{newest}", err) from err
+    return replace(found, behind=_behind(folder, found, has_gaps=batches[0] - batches[-1] != len(batches) - 1))
+
+
+def _behind(folder: Folder, found: Checkpoint, *, has_gaps: bool) -> Behind | None:
+    if found.last is None or found.before is None:
+        return None
+    last, before = (
+        # Gaps are proof enough, and a file system elsewhere is asked no more than needed.
+        Written(each.planned_at_ms, None if has_gaps else folder.written_ms(f"offsets/{each.batch}"))
+        for each in (found.last, found.before)
+    )
+    return behind(found.last.batch, last, before, has_gaps=has_gaps)
 
 
 def _batches(folder: Folder, below: str) -> list[int]:
@@ -110,9 +124,9 @@ def _not_understood(folder: Folder, name: str, err: FieldError) -> Refused:
     )
 
 
-def _no_checkpoint(folder: Folder) -> Refused:
+def _no_checkpoint(folder: Folder) -> NotCreated:
     what = "is no checkpoint of a streaming query" if folder.exists() else "does not exist"
-    return Refused(
+    return NotCreated(
         f"{folder.shown} {what}.",
         hint="Give the query's own checkpointLocation: the folder that has offsets, commits and sources in it.",
     )
@@ -173,7 +187,7 @@ def _start_rows(found: Checkpoint) -> list[Row]:
             key,
             StoredOffset(min(offsets), None, written_at_ms),
             f"{found.query_id} {batch} {min(offsets)}",
-            note=_note(found, offsets, ends.get(key)),
+            note=_note(found, key, offsets, ends.get(key)),
         )
         for key, offsets in sorted(starts.items())
     ]
@@ -197,13 +211,28 @@ def _by_partition(sources: Iterable[Mapping[tuple[str, int], int] | None]) -> di
     return found
 
 
-def _note(found: Checkpoint, starts: Sequence[int], ends: Sequence[int] | None) -> str:
+def _note(found: Checkpoint, key: TopicPartition, starts: Sequence[int], ends: Sequence[int] | None) -> str:
     parts = []
     if len(set(starts)) > 1:
         parts.append(f"the query reads it with {len(starts)} sources, the furthest at offset {max(starts)}")
     if found.last is not None and ends is not None and max(ends) > min(starts):
         parts.append(f"batch {found.last.batch} is not committed and is repeated up to offset {max(ends)}")
+    if found.behind is not None:
+        parts.append(found.behind.words(_last_step(found, key)))
     return "; ".join(parts)
+
+
+def _last_step(found: Checkpoint, key: TopicPartition) -> int | None:
+    """By how many offsets the log's last two entries differ."""
+    at = [
+        max(
+            (each.kafka[key.topic, key.partition] for each in entry.sources if each.kafka and key in each.kafka),
+            default=None,
+        )
+        for entry in (found.before, found.last)
+        if entry is not None
+    ]
+    return None if len(at) < 2 or at[0] is None or at[1] is None else at[1] - at[0]
 
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import StoredOffset, shown
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.ports import Capabilities, Change, OffsetReader, Row, TopicPartition, WriteResult
+from reconciler.ports import (
+    UNKNOWN_PARTITION,
+    Capabilities,
+    Change,
+    Malformed,
+    OffsetReader,
+    Row,
+    TopicPartition,
+    WriteResult,
+)
 
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -91,6 +100,27 @@ def stamped(change: Change, now_ms: int) -> StoredOffset | None:
     if new is None or new.written_at_ms is not None or change.restores:
         return new
     return replace(new, written_at_ms=now_ms)
+
+
+def sound(row: Row) -> Row:
+    """The row itself. Raises Refused if it is malformed."""
+    if row.malformed is not None:
+        raise row.malformed.refused
+    return row
+
+
+def malformed(key: TopicPartition, problem: str, *, group: str, place: str, version: str = "", hint: str = "") -> Row:
+    """The row of ``key`` that cannot be read. ``problem`` is a clause; ``place`` names the store."""
+    which = key.topic if key.partition == UNKNOWN_PARTITION else f"{key.topic}:{key.partition}"
+    message = f"The row of group {group!a} for {which!a} in {place} cannot be read: {problem}."
+    return Row(key, Malformed(message, hint or "Correct or delete the row."), version)
+
+
+def partition_of(value: object) -> int:
+    """``value`` as a partition's number. Raises ValueError for any other value."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT32_MAX:
+        raise ValueError(f"{shown(value)} is not a partition's number")
+    return value
 
 
 def wanted_topics(topics: Iterable[str] | None) -> frozenset[str] | None:

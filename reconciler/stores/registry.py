@@ -10,9 +10,11 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from reconciler.config.addresses import scheme_of
 from reconciler.core.errors import ConfigError
+from reconciler.formats.json_fields import encodable
 from reconciler.ports import OffsetStore, Traits
 
 DISTRIBUTION = "failover-offset-reconciler"
@@ -62,6 +64,20 @@ SCHEMES: Mapping[str, Scheme] = {
         traits=Traits(corrected_in_copy=True),
     ),
     "files": Scheme("reconciler.stores.files.store", "files:PATH", client="fsspec", extra="files"),
+    "delta": Scheme(
+        "reconciler.stores.delta.store",
+        "delta:PATH?layout=commit&number=next",
+        client="deltalake",
+        extra="delta",
+        traits=Traits(corrected_by_job=True),
+    ),
+    "iceberg": Scheme(
+        "reconciler.stores.iceberg.store",
+        "iceberg:CATALOG/NAMESPACE.TABLE?layout=summary&number=next&property=NAME",
+        client="pyiceberg",
+        extra="iceberg",
+        traits=Traits(corrected_by_job=True),
+    ),
     "memory": Scheme("reconciler.stores.memory", "memory:NAME"),
 }
 _ALIASES = {"postgres": "postgresql"}
@@ -101,10 +117,12 @@ def open_store(
     """The store at ``address``. Contacts no server and creates nothing.
 
     ``kafka_client`` is the destination's client settings (librdkafka properties), for the stores that live there.
-    ``anchors`` is the address of the [anchors] store: it keeps anchors for a store with no room for them, and the rows
-    that ``track`` copied from a group's commits.
+    ``anchors`` is the address of the [anchors] store: it keeps anchors for rows that have none of their own, and the
+    rows that ``track`` copied from a group's commits.
     Raises ConfigError for an unknown scheme, an invalid address, and a client package that is not installed.
     """
+    if not encodable(address):  # of a command line, which may hold any bytes
+        raise ConfigError("A store's address is not valid Unicode.", hint="Correct the address.")
     name = scheme_of(address)
     scheme = _scheme(address)
     if scheme is None:
@@ -117,10 +135,14 @@ def open_store(
         )
     module = importlib.import_module(scheme.module)
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client)
-    if anchors is None or not store.capabilities.needs_tracking:
+    if anchors is None or anchors == address:
         return store
-    from reconciler.stores.paired import paired
+    from reconciler.stores.paired import handed, paired, served
 
+    if scheme.traits.corrected_by_job:
+        return handed(store, open_store(anchors, kafka_client=kafka_client))
+    if not store.capabilities.needs_tracking:
+        return served(store, partial(open_store, anchors, kafka_client=kafka_client))
     return paired(store, open_store(anchors, kafka_client=kafka_client), kafka_client)
 
 

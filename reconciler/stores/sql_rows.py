@@ -13,10 +13,14 @@ from typing import Any
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import Refused
-from reconciler.ports import HistoryEntry, Row, TopicPartition
+from reconciler.ports import UNKNOWN_PARTITION, HistoryEntry, Row, TopicPartition
+from reconciler.stores.common import INT32_MAX, malformed, partition_of
 
 HISTORY_KEPT = 1000
 """Changes kept per partition. A tracker writes every few seconds, and the history must not grow without bound."""
+
+MAX_CELL = 16 * 1024 * 1024
+"""Bytes or characters of one value: more than a record's key has anywhere."""
 
 COLUMN_TYPES: Mapping[str, type] = {
     "stored_offset": int,
@@ -30,6 +34,7 @@ COLUMN_TYPES: Mapping[str, type] = {
     "written_at_ms": int,
 }
 COLUMNS = tuple(COLUMN_TYPES)
+_LONG = frozenset({str, bytes})
 HISTORY_COLUMNS = tuple(f"{side}_{name}" for side in ("before", "after") for name in COLUMNS)
 NOTHING: tuple[None, ...] = (None,) * len(COLUMNS)
 
@@ -68,7 +73,12 @@ def from_columns(values: Sequence[Any]) -> StoredOffset | None:
     offset, names, anchor_offset, timestamp_ms, id_bytes, fingerprint, cluster_id, topic_id, at_ms = values
     if offset is None:
         return None
+    for name, value in zip(COLUMNS, values, strict=True):
+        if value.__class__ in _LONG and len(value) > MAX_CELL:
+            raise ValueError(f"{name} has {len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'}")
     if names is None:
+        if any(value is not None for value in values[2:-1]):
+            raise ValueError("there are values of an anchor, and names does not say which record they name")
         return StoredOffset(offset, None, at_ms)
     anchor = Anchor(
         offset=anchor_offset,
@@ -88,20 +98,35 @@ def version(name: str, change: int) -> str:
 
 
 class Decoder:
-    """Rows from columns. Raises ``damaged(what)`` for a row that this product did not write."""
+    """Rows from columns, whatever these hold: another program may have written them. ``place`` names the store."""
 
-    def __init__(self, damaged: Callable[[str], Refused]) -> None:
+    def __init__(self, place: str, damaged: Callable[[str], Refused]) -> None:
+        self._place = place
         self._damaged = damaged
 
-    def row(self, name: str, topic: str, partition: int, change: int, *values: object) -> Row:
+    def row(self, name: str, group: str, topic: str, partition: object, change: object, *values: object) -> Row:
         """A row of ``reconciler_offsets``; ``values`` are ``COLUMNS``."""
-        stored = self._stored(values)
-        if stored is None:
-            raise self._damaged(f"{topic}:{partition} has no offset")
-        return Row(TopicPartition(topic, partition), stored, version(name, change))
+        key, token = TopicPartition(topic, UNKNOWN_PARTITION), f"{name}-{change!s:.40}"
+        try:
+            key = TopicPartition(topic, partition_of(partition))
+            stored = from_columns(values)
+            if stored is None:
+                raise ValueError("it has no offset")
+            if not isinstance(change, int):
+                raise ValueError("the number of its change is not a whole number")
+        except ValueError as err:
+            return malformed(key, str(err), group=group, place=self._place, version=token)
+        return Row(key, stored, version(name, change))
+
+    def misnamed(self, group: str, topic: str | bytes, partition: object) -> Row:
+        """A row whose group or topic is bytes where text belongs, so that no lookup by name finds it."""
+        name = topic.decode(errors="replace") if isinstance(topic, bytes) else topic
+        number = partition if isinstance(partition, int) and 0 <= partition <= INT32_MAX else UNKNOWN_PARTITION
+        problem = "its group or its topic is stored as bytes, not as text"
+        return malformed(TopicPartition(name, number), problem, group=group, place=self._place)
 
     def entry(self, topic: str, partition: int, reason: str, at_ms: int, *values: object) -> HistoryEntry:
-        """A row of ``reconciler_history``; ``values`` are ``HISTORY_COLUMNS``."""
+        """A row of ``reconciler_history``; ``values`` are ``HISTORY_COLUMNS``. Raises ``damaged(what)``."""
         before, after = self._stored(values[: len(COLUMNS)]), self._stored(values[len(COLUMNS) :])
         return HistoryEntry(TopicPartition(topic, partition), before, after, reason, at_ms)
 

@@ -10,7 +10,8 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
-from reconciler.folder import LocalFolder
+from reconciler.folder import LocalFolder, SharedFolder
+from reconciler.formats.spark_progress import Behind, Tracking
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores import checkpoint
 from reconciler.stores.checkpoint import read_checkpoint
@@ -124,6 +125,25 @@ def test_old_entries_may_be_removed_and_numbers_missing(written):
     written.planned(1000, {"o": {"0": 5}})
     assert written.rows() == {("o", 0): at(4, 996)}
     assert read_checkpoint(str(written.path)).numbers_missing
+    (note,) = written.notes()
+    assert note.startswith(
+        "batch 1000 is not committed and is repeated up to offset 5; asynchronous progress tracking: "
+    )
+    assert note.endswith("(the last one in its log: 0.0 s, 1 offsets)")
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["local", "elsewhere"])
+def test_entries_written_at_the_end_of_batches_tell_of_real_time_mode(written, shared):
+    for batch, ends in ((3, 30), (4, 75)):
+        written.planned(batch, {"o": {"0": ends}})
+        file = written.path / f"offsets/{batch}"
+        file.write_text(file.read_text().replace(str(PLANNED + batch), str(PLANNED + 5000 * batch)))
+        os.utime(file, ns=(0, (PLANNED + 5000 * (batch + 1)) * 1_000_000))
+        written.done(batch)
+    folder = SharedFolder(f"file://{written.path}", "sharing") if shared else LocalFolder(str(written.path))
+    found = checkpoint._read(folder).behind
+    assert found == Behind(Tracking.REAL_TIME, 4, 5000)
+    assert written.notes() == {f"{found.words(45)}"}
 
 
 def test_a_version_changes_with_every_change_and_with_another_query(written):

@@ -25,12 +25,13 @@ from hashlib import blake2b
 from time import monotonic
 from urllib.parse import parse_qsl, quote
 
-from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import range_manifests
+from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.range_manifests import Manifest, ManifestRange, TornManifest
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, Malformed, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 
 KEEP = 20
@@ -71,12 +72,18 @@ class _State:
         if manifest.snapshot:
             self.snapshot = number
 
-    def rows(self) -> list[Row]:
-        return [
-            Row(key, place.range.stored, _version(key, place), note=_note(place), text=place.range.text)
-            for key, place in sorted(self.places.items())
-            if place.range.stored is not None
-        ]
+    def rows(self, group: str, folder: str) -> list[Row]:
+        """The group's rows; ``folder`` is named by malformed ones."""
+        rows = []
+        for key, place in sorted(self.places.items()):
+            stored, version = place.range.stored, _version(key, place)
+            if isinstance(stored, Malformed):
+                name = range_manifests.name_of(int(place.version.partition(".")[0]))
+                where = f"the manifest {folder}/{folder_of(group)}/{name}"
+                rows.append(common.malformed(key, stored.message, group=group, place=where, version=version))
+            elif stored is not None:
+                rows.append(Row(key, stored, version, note=_note(place), text=place.range.text))
+        return rows
 
 
 class FilesStore:
@@ -100,7 +107,7 @@ class FilesStore:
         """The group's rows, ordered by topic and partition. Raises Refused if the folder does not exist."""
         common.check_name("group's name", group)
         self._refuse_missing()
-        return common.of_topics(self._state(group).rows(), topics)
+        return common.of_topics(self._state(group).rows(group, self._folder.shown), topics)
 
     def _state(self, group: str) -> _State:
         began = monotonic()
@@ -187,7 +194,7 @@ class FilesStore:
         began = monotonic()
         while True:
             state = self._state(group)
-            versions = {row.key: row.version for row in state.rows()}
+            versions = {row.key: row.version for row in state.rows(group, self._folder.shown)}
             conflicts = common.conflicts(changes, versions)
             if conflicts:
                 return WriteResult(conflicts=conflicts)
@@ -264,7 +271,7 @@ class FilesStore:
 
     def _refuse_missing(self) -> None:
         if not self._folder.exists():
-            raise Refused(
+            raise NotCreated(
                 f"There is no folder {self._folder.shown} with manifests of offsets.",
                 hint="Correct the store's address, or create the folder:"
                 " reconciler anchors import -c FILE --job JOB /dev/null",
@@ -318,9 +325,10 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
                 f"A files: address takes no {key!r}.",
                 hint="It takes keep and walk: files:/var/offsets?keep=20&walk=1000.",
             )
-        if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= 10**6:
+        number = whole_number(value, 10**6)
+        if not number:
             raise ConfigError(f"{key}={value} in a files: address is not a number from 1 to 1,000,000.")
-        settings[key] = int(value)
+        settings[key] = number
     if not url:
         raise ConfigError(
             "A files: address names no folder.", hint="Write files:/var/offsets, or files:webhdfs://HOST:9870/offsets."

@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError
+from reconciler.formats.decimal_text import whole_number
+from reconciler.formats.json_fields import INT32_MAX
 from reconciler.identity import identity_from_spec, load_function
 from reconciler.ports import OffsetStore
 from reconciler.stores import common
@@ -98,14 +100,15 @@ def _cloudera(parts: _Parts) -> OffsetStore:
 
 def _log_saver(parts: _Parts) -> OffsetStore:
     prefix = parts.parameters.text("prefix") or ""
-    if not prefix.isascii() or not prefix.isdigit() or int(prefix) >= 2**31:
+    number = whole_number(prefix, INT32_MAX)
+    if number is None:
         raise ConfigError(
             f"prefix={prefix} is not the prefix of a log saver's rows."
             if prefix
             else "The log saver's prefix is missing.",
             hint="Write prefix=100 for the log writer, prefix=101 for the log metrics.",
         )
-    return _cdap(parts, cdap.LogSaver(int(prefix)))
+    return _cdap(parts, cdap.LogSaver(number))
 
 
 def _metrics(parts: _Parts) -> OffsetStore:

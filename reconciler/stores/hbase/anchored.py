@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from reconciler.core.errors import ConfigError, ReconcilerError, Refused
+from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import anchored as layout
 from reconciler.stores.hbase.layouts.cells import Cell, Cells
-from reconciler.stores.hbase.store import TableStore, partial_write, result_of
+from reconciler.stores.hbase.store import TableStore, Unreadable, malformed, partial_write, result_of
 
 HISTORY_KEPT = 100
 """Versions that HBase keeps of a cell."""
@@ -49,10 +49,19 @@ class AnchoredStore(TableStore):
         """The group's rows, ordered by topic and partition."""
         self._check_group(group)
         return [
-            Row(key, row.entry.stored, version)
-            for key, row in sorted(self._scan(group, topics).items())
-            if row.entry.stored is not None and (version := row.version) is not None
+            row
+            for key, cells in sorted(self._scan(group, topics).items())
+            if (row := self._row(group, key, cells)) is not None
         ]
+
+    def _row(self, group: str, key: TopicPartition, cells: Cells) -> Row | None:
+        try:
+            current = self._parsed(cells)
+        except Unreadable as error:
+            return malformed(key, error)
+        if current is None or current.entry.stored is None or current.version is None:
+            return None
+        return Row(key, current.entry.stored, current.version)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change, one after the other.
@@ -93,17 +102,17 @@ class AnchoredStore(TableStore):
                 history.append(HistoryEntry(key, before.stored, after.stored, after.reason, after.at_ms))
         return sorted(history, key=lambda entry: entry.at_ms)
 
-    def _scan(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, _CurrentRow]:
+    def _scan(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, Cells]:
         wanted = common.wanted_topics(topics)
         prefixes = [layout.prefix(group)] if wanted is None else [layout.prefix(group, topic) for topic in wanted]
         if any(len(prefix) > layout.MAX_KEY_BYTES for prefix in prefixes):
             raise _too_long(group)
-        found: dict[TopicPartition, _CurrentRow] = {}
+        found: dict[TopicPartition, Cells] = {}
         for prefix in prefixes:
             for name, cells in self._table.scan_prefix(prefix).items():
-                key, row = layout.parse_row_key(name), self._parsed(cells)
-                if key is not None and row is not None:
-                    found[key[1]] = row
+                key = layout.parse_row_key(name)
+                if key is not None and layout.COLUMN in cells:
+                    found[key[1]] = cells
         return found
 
     def _put(self, name: bytes, current: _CurrentRow | None, change: Change, reason: str, now_ms: int) -> bool:
@@ -123,7 +132,7 @@ class AnchoredStore(TableStore):
         try:
             return layout.decode(cell.value)
         except FieldError as error:
-            raise Refused(
+            raise Unreadable(
                 f"The HBase table {self._table.name!r} holds a row that this product did not write: {error}.",
                 hint="Correct or delete the row, or give this layout a table of its own.",
             ) from error

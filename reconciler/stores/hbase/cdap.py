@@ -35,6 +35,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError
+from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
@@ -42,7 +43,15 @@ from reconciler.stores.hbase.layouts import cdap_companion
 from reconciler.stores.hbase.layouts.cdap import CdapLayout, NewRow, NotARow
 from reconciler.stores.hbase.layouts.cdap_companion import COLUMN, Companion, Meaning, State
 from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
-from reconciler.stores.hbase.store import TableStore, partial_write, result_of, unreadable, write_parts
+from reconciler.stores.hbase.store import (
+    TableStore,
+    Unreadable,
+    malformed,
+    partial_write,
+    result_of,
+    unreadable,
+    write_parts,
+)
 from reconciler.stores.hbase.table import HBaseTable
 
 BATCH = 200
@@ -150,10 +159,13 @@ class CdapStore(TableStore):
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The rows, ordered by topic and partition."""
         self._check_group(group)
-        pairs = self._with_companions(self._layout.find(self._table, common.wanted_topics(topics)))
+        faults: dict[TopicPartition, Unreadable] = {}
+        pairs = self._with_companions(self._layout.find(self._table, common.wanted_topics(topics)), faults)
         for key, pair in pairs.items():
             self._settle(key, pair)
-        return [row for key in sorted(pairs) if (row := self._row(key, pairs[key])) is not None]
+        rows = [row for key, pair in pairs.items() if (row := self._row(key, pair)) is not None]
+        rows += [malformed(key, error) for key, error in faults.items()]
+        return sorted(rows, key=lambda row: row.key)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change. ``reason`` is not kept.
@@ -187,10 +199,21 @@ class CdapStore(TableStore):
         rows = self._table.rows(list(names.values()))
         return self._with_companions({key: rows.get(name, {}) for key, name in names.items()})
 
-    def _with_companions(self, rows: Mapping[TopicPartition, Cells]) -> dict[TopicPartition, _Pair]:
+    def _with_companions(
+        self, rows: Mapping[TopicPartition, Cells], faults: dict[TopicPartition, Unreadable] | None = None
+    ) -> dict[TopicPartition, _Pair]:
+        """The rows with their companions. Raises Unreadable without ``faults``, which else takes it."""
         names = {key: companion_row(self._layout.row_key(key)) for key in rows}
         companions = self._table.rows(list(names.values()))
-        return {key: self._pair(key, cells, companions.get(names[key], {})) for key, cells in rows.items()}
+        pairs: dict[TopicPartition, _Pair] = {}
+        for key, cells in rows.items():
+            try:
+                pairs[key] = self._pair(key, cells, companions.get(names[key], {}))
+            except Unreadable as error:
+                if faults is None:
+                    raise
+                faults[key] = error
+        return pairs
 
     def _pair(self, key: TopicPartition, all_cells: Cells, companion_cells: Cells) -> _Pair:
         cells = {name: cell for name, cell in all_cells.items() if name in self._layout.columns}
@@ -232,7 +255,7 @@ class CdapStore(TableStore):
         """The rows to write, without the deletions of rows that do not exist."""
         stored = {change.key: common.stamped(change, now_ms) for change in changes}
         cells: dict[TopicPartition, Mapping[bytes, bytes]] = {key: {} for key, new in stored.items() if new is None}
-        cells |= {change.key: old for change in changes if (old := _restored_cells(change)) is not None}
+        cells |= {change.key: old for change in changes if (old := self._restored_cells(change)) is not None}
         rows = [
             NewRow(change.key, new, before[change.key].cells, change.found_from)
             for change in changes
@@ -244,6 +267,18 @@ class CdapStore(TableStore):
             for key, new in stored.items()
             if new is not None or before[key].legacy is not None
         ]
+
+    def _restored_cells(self, change: Change) -> Mapping[bytes, bytes] | None:
+        """The cells that a rollback restores, unless they say another offset; None for any other change."""
+        if not change.restores or change.new is None or change.text is None:
+            return None
+        try:
+            values = json_fields.json_object(change.text)
+            cells = {name.encode("latin-1"): bytes.fromhex(str(value)) for name, value in values.items()}
+            found = self._layout.read({name: Cell(value, 0) for name, value in cells.items()})
+        except (ValueError, NotARow):  # FieldError and UnicodeEncodeError are ValueErrors
+            return None
+        return cells if found is None or found.offset == change.new.offset else None
 
     def _carry_out(self, writes: Sequence[_Write], now_ms: int) -> set[TopicPartition]:
         """Steps 2 to 5 for some rows; the keys of those that another writer changed first."""
@@ -309,13 +344,6 @@ class CdapStore(TableStore):
             return
         with suppress(ReconcilerError):
             self._table.delete(companion_row(write.name), [COLUMN], at=companion.at)
-
-
-def _restored_cells(change: Change) -> Mapping[bytes, bytes] | None:
-    """The cells that a rollback restores, None for any other change."""
-    if not change.restores or change.new is None or change.text is None:
-        return None
-    return {name.encode("latin-1"): bytes.fromhex(value) for name, value in json.loads(change.text).items()}
 
 
 def _as_text(cells: Cells) -> str:

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError
 from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common
@@ -36,7 +36,7 @@ from reconciler.stores.hbase.cloudera_rows import Batch, ClouderaRows, Latest
 from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
 from reconciler.stores.hbase.layouts.cells import companion_row
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
-from reconciler.stores.hbase.store import TableStore, partial_write, result_of, write_parts
+from reconciler.stores.hbase.store import TableStore, Unreadable, malformed, partial_write, result_of, write_parts
 from reconciler.stores.hbase.table import HBaseTable
 
 HISTORY_ROWS = 100
@@ -67,7 +67,11 @@ class ClouderaStore(TableStore):
         wanted = self._rows.topics() if topics is None else {topic for topic in topics if cloudera.is_topic(topic)}
         rows: list[Row] = []
         for topic in sorted(wanted):
-            latest = self._rows.latest(topic, group)
+            try:
+                latest = self._rows.latest(topic, group)
+            except Unreadable as error:  # of the claim: it concerns all partitions
+                rows.append(malformed(TopicPartition(topic, UNKNOWN_PARTITION), error))
+                continue
             self._settle(topic, group, latest)
             rows += self._rows_of(topic, latest)
         return rows
@@ -107,7 +111,10 @@ class ClouderaStore(TableStore):
                 stored, lag = replace(stored, anchor=None), None
             note = "no anchor was kept with its row" if self._keeps_anchors and stored.anchor is None else ""
             rows.append(Row(key, stored, versions[key], lag, note, text))
-        return rows
+        for number, error in latest.faults.items():
+            key = TopicPartition(topic, number)
+            rows.append(malformed(key, error, versions[key]))
+        return sorted(rows, key=lambda row: row.key)
 
     def _settle(self, topic: str, group: str, latest: Latest) -> None:
         """Record that a claimed row was seen in place. A reader without write permission reads all the same."""
@@ -191,8 +198,7 @@ class _TopicWrite:
         for change in changes:
             texts.pop(change.key.partition, None)
             if change.new is not None:
-                text = change.text.encode("latin-1") if change.text is not None else cloudera.text(change.new.offset)
-                texts[change.key.partition] = text
+                texts[change.key.partition] = cloudera.restored(change.text, change.new.offset)
         return texts
 
     def _claim(self, mine: Claim) -> bool:

@@ -19,7 +19,7 @@ from reconciler.stores.hbase.layouts.cdap_companion import Meaning, continued
 from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
 from reconciler.stores.hbase.layouts.cloudera import NotAnOffset
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
-from reconciler.stores.hbase.store import unreadable
+from reconciler.stores.hbase.store import Unreadable, unreadable
 from reconciler.stores.hbase.table import HBaseTable
 
 MOST_SCANS = 10_000
@@ -43,9 +43,23 @@ class Batch:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """By partition. Raises NotAnOffset."""
-        found = {number: cloudera.offset_of(cloudera.column(number), text) for number, text in self.texts.items()}
-        return {number: offset for number, offset in found.items() if offset is not None}
+        """By partition, without ``faults``."""
+        return {number: offset for number, offset in self._parsed.items() if isinstance(offset, int)}
+
+    @property
+    def faults(self) -> dict[int, NotAnOffset]:
+        """The partitions whose cell does not hold an offset."""
+        return {number: error for number, error in self._parsed.items() if isinstance(error, NotAnOffset)}
+
+    @property
+    def _parsed(self) -> dict[int, int | NotAnOffset | None]:
+        found: dict[int, int | NotAnOffset | None] = {}
+        for number, text in self.texts.items():
+            try:
+                found[number] = cloudera.offset_of(cloudera.column(number), text)
+            except NotAnOffset as error:
+                found[number] = error
+        return found
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,8 @@ class Latest:
     raw_claim: Cell | None = None
     companion: Mapping[int, StoredOffset] = field(default_factory=dict)
     companion_before: Mapping[int, StoredOffset] = field(default_factory=dict)
+    faults: Mapping[int, Unreadable] = field(default_factory=dict)
+    """The partitions of which a cell, or a companion, cannot be read."""
 
     @cached_property
     def version(self) -> str:
@@ -76,11 +92,12 @@ class Latest:
 
     @cached_property
     def meanings(self) -> dict[int, Meaning]:
-        """The row's offset and anchor for each partition that has an offset in it. Raises NotAnOffset."""
+        """The row's offset and anchor for each partition that has an offset in it, without ``faults``."""
         if self.batch is None:
             return {}
         date = self.batch.epoch_ms
-        return {number: self._meaning(number, StoredOffset(n, None, date)) for number, n in self.batch.offsets.items()}
+        sound = {number: offset for number, offset in self.batch.offsets.items() if number not in self.faults}
+        return {number: self._meaning(number, StoredOffset(n, None, date)) for number, n in sound.items()}
 
     def _meaning(self, partition: int, bare: StoredOffset) -> Meaning:
         exact = self.companion.get(partition)
@@ -90,7 +107,7 @@ class Latest:
 
     def versions(self, topic: str) -> dict[TopicPartition, str]:
         """A version a partition: all of them change with every row."""
-        return {TopicPartition(topic, number): f"{self.version}-{number}" for number in self.meanings}
+        return {TopicPartition(topic, number): f"{self.version}-{number}" for number in {*self.meanings, *self.faults}}
 
 
 class ClouderaRows:
@@ -148,11 +165,11 @@ class ClouderaRows:
         last_seen = claim.last_seen if claim else None
         if batch is not None and last_seen is not None and last_seen < batch.epoch_ms:
             rows.append(cloudera.row_key(topic, group, last_seen))
-        companions = [*self._companions(rows), {}, {}]
-        latest = Latest(batch, claim, raw, companions[0], companions[1])
-        with self._checked(batch.row if batch else b""):
-            latest.meanings  # noqa: B018 - parses every cell
-        return latest
+        faults: dict[int, Unreadable] = {}
+        if batch is not None:
+            faults = {number: unreadable(self.table, batch.row, error) for number, error in batch.faults.items()}
+        companions = [*self._companions(rows, faults), {}, {}]
+        return Latest(batch, claim, raw, companions[0], companions[1], faults)
 
     def before(self, topic: str, group: str) -> Batch | None:
         """The row before the latest."""
@@ -162,19 +179,24 @@ class ClouderaRows:
         """A column of this product's own rows."""
         return self._family + b":" + qualifier
 
-    def _companions(self, rows: list[bytes]) -> list[dict[int, StoredOffset]]:
+    def _companions(self, rows: list[bytes], faults: dict[int, Unreadable]) -> list[dict[int, StoredOffset]]:
         names = [companion_row(row) for row in rows]
         found = self.table.rows(names) if names else {}
-        return [self._companion(name, found.get(name, {})) for name in names]
+        return [self._companion(name, found.get(name, {}), faults) for name in names]
 
-    def _companion(self, name: bytes, cells: Cells) -> dict[int, StoredOffset]:
+    def _companion(self, name: bytes, cells: Cells, faults: dict[int, Unreadable]) -> dict[int, StoredOffset]:
         companion = {}
-        with self._checked(name):
-            for column, cell in cells.items():
-                number = cloudera_companion.partition_of(column)
-                stored = None if number is None else cloudera_companion.decode(cell.value)
-                if number is not None and stored is not None:
-                    companion[number] = stored
+        for column, cell in cells.items():
+            number = cloudera_companion.partition_of(column)
+            if number is None:
+                continue
+            try:
+                stored = cloudera_companion.decode(cell.value)
+            except FieldError as error:
+                faults[number] = unreadable(self.table, name, error)
+                continue
+            if stored is not None:
+                companion[number] = stored
         return companion
 
     @contextmanager
@@ -182,7 +204,7 @@ class ClouderaRows:
         """Name the row in the error for a cell that cannot be parsed."""
         try:
             yield
-        except (FieldError, NotAnOffset) as error:
+        except FieldError as error:
             raise unreadable(self.table, row, error) from error
 
     def _wrong_layout(self) -> Refused:

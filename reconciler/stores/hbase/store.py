@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused
-from reconciler.ports import Change, TopicPartition, WriteResult
+from reconciler.ports import Change, Malformed, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.hbase.table import HBaseTable
 
@@ -40,9 +40,18 @@ class TableStore:
         common.check_name("group's name", group)
 
 
-def unreadable(table: HBaseTable, row: bytes, error: ValueError) -> Refused:
+class Unreadable(Refused):
+    """A row that does not fit the layout."""
+
+
+def malformed(key: TopicPartition, error: Unreadable, version: str = "") -> Row:
+    """The row of ``key`` for which ``error`` was raised."""
+    return Row(key, Malformed(error.message, error.hint or ""), version)
+
+
+def unreadable(table: HBaseTable, row: bytes, error: ValueError) -> Unreadable:
     """The error for a row that ``table`` should not hold; ``error`` ends the sentence."""
-    return Refused(
+    return Unreadable(
         f"Row {row!r} of HBase table {table.name!r} does not fit this layout: {error}.",
         hint="Correct the layout in the store's address, or correct or delete the row.",
     )

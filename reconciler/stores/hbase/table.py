@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from time import monotonic
 from typing import Any, TypeVar
 
-from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.core.errors import Away, NotCreated, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.retry import insist
 from reconciler.stores.hbase.layouts.cells import Cell, Cells
+from reconciler.waits import for_seconds, is_unresolved, waiting
 
 T = TypeVar("T")
 
@@ -212,16 +212,13 @@ class HBaseTable:
 
     def _read(self, call: Callable[[Any], T]) -> T:
         """Call with the client, and retry over a new connection for the time of one timeout."""
-        began = monotonic()
-        return insist(
-            lambda: self._call(call, writing=False), give_up=lambda: monotonic() - began >= self._endpoint.timeout_s
-        )
+        return insist(lambda: self._call(call, writing=False), left_s=for_seconds(self._endpoint.timeout_s))
 
     def _write(self, call: Callable[[Any], T]) -> T:
         return self._call(call, writing=True)
 
     def _call(self, call: Callable[[Any], T], *, writing: bool) -> T:
-        with self._lock:
+        with self._lock, waiting(str(self._endpoint), for_seconds(self._endpoint.timeout_s)):
             client = self._client()
             try:
                 return call(client)
@@ -243,7 +240,12 @@ class HBaseTable:
             except Exception as error:
                 if not isinstance(error, OSError) and type(error).__name__ != "TTransportException":
                     raise
-                raise Unreachable(
+                if is_unresolved(error):
+                    raise Refused(
+                        f'The name "{self._endpoint.host}" of the HBase Thrift server does not resolve.',
+                        hint="Correct the store's address, or this machine's name resolution (DNS).",
+                    ) from error
+                raise Away(
                     f"No HBase Thrift server answers at {self._endpoint}.",
                     hint="Check the store's address, and that the Thrift server runs (hbase thrift start).",
                 ) from error
@@ -286,7 +288,7 @@ class HBaseTable:
         """The error for HBase's own ``message``."""
         for exception, (what, hint) in self._refusals().items():
             if exception in message:
-                return Refused(what, hint=hint)
+                return (NotCreated if exception == "TableNotFoundException" else Refused)(what, hint=hint)
         _log.debug("HBase's error for %s: %s", self.name, message)
         if writing:
             return OutcomeUnknown(f"HBase could not say whether it wrote to {self.name!r}: {message}.", hint=RUN_AGAIN)

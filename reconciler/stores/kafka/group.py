@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -108,6 +109,13 @@ class KafkaGroupStore:
         else:
             found = self._requests.committed(group, self._partitions(wanted))
         return [_row(key, found[key]) for key in sorted(found)]
+
+    def group_names(self) -> list[str]:
+        """The cluster's groups that this user may describe."""
+        from reconciler.kafka.survey import Surveyor
+
+        with closing(Surveyor(self._settings, timeout_s=self._timeout_s)) as surveyor:
+            return surveyor.groups()
 
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
         """Every partition of those of the topics that exist.
@@ -224,11 +232,12 @@ def _row(key: TopicPartition, committed: Committed) -> Row:
     if found.reason is not None:
         _log.debug("no anchor for %s:%d: %s", key.topic, key.partition, found.reason)
     stored = StoredOffset(committed.offset, found.anchor, found.written_at_ms)
-    return Row(key, stored, committed.version, text=committed.metadata)
+    note = f"its anchor cannot be read: {found.reason}" if found.damaged else ""
+    return Row(key, stored, committed.version, note=note, text=committed.metadata)
 
 
 def _committed(change: Change, stored: StoredOffset) -> Committed:
-    return Committed(stored.offset, anchor_text.encode(stored) if change.text is None else change.text)
+    return Committed(stored.offset, anchor_text.restored(change.text, stored))
 
 
 def _refuse_sentinels(changes: Iterable[Change]) -> None:

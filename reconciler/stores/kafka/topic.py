@@ -18,17 +18,17 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.formats.json_fields import FieldError
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, Malformed, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
 from reconciler.stores import common
 from reconciler.stores.kafka import require_client, topic_rows
 from reconciler.stores.kafka.topic_rows import RowName, Value
+from reconciler.waits import for_seconds
 
 if TYPE_CHECKING:
     from reconciler.stores.kafka.topic_log import Latest, TopicLog
@@ -83,6 +83,14 @@ class _Found:
         key = TopicPartition(name.topic, name.partition)
         return Row(key, value.stored, self.version(name), text=record.raw.decode())
 
+    def any_row(self, name: RowName) -> Row | None:
+        """As ``row``; a damaged record gives a malformed one."""
+        try:
+            return self.row(name)
+        except Refused as err:
+            bad = Malformed(err.message, err.hint or "")
+            return Row(TopicPartition(name.topic, name.partition), bad, self.version(name))
+
     def version(self, name: RowName) -> str:
         """Changes with every record, and when a topic is recreated."""
         return " ".join(f"{self.ids[record.topic]}@{record.offset}" for record in self.records[name])
@@ -119,13 +127,12 @@ class KafkaTopicStore:
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition.
 
-        Waits for the rows of transactions that are open when it begins. Raises Refused if the topic does not exist, and
-        for damaged records of the group's rows of these topics.
+        Waits for the rows of transactions that are open when it begins. Raises Refused if the topic does not exist.
         """
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
         found = self._found(group)
-        rows = [found.row(name) for name in found.records if wanted is None or name.topic in wanted]
+        rows = [found.any_row(name) for name in found.records if wanted is None or name.topic in wanted]
         return sorted((row for row in rows if row is not None), key=lambda row: row.key)
 
     def _found(self, group: str, *, to_write: bool = False, waiting: bool = True) -> _Found:
@@ -191,7 +198,7 @@ class KafkaTopicStore:
             return WriteResult()
         from reconciler.stores.kafka.topic_writer import Fenced
 
-        began, token = monotonic(), secrets.token_bytes(8)
+        token = secrets.token_bytes(8)
 
         def once() -> WriteResult:
             try:
@@ -208,7 +215,7 @@ class KafkaTopicStore:
         try:
             result = insist(
                 once,
-                give_up=lambda: monotonic() - began >= CONTENDED_S,
+                left_s=for_seconds(CONTENDED_S),
                 helps=lambda err: isinstance(err, Fenced),
             )
         except Fenced as err:
@@ -257,7 +264,7 @@ class KafkaTopicStore:
     def _value(self, change: Change, now_ms: int, there: Sequence[_Record]) -> bytes | None:
         stored = common.stamped(change, now_ms)
         if stored is not None:
-            return (change.text or topic_rows.encode_value(stored)).encode()
+            return topic_rows.restored_text(change.text, stored).encode()
         if any(record.topic != self._name for record in there):
             return topic_rows.encode_deleted(now_ms).encode()
         return None
@@ -274,8 +281,7 @@ class KafkaTopicStore:
         if self._name in self._requests.look([self._name]):
             return
         self._requests.create(self._name)
-        began = monotonic()
-        insist(self._see, give_up=lambda: monotonic() - began >= self._timeout_s)
+        insist(self._see, left_s=for_seconds(self._timeout_s))
 
     def _see(self) -> None:
         # The broker that answers the next request may not know the topic yet.
@@ -307,7 +313,7 @@ class KafkaTopicStore:
     def _missing(self, *also: str) -> Refused:
         """The error for a cluster without NAME, and without the topics ``also``."""
         nor = f" (nor {' or '.join(map(repr, also))})" if also else ""
-        return Refused(
+        return NotCreated(
             f"The cluster has no topic {self._name!r}{nor} to keep offsets in.",
             hint="Correct the store's address, or create the topic:"
             " reconciler anchors import -c FILE --job JOB /dev/null",

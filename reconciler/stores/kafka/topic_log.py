@@ -26,6 +26,7 @@ from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import Needs
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.kafka.topic_requests import Look, Requests
+from reconciler.waits import heard
 
 UNFINISHED_S = 45.0
 """Seconds to wait for the end of another writer's transaction."""
@@ -151,28 +152,30 @@ class TopicLog:
         begun_at, began = seen.position, monotonic()
         last_news = last_progress = began
         stuck = False
-        while seen.position < end and (waiting or not stuck):
-            messages = self._consumer.consume(BATCH, POLL_S)
-            for message in messages:
-                if message.error() is None:
-                    seen.take(message, self._begins)
-                    seen.position = message.offset() + 1
-                    stuck = False
-                else:
-                    stuck = self._take_error(topic, message, seen, end) or stuck
-            now = monotonic()
-            if messages and not stuck:
-                last_news = now
-            elif now - last_news > (UNFINISHED_S if stuck else self._connection.timeout_s):
-                raise (
-                    self._unfinished(topic, seen.position)
-                    if stuck
-                    else self._connection.no_answer(f"Could not read topic {topic!r}")
-                )
-            if now - last_progress > PROGRESS_S:
-                last_progress = now
-                done, whole = seen.position - begun_at, end - begun_at
-                notes.info("topic %s: %s of %s offsets read", topic, f"{done:,}", f"{whole:,}")
+        with self._connection.waiting():
+            while seen.position < end and (waiting or not stuck):
+                messages = self._consumer.consume(BATCH, POLL_S)
+                for message in messages:
+                    if message.error() is None:
+                        seen.take(message, self._begins)
+                        seen.position = message.offset() + 1
+                        stuck = False
+                    else:
+                        stuck = self._take_error(topic, message, seen, end) or stuck
+                now = monotonic()
+                if messages and not stuck:
+                    last_news = now
+                    heard()
+                elif now - last_news > (UNFINISHED_S if stuck else self._connection.timeout_s):
+                    raise (
+                        self._unfinished(topic, seen.position)
+                        if stuck
+                        else self._connection.no_answer(f"Could not read topic {topic!r}")
+                    )
+                if now - last_progress > PROGRESS_S:
+                    last_progress = now
+                    done, whole = seen.position - begun_at, end - begun_at
+                    notes.info("topic %s: %s of %s offsets read", topic, f"{done:,}", f"{whole:,}")
         self._consumer.unassign()
 
     def _take_error(self, topic: str, message: Any, seen: _Seen, end: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -15,6 +14,7 @@ from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.kafka.errors import FORBIDDEN, LEADER_MOVING, TOPIC_GONE, Needs
 from reconciler.kafka.requests import Admin, code_of, may_have_happened
 from reconciler.retry import insist
+from reconciler.waits import for_seconds
 
 T = TypeVar("T")
 
@@ -82,14 +82,13 @@ class Requests:
             return ask
 
         doing, needs = f"look up the offsets of topic {topic!r}", Needs(topic=f"Describe on topic {topic!r}")
-        began = monotonic()
 
         def once() -> tuple[int, int]:
             first, last = edge(OffsetSpec.earliest()), edge(OffsetSpec.latest())
             return self._admin.call(doing, first, needs), self._admin.call(doing, last, needs)
 
         # A topic just created, or a broker just started, has no leader for a moment.
-        return insist(once, give_up=lambda: monotonic() - began >= self._timeout_s, helps=_has_no_leader_yet)
+        return insist(once, left_s=for_seconds(self._timeout_s), helps=_has_no_leader_yet)
 
     def is_compacted(self, topic: str) -> bool | None:
         """Whether the topic's only cleanup policy is compaction; None if this user may not see its settings."""

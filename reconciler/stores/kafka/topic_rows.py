@@ -15,6 +15,7 @@ long to fit is left out, and the fingerprint stays.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, StoredOffset
@@ -102,6 +103,15 @@ def encode_value(stored: StoredOffset) -> str:
             hint="Its cluster id or topic id is too long to be Kafka's: correct it in the anchor's source.",
         )
     return text
+
+
+def restored_text(text: str | None, stored: StoredOffset) -> str:
+    """``text``, if it says what ``stored`` does; else ``stored`` as text."""
+    with suppress(FieldError):
+        found = None if text is None else decode_value(text.encode("utf-8", "surrogatepass")).stored
+        if text is not None and found is not None and (found.offset, found.anchor) == (stored.offset, stored.anchor):
+            return text
+    return encode_value(stored)
 
 
 def encode_deleted(deleted_at_ms: int) -> str:

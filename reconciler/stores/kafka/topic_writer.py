@@ -69,8 +69,9 @@ class Writer:
         self._producer = self._connection.producer(self._id)
         try:
             # Connects first: without a connection, the client looks for its coordinator only every 0.5 s.
-            self._producer.list_topics(topic, timeout=timeout_s)
-            self._producer.init_transactions(timeout_s)
+            with self._connection.waiting():
+                self._producer.list_topics(topic, timeout=timeout_s)
+                self._producer.init_transactions(timeout_s)
         except (KafkaException, KafkaError) as err:
             raise self._failure(_exception(err)) from _exception(err)
 
@@ -80,6 +81,11 @@ class Writer:
         Raises Fenced; Unreachable or Refused, with nothing written; OutcomeUnknown if the commit was not answered.
         After any of these the writer must not be used again.
         """
+        with self._connection.waiting():
+            self._send(records, token)
+            self._commit()
+
+    def _send(self, records: Mapping[bytes, bytes | None], token: bytes) -> None:
         try:
             self._producer.begin_transaction()
             for key, value in records.items():
@@ -91,7 +97,6 @@ class Writer:
             raise Unreachable(f"Could not {self._doing}: too many rows at once.") from err
         if left:
             raise self._connection.no_answer(f"Could not {self._doing}; nothing was written")
-        self._commit()
 
     def _commit(self) -> None:
         began = monotonic()

@@ -1,4 +1,4 @@
-"""A store with no room for anchors and the [anchors] store that keeps them, used as one store.
+"""A store and the [anchors] store that keeps anchors for its rows without one, used as one store.
 
 ``rules`` and ``steps`` are pure: which anchor belongs to an offset, and in which order the two stores are written.
 Other rooms import the names below.
@@ -6,19 +6,26 @@ Other rooms import the names below.
 
 from __future__ import annotations
 
-from reconciler.stores.paired.rules import Kept, pair
-from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of
-from reconciler.stores.paired.store import of_anchors, paired, read_kept, refuse_unable
+from reconciler.stores.paired.handed import handed
+from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
+from reconciler.stores.paired.rules import Kept, lacks_anchor, pair
+from reconciler.stores.paired.served import served
+from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of, without_aside
+from reconciler.stores.paired.store import paired
 
 __all__ = [
     "NOTHING",
     "Kept",
     "aside_of",
+    "handed",
+    "lacks_anchor",
     "of_anchors",
     "pair",
     "paired",
     "read_kept",
     "refuse_unable",
     "same",
+    "served",
     "version_of",
+    "without_aside",
 ]

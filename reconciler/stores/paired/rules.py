@@ -54,6 +54,16 @@ def by_offset(key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
     return None if own is None else _joined(own, kept, pair(own.stored.offset, kept))
 
 
+def lacks_anchor(row: Row) -> bool:
+    """True for a row that can be read, is no sentinel, and has no anchor of its own."""
+    return row.malformed is None and not row.stored.is_sentinel and row.stored.anchor is None
+
+
+def by_own(key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+    """A row's own anchor; without one, as ``by_offset``. For a store that keeps anchors."""
+    return by_offset(key, own, kept) if own is not None and lacks_anchor(own) and kept.rows else own
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """The anchor of a stored offset and by how many offsets it lags, or why there is none."""

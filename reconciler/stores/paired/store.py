@@ -32,35 +32,35 @@ anchors follow it, as long as the offset is still the one that it wrote.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TypeVar
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.core.errors import NotCreated, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.ports import (
     Change,
     HistoryEntry,
     KeepsHistory,
     ListsGroups,
+    NamesGroups,
     OffsetStore,
     Row,
     TopicPartition,
     WriteResult,
 )
 from reconciler.stores import common
-from reconciler.stores.paired.rules import Kept, Pairing, by_cluster, by_offset
+from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
+from reconciler.stores.paired.rules import Kept, Pairing, by_cluster, by_offset, token
 from reconciler.stores.paired.steps import (
-    ASIDE,
     NOTHING,
     Goal,
     Step,
     cleared,
     dated,
     followers,
-    gathered,
     unfinished,
     version_of,
     without_aside,
@@ -71,6 +71,7 @@ ATTEMPTS = 8
 TIMEOUT_S = 10.0
 
 _log = logging.getLogger(__name__)
+notes = logging.getLogger("reconciler.notes.anchors")
 
 Keys = set[TopicPartition]
 T = TypeVar("T")
@@ -89,15 +90,6 @@ def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, 
     return kind(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}))))
 
 
-def refuse_unable(anchors: OffsetStore) -> None:
-    """Raise ConfigError for a store that cannot keep other stores' anchors. Contacts no server."""
-    if not anchors.capabilities.keeps_other_anchors:
-        raise ConfigError(
-            f"The store {anchors.address} cannot keep the anchors of other stores.",
-            hint="Choose another [anchors] store, for example sqlite:////srv/anchors.db.",
-        )
-
-
 def _cluster_id(client: Mapping[str, str]) -> str:
     """The id of the cluster that these client settings lead to. Raises Unreachable and Refused."""
     from confluent_kafka import KafkaException
@@ -111,33 +103,8 @@ def _cluster_id(client: Mapping[str, str]) -> str:
         raise connection.failure(error, doing) from error
 
 
-def read_kept(anchors: OffsetStore, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, Kept]:
-    """The anchors kept for a group's rows. Raises what ``anchors.read`` raises, naming the [anchors] store."""
-    wanted = None if topics is None else set(topics)
-    for name in wanted or ():
-        if name.endswith(ASIDE):
-            raise ConfigError(
-                f"A topic with anchors in the [anchors] store cannot be called {name!r}: {ASIDE!r} is reserved.",
-                hint="Rename the topic, or keep the job's offsets in a store with room for anchors.",
-            )
-    names = None if wanted is None else sorted({name + end for name in wanted for end in ("", ASIDE)})
-    with of_anchors():
-        return gathered(anchors.read(group, names))
-
-
-@contextmanager
-def of_anchors() -> Iterator[None]:
-    """Errors of the anchor store name it: the address in them is not that of the job's store."""
-    try:
-        yield
-    except ReconcilerError as error:
-        named = type(error)(f"The [anchors] store: {error.message}", hint=error.hint)
-        named.retryable = error.retryable
-        raise named from error
-
-
 @dataclass(frozen=True, slots=True)
-class _State:
+class State:
     """Both stores' rows of one group at one time."""
 
     own: tuple[Row, ...]
@@ -161,6 +128,10 @@ class PairedStore:
         self._bare = bare
         self._anchors = anchors
         self._pairing = pairing
+        self._no_anchors_yet = ""
+
+    def group_names(self) -> list[str]:
+        return self._bare.group_names() if isinstance(self._bare, NamesGroups) else []
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows with their anchors, ordered by topic and partition."""
@@ -169,9 +140,14 @@ class PairedStore:
         if self._finish_found(group, state):
             state = self._state(group, wanted)
         own = {row.key for row in state.own}
-        rows = [self._pairing(row.key, row, state.kept_for(row.key)) for row in state.own]
-        rows += [self._pairing(key, None, kept) for key, kept in state.kept.items() if key not in own]
-        return sorted((row for row in rows if row is not None), key=lambda row: row.key)
+        rows = [self._joined(row.key, row, state.kept_for(row.key)) for row in state.own]
+        rows += [self._joined(key, None, kept) for key, kept in state.kept.items() if key not in own]
+        found = sorted((row for row in rows if row is not None), key=lambda row: row.key)
+        if not self._no_anchors_yet:
+            return found
+        if not found:
+            notes.warning("%s", self._no_anchors_yet)
+        return [row if row.stored.anchor else replace(row, note=_with(row.note, self._no_anchors_yet)) for row in found]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change on the offset and its anchor together.
@@ -217,19 +193,36 @@ class PairedStore:
 
     # ------------------------------------------------------------ both stores together
 
-    def _state(self, group: str, topics: Iterable[str] | None) -> _State:
+    def _joined(self, key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+        """One row of both; malformed if a row in it is."""
+        bad = next((row for row in (own, *kept.rows) if row is not None and row.malformed is not None), None)
+        return self._pairing(key, own, kept) if bad is None else Row(key, bad.stored, token(own, kept))
+
+    def _state(self, group: str, topics: Iterable[str] | None) -> State:
         names = None if topics is None else sorted(topics)
-        kept = read_kept(self._anchors, group, names)
+        kept = self._kept(group, names)
         for _ in range(ATTEMPTS):
             own = self._bare.read(group, names)
-            before, kept = kept, read_kept(self._anchors, group, names)
+            before, kept = kept, self._kept(group, names)
             if kept == before:
-                return _State(tuple(own), kept)
+                return State(tuple(own), kept)
         raise Unreachable(
             f"The anchors of group {group!r} in {self._anchors.address} changed each of {ATTEMPTS} times they were "
             "read.",
             hint="Find out what writes them (more than one tracker?), then run this again.",
         )
+
+    def _kept(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, Kept]:
+        """The kept anchors; none, with a note, where their store does not exist yet."""
+        self._no_anchors_yet = ""
+        try:
+            return read_kept(self._anchors, group, topics)
+        except NotCreated:
+            self._no_anchors_yet = (
+                f"no anchors yet: the [anchors] store {self._anchors.address} does not exist. Run reconciler track "
+                "while the source is alive, or correct the address"
+            )
+            return {}
 
     def _begin(self, group: str, changes: Sequence[Change], now_ms: int) -> tuple[list[Step], Keys]:
         """The steps of the changes whose rows are as expected, and the keys of the others."""
@@ -240,23 +233,25 @@ class PairedStore:
             # A store that its first write creates cannot be read before. Expecting no rows is safe: the writes create
             # the store, fail with the true reason, or conflict.
             there = _unless_refused(lambda: self._bare.read(group, topics))
-            state = _State(tuple(there or ()), _unless_refused(lambda: read_kept(self._anchors, group, topics)) or {})
+            state = State(tuple(there or ()), _unless_refused(lambda: read_kept(self._anchors, group, topics)) or {})
         own = {row.key: row for row in state.own}
-        rows = [self._pairing(c.key, own.get(c.key), state.kept_for(c.key)) for c in changes]
+        rows = [self._joined(c.key, own.get(c.key), state.kept_for(c.key)) for c in changes]
         lost = set(common.conflicts(changes, {row.key: row.version for row in rows if row is not None}))
         steps = [Step.of(c, own.get(c.key), state.kept_for(c.key), now_ms) for c in changes if c.key not in lost]
         return steps, lost
 
-    def _finish_found(self, group: str, state: _State) -> bool:
+    def _finish_found(self, group: str, state: State) -> bool:
         """Finish writes that another process could not. A reader without permission to write still reads the rows.
 
         In a read-only store, a row laid aside is no interrupted write: the writer that laid it aside will finish it.
         """
         if not self.capabilities.writable:
             return False
-        asides = {key: kept.aside.stored for key, kept in state.kept.items() if kept.aside is not None}
+        sound = {key: kept for key, kept in state.kept.items() if not any(row.malformed for row in kept.rows)}
+        asides = {key: kept.aside.stored for key, kept in sound.items() if kept.aside is not None}
         own = {row.key for row in state.own}
-        goals = {row.key: goal for row in state.own if (goal := unfinished(row, state.kept_for(row.key))) is not None}
+        whole = [row for row in state.own if row.malformed is None and (row.key in sound or row.key not in state.kept)]
+        goals = {row.key: goal for row in whole if (goal := unfinished(row, state.kept_for(row.key))) is not None}
         left = {key: aside for key, aside in asides.items() if key not in own}
         if not goals and not left:
             return False
@@ -277,7 +272,7 @@ class PairedStore:
         try:
             for _ in range(ATTEMPTS):
                 state = self._state(writing.group, topics)
-                now = {row.key: row.stored.offset for row in state.own}
+                now = {row.key: row.stored.offset for row in state.own if row.malformed is None}
                 still = {key: goal for key, goal in goals.items() if now.get(key) == goal.offset}
                 mine = {key: aside for key, aside in asides.items() if key in still}
                 if not writing.put(followers(still, state.kept)) and not writing.put(cleared(mine, state.kept)):
@@ -300,7 +295,7 @@ class ListingPair(PairedStore):
         """The groups that have rows or kept anchors, as far as the two stores can name them."""
         named = set(self._bare.groups()) if isinstance(self._bare, ListsGroups) else set()
         if isinstance(self._anchors, ListsGroups):
-            with of_anchors():
+            with of_anchors(), suppress(NotCreated):
                 named.update(self._anchors.groups())
         return sorted(named)
 
@@ -362,6 +357,10 @@ class _Writing:
         with of_anchors():
             result = self.anchors.write(self.group, changes, reason=self.reason, now_ms=self.now_ms)
         return {change.key for change in changes} - set(result.written)
+
+
+def _with(note: str, more: str) -> str:
+    return f"{note}; {more}" if note else more
 
 
 def _unless_refused(call: Callable[[], T]) -> T | None:

@@ -60,7 +60,7 @@ def parse(address: str) -> Address:
     uri = f"postgresql:{base}" + (f"?{'&'.join(foreign)}" if foreign else "")
     try:
         known = conninfo.conninfo_to_dict(uri)
-    except ProgrammingError:
+    except (ProgrammingError, UnicodeError):  # psycopg reads what is percent-encoded as UTF-8
         raise _wrong("libpq cannot take it apart (write characters like @ / : % in a password as %40 %2F …)") from None
     hosts = base[2:].rpartition("@")[2].partition("/")[0]
     place = f"PostgreSQL at {(known.get('host') and hosts) or hosts or 'the default host'}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unr
 from reconciler.retry import insist
 from reconciler.stores.postgresql import errors
 from reconciler.stores.postgresql.errors import Again
+from reconciler.waits import for_seconds, waiting
 
 T = TypeVar("T")
 
@@ -53,14 +53,15 @@ class Undo(Exception):
 class Session:
     """A connection within a transaction."""
 
-    def __init__(self, connection: Any, timeout_s: float) -> None:
+    def __init__(self, connection: Any, place: str, timeout_s: float) -> None:
         self._connection = connection
+        self._place = place
         self._timeout_s = timeout_s
         self._cursor = connection.cursor()
 
     def all(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
-        with _cut_after(self._connection, self._timeout_s + GRACE_S):
+        with _cut_after(self._connection, self._place, self._timeout_s + GRACE_S):
             return list(self._cursor.execute(statement, values).fetchall())
 
     def one(self, statement: Any, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
@@ -69,7 +70,7 @@ class Session:
 
     def run(self, statement: Any, values: Sequence[Any] = ()) -> None:
         """Run a statement that returns no rows."""
-        with _cut_after(self._connection, self._timeout_s + GRACE_S):
+        with _cut_after(self._connection, self._place, self._timeout_s + GRACE_S):
             self._cursor.execute(statement, values)
 
     def each(self, statement: Any, rows: Sequence[Sequence[Any]]) -> int:
@@ -78,7 +79,7 @@ class Session:
             return 0
         # The server times each statement; this side allows that time for every thousand of them.
         patience_s = (self._timeout_s + GRACE_S) * (1 + len(rows) // 1000)
-        with _cut_after(self._connection, patience_s):
+        with _cut_after(self._connection, self._place, patience_s):
             self._cursor.executemany(statement, rows)
         return int(self._cursor.rowcount)
 
@@ -98,7 +99,6 @@ class Database:
         Runs ``work`` again after a deadlock or a race, or if a kept connection was dead: nothing had been written then.
         Raises OutcomeUnknown if COMMIT was not answered; Unreachable and Refused with nothing written.
         """
-        deadline = time.monotonic() + self._timeout_s
 
         def once() -> T:
             reused = self._connection is not None
@@ -109,7 +109,7 @@ class Database:
                     raise Again(error.message, hint=error.hint) from error
                 raise
 
-        return insist(once, helps=lambda error: isinstance(error, Again), give_up=lambda: time.monotonic() >= deadline)
+        return insist(once, left_s=for_seconds(self._timeout_s), helps=lambda error: isinstance(error, Again))
 
     def refuse_read_only(self, db: Session) -> None:
         """Raise Refused where this transaction may not write anything."""
@@ -144,7 +144,7 @@ class Database:
 
     def _once(self, work: Callable[[Session], T]) -> T:
         connection = self._connected()
-        session = Session(connection, self._timeout_s)
+        session = Session(connection, self.place, self._timeout_s)
         try:
             try:
                 session.run(
@@ -171,7 +171,7 @@ class Database:
 
     def _commit(self, connection: Any) -> None:
         try:
-            with _cut_after(connection, self._timeout_s + GRACE_S):
+            with _cut_after(connection, self.place, self._timeout_s + GRACE_S):
                 connection.commit()
         except psycopg.Error as err:
             if errors.rolled_back(err):
@@ -184,7 +184,7 @@ class Database:
 
     def _roll_back(self, connection: Any) -> None:
         try:
-            with _cut_after(connection, self._timeout_s + GRACE_S):
+            with _cut_after(connection, self.place, self._timeout_s + GRACE_S):
                 connection.rollback()
         except psycopg.Error:
             self.close()  # the server rolls back what was never committed
@@ -194,7 +194,8 @@ class Database:
             self.close()
         if self._connection is None:
             try:
-                self._connection = psycopg.connect(self._libpq, **self._defaults())
+                with waiting(self.place, for_seconds(self._timeout_s)):
+                    self._connection = psycopg.connect(self._libpq, **self._defaults())
             except psycopg.Error as err:
                 raise errors.explain_connecting(err, self.place) from err
             self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
@@ -221,14 +222,15 @@ class Database:
 
 
 @contextmanager
-def _cut_after(connection: Any, seconds: float) -> Iterator[None]:
+def _cut_after(connection: Any, place: str, seconds: float) -> Iterator[None]:
     """Cut the connection if the block takes longer; a blocked read then fails as after a dropped connection."""
     cutter = _Cutter(connection.fileno())
     timer = threading.Timer(seconds, cutter.cut)
     timer.daemon = True
     timer.start()
     try:
-        yield
+        with waiting(place, for_seconds(seconds)):
+            yield
     except psycopg.OperationalError as err:
         if cutter.has_cut:
             raise errors.NoAnswer(f"no answer within {seconds:g} s") from err

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import psycopg
 
-from reconciler.core.errors import Refused, Unreachable
+from reconciler.core.errors import Away, Refused, Unreachable
 
 
 class Again(Unreachable):
@@ -22,6 +22,7 @@ _CREDENTIALS = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|role .* does not exist"
     r"|is not permitted to log in|certificate|permission denied for database"
 )
+_UNRESOLVED = re.compile(r"could not translate host name|failed to resolve host|Name or service not known|getaddrinfo")
 _NO_DATABASE = re.compile(r"database .* does not exist")
 
 _BUSY_CODES = {"40001", "40P01"}
@@ -105,7 +106,12 @@ def explain_connecting(err: psycopg.Error, place: str) -> Unreachable:
             f"{place} does not let this user in ({message}).",
             hint="Correct user and password (in the address, PGPASSWORD or ~/.pgpass), or the server's pg_hba.conf.",
         )
-    return Unreachable(
+    if _UNRESOLVED.search(message):
+        return Refused(
+            f"{place} could not be reached ({message}); nothing was written.",
+            hint="Correct the host of the store's address, or this machine's name resolution (DNS).",
+        )
+    return Away(
         f"{place} could not be reached ({message}); nothing was written.",
         hint="Check host and port of the store's address, and that the server runs.",
     )

@@ -17,7 +17,7 @@ from typing import Any
 
 from psycopg import sql
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, shown
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
@@ -106,26 +106,25 @@ class MappedStore:
         names = None if topics is None else sorted(topics)
         found: dict[TopicPartition, Row] = {}
         for topic, partition, offset, xmin in db.all(statement, (names, names, *self._of(group))):
-            row = self._row(topic, partition, offset, xmin)
-            if row.key in found:
-                raise self._damaged(
-                    f"two rows for {topic}:{partition}",
-                    "The table must have one row a partition"
-                    + (" and group." if self._columns.group else "; if it has groups, name their column (&group=…)."),
+            row = self._row(group, topic, partition, offset, xmin)
+            if row.key in found and row.malformed is None:
+                hint = "The table must have one row a partition" + (
+                    " and group." if self._columns.group else "; if it has groups, name their column (&group=…)."
                 )
+                row = self._malformed(group, row.key, "the table has two rows of it", xmin, hint)
             found[row.key] = row
         return found
 
-    def _row(self, topic: str | None, partition: str | None, offset: str | None, xmin: str) -> Row:
-        if topic is None or partition is None or offset is None:
-            raise self._damaged(f"a row without a value: {topic}:{partition}, offset {offset}")
-        number = decimal_text.partition_of(partition)
-        if number is None:
-            raise self._damaged(f"a row of {topic} with the partition {partition!r}")
+    def _row(self, group: str, topic: str | None, partition: str | None, offset: str | None, xmin: str) -> Row:
+        number = None if partition is None else decimal_text.partition_of(partition)
+        if topic is None or number is None:
+            problem = f"its partition is {shown(partition)}"
+            return self._malformed(group, TopicPartition(topic or "", UNKNOWN_PARTITION), problem, xmin)
         try:
-            stored = StoredOffset(decimal_text.offset_of(offset))
+            stored = StoredOffset(decimal_text.offset_of(offset or ""))
         except NotDecimal as err:
-            raise self._damaged(f"{offset!r} for {topic}:{partition}, which {err}") from err
+            problem = f"its offset is {shown(offset)}, which {err}"
+            return self._malformed(group, TopicPartition(topic, number), problem, xmin)
         # xmin is the transaction that wrote the row: it distinguishes 5 from a later 5.
         return Row(TopicPartition(topic, number), stored, f"{xmin}.{number}.{offset}", text=offset)
 
@@ -172,8 +171,10 @@ class MappedStore:
             pass
         return str(change.new.offset)
 
-    def _damaged(self, what: str, hint: str = "Correct the row, or the columns in the store's address.") -> Refused:
-        return Refused(f"{self._database.place}: the table {self._columns.table} holds {what}.", hint=hint)
+    def _malformed(self, group: str, key: TopicPartition, problem: str, xmin: str, hint: str = "") -> Row:
+        place = f"the table {self._columns.table} of {self._database.place}"
+        hint = hint or "Correct the row, or the columns in the store's address."
+        return common.malformed(key, problem, group=group, place=place, version=f"{xmin}.malformed", hint=hint)
 
     # ------------------------------------------------------------ group, table, columns
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from psycopg import sql
 
-from reconciler.core.errors import Refused
+from reconciler.core.errors import NotCreated, Refused
 from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common, sql_rows
 from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
@@ -54,7 +54,6 @@ class OwnStore:
         self.address = address
         self._database = database
         self._schema = schema
-        self._decoder = sql_rows.Decoder(self._damaged)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition."""
@@ -62,7 +61,7 @@ class OwnStore:
         wanted = common.wanted_topics(topics)
 
         def work(db: Session, name: str) -> list[Row]:
-            rows = (self._decoder.row(name, *values) for values in self._rows(db, group, wanted))
+            rows = (self._decoder.row(name, group, *values) for values in self._rows(db, group, wanted))
             return sorted(rows, key=lambda row: row.key)
 
         return self._transaction(work)
@@ -142,6 +141,10 @@ class OwnStore:
         return self._database.transaction(lambda db: work(db, self._name(db)))
 
     # ------------------------------------------------------------ rows
+
+    @property
+    def _decoder(self) -> sql_rows.Decoder:
+        return sql_rows.Decoder(self._database.place, self._damaged)
 
     def _rows(
         self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
@@ -234,7 +237,7 @@ class OwnStore:
         kind, place = self._kind(db), self._database.place
         where = f"{place}, schema {self._schema}" if self._schema else place
         if kind is Kind.EMPTY:
-            raise Refused(
+            raise NotCreated(
                 f"There are no tables of an offset store in {where}.",
                 hint="Correct the store's address. To make a new store there, run: reconciler anchors import -c FILE"
                 " --job NAME /dev/null",

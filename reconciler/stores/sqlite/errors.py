@@ -56,6 +56,8 @@ def explain(err: sqlite3.Error, path: str, waited_s: float) -> ReconcilerError |
             f"The disk with the offset store {path} failed ({err}); nothing was written.",
             hint="Check the disk, then run again.",
         )
+    if code == sqlite3.SQLITE_ERROR and str(err).startswith("no such "):
+        code = sqlite3.SQLITE_CORRUPT  # it has this product's mark, and not its tables
     if code in _REFUSALS:
         message, hint = _REFUSALS[code]
         return Refused(message.format(path=path), hint=hint)

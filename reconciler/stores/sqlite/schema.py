@@ -51,7 +51,7 @@ def create(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-def store_name(db: sqlite3.Connection) -> str:
-    """The random name of the store."""
-    (name,) = db.execute("SELECT name FROM reconciler_store").fetchone()
-    return str(name)
+def store_name(db: sqlite3.Connection) -> str | None:
+    """The random name of the store; None where its table holds none."""
+    found = db.execute("SELECT name FROM reconciler_store").fetchone()
+    return found[0] if found and isinstance(found[0], str) and found[0] else None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from urllib.parse import quote
 
-from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused
 from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common, sql_rows
 from reconciler.stores.sqlite import errors, schema
@@ -34,25 +34,33 @@ class SqliteStore:
         self.address = address or f"sqlite:///{path}"
         self._path = os.path.abspath(path)
         self._busy_timeout_s = busy_timeout_s
-        self._decoder = sql_rows.Decoder(self._damaged)
+        self._decoder = sql_rows.Decoder(f"the offset store {self._path}", self._damaged)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition."""
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
         with self._reading() as db:
-            name = schema.store_name(db)
+            name = self._store_name(db)
             found = db.execute(
                 f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets"
                 " WHERE grp = ? ORDER BY topic, partition",
                 (group,),
             ).fetchall()
-        return [self._decoder.row(name, *values) for values in found if wanted is None or values[0] in wanted]
+            blobs = db.execute(
+                "SELECT topic, partition FROM reconciler_offsets"
+                " WHERE grp = CAST(? AS BLOB) OR (grp = ? AND typeof(topic) = 'blob')",
+                (group, group),
+            ).fetchall()
+        rows = [self._decoder.row(name, group, *values) for values in found if isinstance(values[0], str)]
+        rows += [self._decoder.misnamed(group, *values) for values in blobs]
+        return common.of_topics(rows, wanted)
 
     def groups(self) -> list[str]:
         """The groups that have rows."""
         with self._reading() as db:
-            return [name for (name,) in db.execute("SELECT DISTINCT grp FROM reconciler_offsets ORDER BY grp")]
+            found = db.execute("SELECT DISTINCT grp FROM reconciler_offsets WHERE typeof(grp) = 'text' ORDER BY grp")
+            return [name for (name,) in found]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version.
@@ -131,7 +139,9 @@ class SqliteStore:
 
     def _connect(self, mode: str, more: str = "") -> sqlite3.Connection:
         uri = f"file:{quote(self._path)}?mode={mode}{more}"
-        return sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, isolation_level=None)
+        db = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, isolation_level=None)
+        db.text_factory = _text
+        return db
 
     def _connect_to_read(self) -> sqlite3.Connection:
         # A WAL file needs a lock file beside it even to be read. On a read-only mount or in a backup there can be
@@ -189,7 +199,8 @@ class SqliteStore:
         return kind is sql_rows.Kind.OURS
 
     def _missing(self) -> Refused:
-        return Refused(
+        kind = NotCreated if os.path.isdir(os.path.dirname(self._path)) else Refused
+        return kind(
             f"There is no offset store at {self._path}.",
             hint="Correct the store's address; the first write to a right one creates the file.",
         )
@@ -211,7 +222,7 @@ class SqliteStore:
     # ------------------------------------------------------------ rows
 
     def _conflicts(self, db: sqlite3.Connection, group: str, changes: Sequence[Change]) -> tuple[TopicPartition, ...]:
-        name = schema.store_name(db)
+        name = self._store_name(db)
         found = db.execute("SELECT topic, partition, change FROM reconciler_offsets WHERE grp = ?", (group,))
         return common.conflicts(changes, {TopicPartition(t, p): sql_rows.version(name, c) for t, p, c in found})
 
@@ -243,6 +254,12 @@ class SqliteStore:
             (*row, *row, sql_rows.HISTORY_KEPT),
         )
 
+    def _store_name(self, db: sqlite3.Connection) -> str:
+        name = schema.store_name(db)
+        if name is None:
+            raise self._damaged("its table reconciler_store names no store")
+        return name
+
     def _damaged(self, what: str) -> Refused:
         return Refused(
             f"The offset store {self._path} holds a row that this product did not write: {what}.",
@@ -252,6 +269,11 @@ class SqliteStore:
 
 def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
+
+
+def _text(raw: bytes) -> str:
+    """A text cell. SQLite keeps any bytes as text; those that are none are told by their surrogates, row by row."""
+    return raw.decode(errors="surrogateescape")
 
 
 def _allowed(path: str, mode: int) -> bool:

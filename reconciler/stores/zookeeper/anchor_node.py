@@ -24,7 +24,10 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.formats import anchor_text, json_fields
 from reconciler.formats.json_fields import FieldError
 
-NOTHING_BESIDE = "nothing is beside it; a job that writes bare offsets needs anchors=apart in the address, and track"
+NOTHING_BESIDE = (
+    "nothing is beside it; for a job that writes bare offsets let track keep anchors in the [anchors] store (with one "
+    "topic name on both sides, that needs anchors=apart in the address)"
+)
 
 
 @dataclass(frozen=True, slots=True)

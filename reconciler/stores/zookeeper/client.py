@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.security import ACL, Id, make_digest_acl_credential
 
-from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.core.errors import Away, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.retry import insist
 from reconciler.stores.zookeeper.anchor_node import Znode
+from reconciler.waits import for_seconds, none_resolves, waiting
 
 SESSION_S = 10.0
 AT_ONCE = 500
@@ -29,9 +29,8 @@ AT_ONCE = 500
 PROBE = "reconciler-permission-probe"
 """A znode that permission tests name. It is never created."""
 
-_SILENT = logging.getLogger("reconciler.stores.zookeeper.store.kazoo")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+STEP_S = 0.1
+_UNRESOLVED = "Cannot resolve"
 
 _CHECK_SERVERS = "Check that the servers run and have a quorum, then run this again."
 _LOST = (
@@ -118,7 +117,6 @@ class Ensemble:
 
     def _read(self, paths: Collection[str], method: str) -> dict[str, Any]:
         """The answers of kazoo's ``method`` by path, None for a missing znode; retried until the timeout."""
-        deadline = time.monotonic() + self._timeout_s
         names = list(dict.fromkeys(paths))
 
         def read_once() -> dict[str, Any]:
@@ -126,15 +124,15 @@ class Ensemble:
             self._answer(zk.sync_async("/"), "/")  # the connected server may be behind the leader
             found: dict[str, Any] = {}
             for first in range(0, len(names), AT_ONCE):
-                under_way = [(path, getattr(zk, method)(path)) for path in names[first : first + AT_ONCE]]
-                found |= {path: self._answer(waiting, path) for path, waiting in under_way}
+                asked = [(path, getattr(zk, method)(path)) for path in names[first : first + AT_ONCE]]
+                found |= {path: self._answer(answer, path) for path, answer in asked}
             return found
 
-        return insist(read_once, give_up=lambda: time.monotonic() >= deadline)
+        return insist(read_once, left_s=for_seconds(self._timeout_s))
 
-    def _answer(self, waiting: Any, path: str) -> Any:
+    def _answer(self, answer: Any, path: str) -> Any:
         try:
-            return waiting.get(timeout=self._timeout_s)
+            return self._got(answer)
         except zk_errors.NoNodeError:
             return None
         except _LOST as err:
@@ -173,7 +171,7 @@ class Ensemble:
         for operation in operations:
             _add(transaction, operation, lists)
         try:
-            answers = transaction.commit_async().get(timeout=self._timeout_s)
+            answers = self._got(transaction.commit_async())
         except _LOST as err:
             self._abandon()
             raise OutcomeUnknown(
@@ -228,6 +226,11 @@ class Ensemble:
             whole.append(entry)
         return whole
 
+    def _got(self, answer: Any) -> Any:
+        """What kazoo answers, in time. Raises its errors."""
+        with waiting(self.name, for_seconds(self._timeout_s)):
+            return answer.get(timeout=self._timeout_s)
+
     # ------------------------------------------------------------ the connection
 
     def close(self) -> None:
@@ -240,22 +243,36 @@ class Ensemble:
         if self._zk is not None and not self._zk.connected:
             self._abandon()
         if self._zk is None:
-            credentials = [("digest", self._credentials)] if self._credentials else None
+            credentials, heard = [("digest", self._credentials)] if self._credentials else None, _Heard()
             self._zk = KazooClient(
                 hosts=self._hosts,
                 timeout=SESSION_S,
                 auth_data=credentials,
                 handler=_QuietHandler(),
-                logger=_SILENT,
+                logger=heard.logger(),
                 connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0},
             )
-            if not self._zk.start_async().wait(self._timeout_s):
-                self._abandon()
-                raise Unreachable(
-                    f"{self.name} could not be reached within {self._timeout_s:g} s; nothing was written.",
-                    hint="Check the hosts and ports of the store's address, and that the servers run.",
-                )
+            self._await(self._zk.start_async(), heard)
         return self._zk
+
+    def _await(self, started: Any, heard: _Heard) -> None:
+        """Wait for a new client's connection. Raises Refused at once where no host's name resolves."""
+        left_s = for_seconds(self._timeout_s)
+        with waiting(self.name, left_s, lambda: heard.last):
+            while not started.wait(STEP_S):
+                if heard.last.startswith(_UNRESOLVED) and none_resolves(self._zk.hosts):
+                    self._abandon()
+                    raise Refused(
+                        f"No name of {self.name} resolves; nothing was written.",
+                        hint="Correct the hosts of the store's address, or this machine's name resolution (DNS).",
+                    )
+                if left_s() <= 0:
+                    self._abandon()
+                    why = f" ({heard.last})" if heard.last else ""
+                    raise Away(
+                        f"{self.name} could not be reached within {self._timeout_s:g} s{why}; nothing was written.",
+                        hint="Check the hosts and ports of the store's address, and that the servers run.",
+                    )
 
     def _abandon(self) -> threading.Thread | None:
         """Drop the client for good. It ends in a thread of its own, since that can take as long as the server."""
@@ -291,6 +308,22 @@ class Ensemble:
         return Refused(
             f"{self.name} refused to {verb}: {_cause(err)}{end}.", hint="See the server's log for the cause."
         )
+
+
+class _Heard(logging.Handler):
+    """Keeps the last warning of kazoo, which says so why it cannot connect, and prints nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = record.getMessage()
+
+    def logger(self) -> logging.Logger:
+        logger = logging.Logger("kazoo", logging.WARNING)
+        logger.addHandler(self)
+        return logger
 
 
 class _QuietHandler(SequentialThreadingHandler):  # type: ignore[misc]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from reconciler.core.anchors import UNKNOWN_PARTITION
+from reconciler.formats.decimal_text import partition_of
 from reconciler.formats.json_fields import INT32_MAX, INT64_MAX, INT64_MIN
 
 _ENTRY = re.compile(r"([0-9]{1,40})(\s*:\s*)([+-]?[0-9]{1,40})", re.ASCII)
@@ -96,6 +98,29 @@ def parse(text: str | bytes) -> Listing:
         entries.append(entry)
         gaps.append(gap.group())
         at = gap.end() + len(entry.text)
+
+
+def salvage(data: bytes) -> tuple[dict[int, Entry], list[int]]:
+    """The sound entries of a text that is no listing, and the partitions of the others.
+
+    ``UNKNOWN_PARTITION`` is among those where it is not certain which partition an entry is about.
+    """
+    entries: dict[int, Entry] = {}
+    bad: set[int] = set()
+    for part in data.decode("ascii", "replace").split(","):
+        text = part.strip(" \t\r\n\f\v")
+        try:
+            entry = parse_entry(text) if text else None
+        except NotAListing:
+            number = partition_of(text.partition(":")[0].strip())
+            bad.add(UNKNOWN_PARTITION if number is None else number)
+            if text.count(":") > 1:
+                bad.add(UNKNOWN_PARTITION)
+            continue
+        if entry is not None:
+            bad |= {entry.partition} & entries.keys()
+            entries[entry.partition] = entry
+    return {number: entry for number, entry in entries.items() if number not in bad}, sorted(bad)
 
 
 def parse_entry(text: str) -> Entry:

@@ -70,11 +70,12 @@ class ZookeeperStore:
             check_name("topic's name", topic)
         if wanted is not None and not wanted:
             return []
-        found = self._settled(layout, wanted).rows
-        rows = [found[key].row(key, shared=layout.shared) for key in sorted(found)]
-        if self._anchors_beside:
-            return rows
-        return [replace(row, stored=replace(row.stored, anchor=None), anchor_lag=None, note="") for row in rows]
+        found = self._settled(layout, wanted)
+        rows = [row.row(key, shared=layout.shared) for key, row in found.rows.items()]
+        if not self._anchors_beside:
+            rows = [replace(row, stored=replace(row.stored, anchor=None), anchor_lag=None, note="") for row in rows]
+        rows += [Row(key, malformed, "") for key, malformed in found.faults.items()]
+        return sorted(rows, key=lambda row: row.key)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change, in as few transactions as their size allows. ``reason`` is not kept.
@@ -147,7 +148,7 @@ class ZookeeperStore:
         if places is None:
             raise writing.missing(self._ensemble, layout)
         keys = [TopicPartition(topic, partition or 0) for topic, partition in places.values()]
-        return writing.snapshot(self._ensemble, layout, keys)
+        return writing.snapshot(self._ensemble, layout, keys, to_write=False)
 
     def _lowest_folders(self, layout: Layout, current: Snapshot) -> list[str]:
         """The lowest existing znodes below which a write may have to create others."""

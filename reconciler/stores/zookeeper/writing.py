@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.formats.decimal_text import NotDecimal
-from reconciler.ports import Change, Row, TopicPartition, WriteResult
+from reconciler.ports import Change, Malformed, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.zookeeper import anchor_node
+from reconciler.stores.zookeeper import anchor_node, single_text
 from reconciler.stores.zookeeper.anchor_node import Pair, Znode
 from reconciler.stores.zookeeper.client import Check, Create, Delete, Ensemble, Operation, Set, ancestors
 from reconciler.stores.zookeeper.layouts import Layout, damaged, edit_of
@@ -60,12 +60,14 @@ class Snapshot:
 
     rows: Mapping[TopicPartition, StoredRow]
     nodes: Mapping[str, Znode | None]
+    faults: Mapping[TopicPartition, Malformed] = field(default_factory=dict)
 
 
-def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition]) -> Snapshot:
+def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition], *, to_write: bool = True) -> Snapshot:
     """The rows as they are now, and with them all other rows in the same shared znodes.
 
-    Raises Refused where a znode should hold an offset and holds something else.
+    Raises Refused where a znode should hold an offset and holds something else; without ``to_write``, such rows are
+    ``faults``.
     """
     keys = list(keys)
     paths = {layout.offset(key.topic, key.partition): key for key in keys}
@@ -73,6 +75,7 @@ def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition])
     beside = {} if layout.shared else ensemble.get([layout.anchor(key.topic, key.partition) for key in keys])
     nodes = ensemble.get(paths)
     entries: dict[TopicPartition, tuple[Entry, Znode]] = {}
+    faults: dict[TopicPartition, Malformed] = {}
     for path, key in paths.items():
         node = nodes[path]
         if node is None:
@@ -80,7 +83,12 @@ def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition])
         try:
             found = layout.entries(node.data, None if layout.shared else key.partition)
         except (NotDecimal, NotAListing) as err:
-            raise damaged(ensemble, path, err) from err
+            error = damaged(ensemble, path, err)
+            if to_write:
+                raise error from err
+            found, bad = single_text.salvage(node.data) if layout.shared else ({}, [key.partition])
+            malformed = Malformed(error.message, error.hint or "")
+            faults |= {TopicPartition(key.topic, number): malformed for number in bad}
         entries |= {TopicPartition(key.topic, number): (entry, node) for number, entry in found.items()}
     if layout.shared:
         beside = ensemble.get([layout.anchor(key.topic, key.partition) for key in {*keys, *entries}])
@@ -88,7 +96,7 @@ def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition])
         key: StoredRow(entry, node, beside[layout.anchor(key.topic, key.partition)])
         for key, (entry, node) in entries.items()
     }
-    return Snapshot(rows, {**nodes, **beside})
+    return Snapshot(rows, {**nodes, **beside}, faults)
 
 
 def write(ensemble: Ensemble, layout: Layout, changes: Sequence[Change], now_ms: int) -> WriteResult:
@@ -136,7 +144,7 @@ def _folders(ensemble: Ensemble, layout: Layout, operations: Sequence[Operation]
 
 def missing(ensemble: Ensemble, layout: Layout) -> Refused:
     """The error for an address without a store."""
-    return Refused(
+    return NotCreated(
         f"There is no znode {layout.base} at {ensemble.name}.",
         hint="Correct the hosts of the store's address, and the path after them. To create a new store there, run:"
         " reconciler anchors import.",

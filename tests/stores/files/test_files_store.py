@@ -182,7 +182,7 @@ def test_only_torn_manifests_are_no_rows(store, home, caplog):
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (whole('{"topic": "events", "partition": 0}'), "line 2: until is missing"),
+        (whole('{"topic": "events"}'), "line 2: partition is missing"),
         (whole(batch(0, 1)).replace(b"ranges/1", b"ranges/2"), None),
         (whole(batch(0, 1), batch(1, 2)), "repeats events:0"),
         (whole(batch(0, 1), group="others"), "is of group 'others', in the folder of 'clicks'"),
@@ -670,3 +670,14 @@ def test_a_user_without_permission_to_write_to_hdfs_is_refused(hdfs, in_hdfs, to
         stranger.write("clicks", [Change(EVENTS, None, StoredOffset(1))], reason="t", now_ms=NOW)
     assert in_hdfs.read("clicks") == []
     assert [record for record in caplog.records if record.name.startswith("reconciler")] == []
+
+
+def test_a_malformed_range_of_another_partition_is_kept_and_keeps_no_write_away(home, store):
+    """The first manifest of this product's own is a snapshot, which copies every line."""
+    line = '{"topic": "events", "partition": 1, "from": 9, "until": 3}'
+    home.save(1, whole(batch(0, 7), line))
+    assert put(store, "clicks", {EVENTS: StoredOffset(42)}, now_ms=NOW).written
+    assert line in home.manifest(2)
+    changed, malformed = store.read("clicks")
+    assert (changed.stored.offset, malformed.key) == (42, OTHER)
+    assert malformed.malformed is not None

@@ -345,7 +345,7 @@ def test_after_a_dropped_connection_the_same_store_works_and_the_client_prints_n
 @pytest.fixture
 def impatient(tables: Tables, layout: str) -> Any:
     tables.made(layout)
-    return tables.open(layout, "&timeout=1")
+    return tables.open(layout, "&timeout=3")
 
 
 def writing_again(store: Any, found: Row, step: int) -> bool:
@@ -386,9 +386,8 @@ def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_i
 
 
 def test_reading_from_a_frozen_server_times_out_and_works_again_later(hbase, tables):
-    tables.made("cdap-metrics")
+    change(tables.made("cdap-metrics"), NEW)
     store = tables.open("cdap-metrics", "&timeout=1")
-    change(store, NEW)
     hbase.pause()
     try:
         with pytest.raises(Unreachable, match="gave no answer within 1 s"):

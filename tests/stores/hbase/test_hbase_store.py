@@ -133,9 +133,13 @@ def test_the_history_of_an_anchored_row_is_the_cells_versions(tables: Tables):
 
 def test_a_foreign_row_in_an_anchored_table_is_refused(tables: Tables):
     store = tables.made("anchored")
+    put(store, "g", {TopicPartition("events", 1): StoredOffset(7)})
     tables.table("anchored").put(b"g/events/0000000000", {b"o:v": b"42"})
+    bad, sound = store.read("g")
+    assert "holds a row that this product did not write" in bad.malformed.message
+    assert sound.stored.offset == 7
     with pytest.raises(Refused, match="holds a row that this product did not write"):
-        store.read("g")
+        change(store, StoredOffset(8))
 
 
 def test_a_key_too_long_for_hbase_is_refused(tables: Tables):
@@ -240,14 +244,17 @@ def test_other_columns_of_a_row_stay(tables: Tables):
         ("cloudera", b"!reconciler:events:g:", {b"offsets:claim": b"{}"}, "format is not"),
     ],
 )
-def test_a_damaged_row_is_refused_by_its_key(tables: Tables, query, row, cells, what):
+def test_a_damaged_row_is_malformed_by_its_key_and_hides_no_other(tables: Tables, query, row, cells, what):
     store, plain = tables.made(query), tables.table(query)
+    put(store, "g", {TopicPartition("other", 0): StoredOffset(8, OURS)})
     if row.startswith(b"!"):
         put(store, "g", {KEY: StoredOffset(5, OURS)})
     plain.put(row, cells)
-    with pytest.raises(Refused, match=what) as caught:
-        store.read("g")
-    assert repr(row) in caught.value.message
+    bad, sound = store.read("g", ["events", "other"])
+    assert sound.stored.offset == 8
+    assert bad.key.topic == "events"
+    assert what in bad.malformed.message
+    assert repr(row) in bad.malformed.message
 
 
 def test_a_store_without_groups_may_be_reserved_for_one(tables: Tables):

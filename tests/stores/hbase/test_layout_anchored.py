@@ -18,7 +18,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 ANCHORS = st.builds(
     Anchor,
-    offset=st.none() | INT64,
+    offset=st.none() | st.integers(0, 2**63 - 1),
     timestamp_ms=INT64,
     id=st.none() | st.binary(max_size=20),
     fingerprint=st.none() | st.binary(max_size=5).map(lambda value: fingerprint(None, value)),
@@ -59,7 +59,17 @@ def test_names_with_slashes_and_signs_have_different_keys():
 
 
 @pytest.mark.parametrize(
-    "row", [b"", b"a/b", b"a/b/3", b"a/b/000000000x", b"a/%ff/0000000003", b"a/b/c/0000000003", b"a b/c/0000000003"]
+    "row",
+    [
+        b"",
+        b"a/b",
+        b"a/b/3",
+        b"a/b/000000000x",
+        b"a/%ff/0000000003",
+        b"a/b/c/0000000003",
+        b"a b/c/0000000003",
+        b"a/b/" + b"9" * 5000,
+    ],
 )
 def test_other_keys_are_not_parsed(row):
     assert anchored.parse_row_key(row) is None

@@ -146,3 +146,9 @@ def test_the_last_row_seen_depends_on_whether_the_claim_is_settled():
 def test_a_companions_key_names_no_topic():
     row = cloudera.row_key("t", "g", 5)
     assert cloudera.topic_of(companion_row(row)) is None
+
+
+@pytest.mark.parametrize("text", [None, "", "8", "x", "\u0660", "-7"])
+def test_a_text_is_restored_only_if_it_says_the_offset(text: str | None) -> None:
+    assert cloudera.restored(text, 7) == b"7"
+    assert cloudera.restored("007", 7) == b"007"

@@ -53,7 +53,7 @@ def wait_for_sync(cluster: KafkaCluster, topic: str) -> int:
     pytest.fail("MirrorMaker has not synced the group's offset")
 
 
-@pytest.mark.parametrize("policy", ["default", "identity"])
+@pytest.mark.parametrize("policy", ["default", pytest.param("identity", marks=pytest.mark.thorough)])
 def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
     policy: str, tmp_path: Path, kafka_jars: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

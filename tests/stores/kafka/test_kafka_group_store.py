@@ -95,6 +95,12 @@ def test_a_plain_client_sees_offset_and_metadata(store, case, group, bootstrap):
 
 
 @system
+def test_the_clusters_groups_are_named(store, case, group, bootstrap):
+    commit(bootstrap, group, case.key(), 7)
+    assert group in store.group_names()
+
+
+@system
 @pytest.mark.parametrize("metadata", [None, "", "host-17", '{"v":99}', "é" * 100])
 def test_commits_of_other_programs_are_rows_without_anchor(store, case, group, bootstrap, metadata):
     commit(bootstrap, group, case.key(), 7, metadata)
@@ -151,7 +157,7 @@ def test_offsets_in_an_open_transaction_are_reported(case, group, bootstrap):
     with plain_consumer(bootstrap, group) as consumer:
         offsets = [KafkaPartition(key.topic, key.partition, 9)]
         producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
-        hasty = KafkaGroupStore(settings, timeout_s=1.5)
+        hasty = KafkaGroupStore(settings, timeout_s=5)
         with pytest.raises(Unreachable, match="unstable offsets"):
             hasty.read(group)
         change = Change(case.key(), None, StoredOffset(2))
@@ -196,7 +202,7 @@ def test_offsets_that_a_transaction_committed_are_rows_of_every_topic_and_aborte
 @system
 def test_a_partitions_first_offset_is_waited_for_while_its_transaction_is_open(case, group, bootstrap):
     put(case.open(), group, {case.key(0): StoredOffset(1)})
-    hasty = KafkaGroupStore({"bootstrap.servers": bootstrap}, timeout_s=1.5)
+    hasty = KafkaGroupStore({"bootstrap.servers": bootstrap}, timeout_s=5)
     with offsets_in_a_transaction(bootstrap, group, (case.key(1), 9)) as producer:
         with pytest.raises(Unreachable, match="unstable offsets"):
             hasty.read(group, case.topics)
@@ -208,9 +214,9 @@ def test_a_partitions_first_offset_is_waited_for_while_its_transaction_is_open(c
 def test_a_transaction_on_another_topic_of_the_group_blocks_no_read(case, group, bootstrap):
     rows = {case.key(0, 0): StoredOffset(1), case.key(0, 1): StoredOffset(2)}
     put(case.open(), group, rows)
-    hasty = KafkaGroupStore({"bootstrap.servers": bootstrap}, timeout_s=1.5)
+    store = KafkaGroupStore({"bootstrap.servers": bootstrap}, timeout_s=30)
     with offsets_in_a_transaction(bootstrap, group, (case.key(0, 0), 9)) as producer:
-        assert read_offsets(hasty, group, [case.topics[1]]) == {(case.topics[1], 0): 2}
+        assert read_offsets(store, group, [case.topics[1]]) == {(case.topics[1], 0): 2}
         producer.abort_transaction(30)
 
 

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import pytest
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
@@ -112,6 +113,13 @@ def only(store, group="clicks"):
     return row
 
 
+def only_in_the_end(hasty):
+    """The row of a store with little time for each answer, which a busy cluster may need more than once."""
+    return Retrying(
+        retry=retry_if_exception_type(Unreachable), stop=stop_after_delay(60), wait=wait_fixed(0.1), reraise=True
+    )(only, hasty)
+
+
 # ---------------------------------------------------------------- records
 
 
@@ -171,11 +179,13 @@ def test_foreign_records_are_ignored_with_one_warning(store, place, caplog):
 def test_a_damaged_record_is_named_and_blocks_no_other_rows(store, place, value, problem):
     put(store, "clicks", {TopicPartition("other", 0): StoredOffset(5)})
     place.produce((place.key(), value), (place.key(group="others"), b'{"v":1,"s":6}'))
-    with pytest.raises(Refused, match="holds the offset of group 'clicks' for events:0, is damaged") as caught:
-        store.read("clicks", ["events"])
-    assert problem in caught.value.message
-    assert f"of topic '{place.name}'" in caught.value.message
-    assert [row.stored.offset for row in store.read("clicks", ["other"])] == [5]
+    bad, sound = store.read("clicks")
+    assert (bad.key, sound.stored.offset) == (EVENTS, 5)
+    assert "holds the offset of group 'clicks' for events:0, is damaged" in bad.malformed.message
+    assert problem in bad.malformed.message
+    assert f"of topic '{place.name}'" in bad.malformed.message
+    with pytest.raises(Refused, match="is damaged"):
+        put(store, "clicks", {EVENTS: StoredOffset(6)})
     assert only(store, "others").stored.offset == 6
     place.produce((place.key(), None))
     assert only(store).stored.offset == 5, "the hint's way out"
@@ -524,10 +534,11 @@ def test_a_cluster_that_freezes_at_the_commit_leaves_the_outcome_unknown_and_a_s
     mortal, topic_name, monkeypatch
 ):
     place = Place(mortal, topic_name)
-    hasty = kafka_topic.KafkaTopicStore(place.client, place.name, [], timeout_s=2.0)
-    hasty.create()
-    put(hasty, "clicks", {EVENTS: StoredOffset(1)})
-    version = only(hasty).version
+    with closing(place.open("?mirrored=&timeout=60")) as patient:
+        patient.create()
+        put(patient, "clicks", {EVENTS: StoredOffset(1)})
+        version = only(patient).version
+    hasty = kafka_topic.KafkaTopicStore(place.client, place.name, [], timeout_s=5.0)
     committed = topic_writer.Writer._commit
 
     def freeze_and_commit(self):
@@ -545,7 +556,7 @@ def test_a_cluster_that_freezes_at_the_commit_leaves_the_outcome_unknown_and_a_s
     assert caught.value.retryable
     assert "Run this again" in caught.value.hint
     hasty.close()
-    fresh = place.open("?mirrored=")
+    fresh = place.open("?mirrored=&timeout=60")
     again = fresh.write("clicks", [change], reason="t", now_ms=NOW)
     assert (again.written, again.conflicts) in (((EVENTS,), ()), ((), (EVENTS,))), "it came through late, or not at all"
     assert only(fresh).stored.offset == 2
@@ -555,7 +566,7 @@ def test_a_cluster_that_freezes_at_the_commit_leaves_the_outcome_unknown_and_a_s
 def test_a_frozen_cluster_is_an_error_in_time_and_nothing_was_written(store, place):
     put(store, "clicks", {EVENTS: StoredOffset(1)})
     hasty = kafka_topic.KafkaTopicStore(place.client, place.name, [], timeout_s=1.5)
-    version = only(hasty).version
+    version = only_in_the_end(hasty).version
     place.cluster.pause()
     try:
         for attempt in (
@@ -568,7 +579,7 @@ def test_a_frozen_cluster_is_an_error_in_time_and_nothing_was_written(store, pla
             assert not isinstance(caught.value, OutcomeUnknown | Refused)
     finally:
         place.cluster.resume()
-    assert only(hasty).stored.offset == 1, "the same store still works"
+    assert only_in_the_end(hasty).stored.offset == 1, "the same store still works"
 
 
 @system

@@ -18,7 +18,7 @@ ROW_NAMES = st.builds(RowName, NAMES, NAMES, st.integers(0, 2**31 - 1))
 INT64 = st.integers(-(2**63), 2**63 - 1)
 ANCHORS = st.builds(
     Anchor,
-    offset=st.none() | INT64,
+    offset=st.none() | st.integers(0, 2**63 - 1),
     timestamp_ms=INT64,
     id=st.none() | st.binary(max_size=300),
     fingerprint=st.none() | st.binary(max_size=8).map(lambda value: fingerprint(None, value)),
@@ -129,3 +129,12 @@ def test_an_id_too_long_is_left_out_and_impossible_ids_are_refused():
     assert (found.id, found.fingerprint) == (None, anchor.fingerprint)
     with pytest.raises(ConfigError, match="does not fit"):
         topic_rows.encode_value(StoredOffset(9, Anchor(cluster_id="c" * topic_rows.MAX_BYTES)))
+
+
+@pytest.mark.parametrize("text", [None, "", "no JSON", '{"v":1,"s":9}', '{"v":1,"s":7,"a":{"o":14}}', '{"v":1,"d":5}'])
+def test_a_text_is_restored_only_if_it_says_what_the_row_does(text: str | None) -> None:
+    """It comes from a snapshot, which anyone who may write to a plan's folder can edit."""
+    row = StoredOffset(7, Anchor(offset=6), 5)
+    assert topic_rows.decode_value(topic_rows.restored_text(text, row).encode()) == Value(row, None)
+    whole = '{"v": 1, "s": 7, "w": 5, "a": {"o": 6}}'
+    assert topic_rows.restored_text(whole, row) == whole

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.ports import Capabilities, Change, Row
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.rules import Kept, by_cluster, by_offset, pair
@@ -249,3 +251,32 @@ def test_by_offset_an_anchor_that_names_the_next_record_lags_too() -> None:
     row = by_offset(KEY, commit(60), kept(following))
     assert row is not None
     assert (row.stored.anchor, row.anchor_lag) == (following.anchor, 10)
+
+
+# ---------------------------------------------------------------- a store of anchors that does not exist yet
+
+
+class NotYet(MemoryStore):
+    """A store of anchors that its first write creates."""
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        rows = super().read(group, topics)
+        if not rows:
+            raise NotCreated("There is no store.")
+        return rows
+
+
+def test_a_store_of_anchors_that_does_not_exist_yet_keeps_none_and_the_row_says_what_to_run(both: Pair) -> None:
+    both.job_stores(50)
+    (row,) = PairedStore(both.bare, NotYet(uuid.uuid4().hex)).read(GROUP)
+    assert (row.stored.offset, row.stored.anchor) == (50, None)
+    assert re.match(r"no anchors yet: the \[anchors\] store memory:\w+ does not exist\. Run reconciler track", row.note)
+
+
+def test_the_first_write_creates_it(both: Pair) -> None:
+    both.job_stores(50)
+    store = PairedStore(both.bare, NotYet(uuid.uuid4().hex))
+    (row,) = store.read(GROUP)
+    store.write(GROUP, [Change(KEY, row.version, made_for(60))], reason="apply", now_ms=NOW)
+    (row,) = store.read(GROUP)
+    assert (row.stored.anchor, row.note) == (anchor(59), "")

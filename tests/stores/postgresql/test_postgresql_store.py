@@ -3,6 +3,7 @@ written in part."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores import postgresql, sql_rows
-from tests.stores.postgresql.fixtures import GROUPED, MAPPED
+from tests.stores.postgresql.fixtures import GROUPED, MAPPED, PATIENT
 from tests.stores.store_cases import NOW, put
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
@@ -28,7 +29,9 @@ def open_at(database: str) -> Iterator[Callable[..., Any]]:
     opened = []
 
     def open_at(parameters: str = "") -> Any:
-        opened.append(postgresql.open_address(database + (f"&{parameters}" if parameters else "")))
+        own = [parameters] if parameters else []
+        more = own if "timeout=" in parameters else [*own, PATIENT]
+        opened.append(postgresql.open_address("&".join([database, *more])))
         return opened[-1]
 
     yield open_at
@@ -214,18 +217,20 @@ def test_a_trigger_that_suppresses_a_change_is_detected(open_at, psql):
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ("('events', '0', '5'), ('events', '0', '6')", "holds two rows for events:0"),
-        ("('events', '0', NULL)", "holds a row without a value: events:0, offset None"),
-        ("(NULL, '0', '5')", "holds a row without a value"),
-        ("('events', '00', '5')", "holds a row of events with the partition '00'"),
-        ("('events', '0', '5.5')", "holds '5.5' for events:0, which is not a whole number"),
+        ("('events', '0', '5'), ('events', '0', '6')", "'events:0' .*: the table has two rows of it"),
+        ("('events', '0', NULL)", "'events:0' .*: its offset is None, which is empty"),
+        ("(NULL, '0', '5')", "'' .*: its partition is '0'"),
+        ("('events', '00', '5')", "'events' .*: its partition is '00'"),
+        ("('events', '0', '5.5')", "'events:0' .*: its offset is '5.5', which is not a whole number"),
     ],
 )
-def test_rows_that_are_no_offsets_are_named(open_at, psql, rows, sentence):
+def test_rows_that_are_no_offsets_are_named_and_hide_no_other(open_at, psql, rows, sentence):
     psql.execute("CREATE TABLE txn_offsets (topic text, part text, off text)")
-    psql.execute(f"INSERT INTO txn_offsets VALUES {rows}")
-    with pytest.raises(Refused, match=sentence):
-        open_at(MAPPED).read("g")
+    psql.execute(f"INSERT INTO txn_offsets VALUES ('sound', '0', '7'), {rows}")
+    found = open_at(MAPPED).read("g")
+    assert [row.stored.offset for row in found if row.malformed is None] == [7]
+    (bad,) = (row.malformed for row in found if row.malformed is not None)
+    assert re.match(f"The row of group 'g' for {sentence}", bad.message)
 
 
 @system
@@ -384,8 +389,10 @@ def fetched(psql: Any) -> int:
 
 
 @system
-def test_a_row_damaged_by_another_program_is_named(own, psql):
-    put(own, "g", {KEY: StoredOffset(1, ANCHOR)})
-    psql.execute("UPDATE reconciler_offsets SET names = 'nonsense'")
-    with pytest.raises(Refused, match="holds a row in reconciler_offsets that this product did not write"):
-        own.read("g")
+def test_a_row_damaged_by_another_program_is_named_and_hides_no_other(own, psql):
+    put(own, "g", {KEY: StoredOffset(1, ANCHOR), TopicPartition("events", 1): StoredOffset(2, ANCHOR)})
+    psql.execute("UPDATE reconciler_offsets SET names = 'nonsense' WHERE partition = 0")
+    bad, sound = own.read("g")
+    assert "The row of group 'g' for 'events:0' in PostgreSQL at" in bad.malformed.message
+    assert "'nonsense'" in bad.malformed.message
+    assert sound.stored.offset == 2

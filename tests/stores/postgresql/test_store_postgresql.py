@@ -76,7 +76,7 @@ def expected(job: BareJob, place: Place, table: str) -> list[tuple[Any, ...]]:
 def test_a_job_with_its_own_table_fails_over_exactly_and_back(
     world: World, clusters, database, psql, table: str, columns: str, policy: str
 ) -> None:
-    world.address = f"{database}&{columns}"
+    world.address = f"{database}&{columns}&{PATIENT}"
     job, place = BareJob(world, clusters.source, policy), Place(psql, table, world.group)
     place.save(job.topic, job.stored)
     config = job.config()
@@ -87,7 +87,7 @@ def test_a_job_with_its_own_table_fails_over_exactly_and_back(
 def test_a_job_that_updates_at_the_last_moment_rolls_back_the_whole_apply(
     world: World, clusters, database, psql, monkeypatch
 ) -> None:
-    world.address = f"{database}&{MAPPED}"
+    world.address = f"{database}&{MAPPED}&{PATIENT}"
     job, place = BareJob(world, clusters.source, "identity"), Place(psql, "txn_offsets", world.group)
     place.save(job.topic, job.stored)
     config = job.config()
@@ -112,7 +112,7 @@ def test_a_job_that_updates_at_the_last_moment_rolls_back_the_whole_apply(
 def test_a_job_in_this_products_own_tables_keeps_its_anchors_there(
     world: World, clusters, database, psql, policy: str
 ) -> None:
-    world.address = database
+    world.address = f"{database}&{PATIENT}"
     job = BareJob(world, clusters.source, policy)
     config = job.config(anchors=False)
     ended = exits(world.run("check", "-c", config), 6)

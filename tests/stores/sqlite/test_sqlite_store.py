@@ -182,9 +182,12 @@ def test_a_row_damaged_by_another_program(path):
     store = made(path)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE reconciler_offsets SET names = 'last', fingerprint = 'short'")
-    with pytest.raises(Refused, match="a row that this product did not write"):
-        store.read("g")
-    assert store.read("g", ["payments"]) == [], "it blocks no other topic"
+    put(store, "g", {TopicPartition("payments", 0): StoredOffset(1)})
+    bad, sound = store.read("g")
+    assert bad.malformed.message.startswith(f"The row of group 'g' for 'events:0' in the offset store {path} cannot be")
+    with pytest.raises(Refused, match="cannot be read"):
+        _ = bad.stored.anchor
+    assert sound.stored.offset == 1, "it hides no other row"
 
 
 def test_a_locked_file_is_waited_for(path):
@@ -240,9 +243,11 @@ def test_a_file_that_may_not_be_read(open_directory):
 def test_a_failing_batch_leaves_nothing_behind(path):
     store = made(path)
     # A value the driver cannot bind fails in the middle of the batch.
+    unbindable = Anchor(offset=1)
+    object.__setattr__(unbindable, "offset", 2**70)
     changes = [
         Change(TopicPartition("events", 1), None, StoredOffset(1)),
-        Change(TopicPartition("events", 2), None, StoredOffset(1, Anchor(offset=2**70))),
+        Change(TopicPartition("events", 2), None, StoredOffset(1, unbindable)),
     ]
     with pytest.raises(OverflowError):
         store.write("g", changes, reason="test", now_ms=NOW)

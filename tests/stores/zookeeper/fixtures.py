@@ -20,6 +20,9 @@ from tests.stores.store_cases import NOW, Case
 if TYPE_CHECKING:
     from tests.lab.zookeeper import ZooKeeperServer
 
+PATIENT_S = 60
+"""Seconds, for stores whose calls should not time out: a busy machine may take longer than the product's default."""
+
 
 @pytest.fixture(scope="session")
 def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
@@ -47,7 +50,7 @@ def kazoo(zookeeper: ZooKeeperServer) -> Iterator[Any]:
     from kazoo.client import KazooClient
 
     client = KazooClient(zookeeper.hosts)
-    client.start(timeout=30)
+    client.start(timeout=PATIENT_S)
     yield client
     client.stop()
     client.close()
@@ -56,7 +59,7 @@ def kazoo(zookeeper: ZooKeeperServer) -> Iterator[Any]:
 def zookeeper_case(
     server: ZooKeeperServer, chroot: str, layout: str, anchors: str | None = None, **guards: bool
 ) -> Case:
-    address = f"zookeeper://{server.hosts}{chroot}?layout={layout}"
+    address = f"zookeeper://{server.hosts}{chroot}?layout={layout}&timeout={PATIENT_S}"
     store = open_store(address, anchors=anchors)
     store.create()
     store.close()
@@ -88,7 +91,7 @@ def open_zookeeper(zookeeper, chroot) -> Iterator[Any]:
     opened = []
 
     def open_at(layout: str = "consumers", **more: Any) -> ZookeeperStore:
-        store = ZookeeperStore(zookeeper.hosts, chroot, layout, **more)
+        store = ZookeeperStore(zookeeper.hosts, chroot, layout, **{"timeout_s": PATIENT_S, **more})
         opened.append(store)
         return store
 

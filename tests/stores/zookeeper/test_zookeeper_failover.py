@@ -70,7 +70,7 @@ def expected(job: BareJob, place: Place) -> dict[str, bytes]:
 def test_a_job_that_writes_bare_offsets_fails_over_exactly_and_back(
     world: World, clusters, zookeeper, kazoo, chroot, layout: str, policy: str
 ) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&anchors=apart&saves=until"
+    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&anchors=apart&saves=until&{PATIENT}"
     job, place = BareJob(world, clusters.source, policy), Place(kazoo, chroot, layout, world.group)
     place.save(job.topic, job.stored)
     config = job.config()
@@ -83,7 +83,7 @@ def test_a_job_that_writes_bare_offsets_fails_over_exactly_and_back(
 def test_a_job_with_anchors_beside_its_offsets_needs_no_other_store(
     world: World, clusters, zookeeper, kazoo, chroot, layout: str, policy: str
 ) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}"
+    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&{PATIENT}"
     job, place = BareJob(world, clusters.source, policy), Place(kazoo, chroot, layout, world.group)
     place.save(job.topic, job.stored)
     config = job.config(anchors=False)
@@ -99,7 +99,7 @@ def test_a_job_with_anchors_beside_its_offsets_needs_no_other_store(
 def test_a_job_that_continues_without_anchors_repeats_the_records_since(
     world: World, clusters, zookeeper, kazoo, chroot
 ) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout=consumers"
+    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout=consumers&{PATIENT}"
     job, place = BareJob(world, clusters.source), Place(kazoo, chroot, "consumers", world.group)
     config = job.config(anchors=False)
     exits(world.run("anchors", "import", "-c", config, job.lines()), 0)
@@ -115,7 +115,7 @@ def test_a_job_that_continues_without_anchors_repeats_the_records_since(
 def test_bare_offsets_may_go_by_their_time_of_writing_also_after_a_rollback(
     world: World, clusters, zookeeper, kazoo, chroot, layout: str
 ) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}"
+    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&{PATIENT}"
     job, place = BareJob(world, clusters.source, "identity"), Place(kazoo, chroot, layout, world.group)
     place.save(job.topic, job.stored)
     (path, *_) = place.look()
@@ -180,7 +180,7 @@ def between(mortal) -> Iterator[GoBetween]:
 
 
 @pytest.mark.parametrize("moment", sampled(MOMENTS, keep=1))
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["consumers", pytest.param("single", marks=pytest.mark.thorough)])
 def test_a_server_killed_in_the_middle_of_an_apply(
     world: World, clusters, mortal, between, plainly, chroot, layout: str, moment: str
 ) -> None:
@@ -231,7 +231,7 @@ def a_killed_job(world: World, clusters, plainly, chroot: str, layout: str) -> t
 
 
 def test_an_anchor_znode_is_json_that_names_the_record(world: World, clusters, zookeeper, kazoo, chroot) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout=consumers"
+    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout=consumers&{PATIENT}"
     job = BareJob(world, clusters.source)
     config = job.config(anchors=False)
     exits(world.run("anchors", "import", "-c", config, job.lines()), 0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, Names, StoredOffset, fingerprint
 from reconciler.formats import anchor_text, decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.stores.zookeeper import anchor_node, single_text
@@ -264,7 +264,7 @@ def test_an_anchor_node_is_commit_metadata_with_two_more_keys():
 
 @given(INT64, st.none() | st.integers(0, 2**63 - 1), st.none() | INT64, st.binary(max_size=40), st.sampled_from(Names))
 def test_every_anchor_reads_back(offset, seen, written, id_bytes, names):
-    anchor = Anchor(offset, 7, id_bytes, fingerprint(None, id_bytes), "c", "t", names)
+    anchor = Anchor(max(offset, 0), 7, id_bytes, fingerprint(None, id_bytes), "c", "t", names)
     data = anchor_node.encode(StoredOffset(offset, anchor, written), seen_zxid=seen)
     assert anchor_node.decode(data) == AnchorNode(anchor, written, offset, seen)
 
@@ -353,7 +353,7 @@ def test_the_empty_znode_of_a_deleted_row_is_no_anchor():
 @pytest.mark.parametrize(
     ("data", "note"),
     [
-        (b"", "a job that writes bare offsets needs anchors=apart"),
+        (b"", "for a job that writes bare offsets let track keep anchors"),
         (anchor_node.encode(StoredOffset(9, None, 5)), ""),
         (
             anchor_node.encode(StoredOffset(9, Anchor(9, 5, b"i", names=Names.NEXT))),
@@ -367,3 +367,21 @@ def test_a_row_without_an_anchor_has_a_note_where_a_znode_is_beside_it(data, not
     found = anchor_node.pair(10, znode(at=8), znode(data, at=7), shared=False)
     assert found.stored == StoredOffset(10, None, 1000)
     assert re.search(note or "^$", found.note)
+
+
+@pytest.mark.parametrize(
+    ("text", "sound", "bad"),
+    [
+        (b"0:5,1:x,2:7", {0: 5, 2: 7}, [1]),
+        (b"0:5,1:,2:99999999999999999999", {0: 5}, [1, 2]),
+        (b"0:5,1:6,1:7", {0: 5}, [1]),
+        (b"0:5 1:6,2:7", {2: 7}, [UNKNOWN_PARTITION, 0]),
+        (b"0:5,colour=blue", {0: 5}, [UNKNOWN_PARTITION]),
+        (b"0:5,99999999999:1", {0: 5}, [UNKNOWN_PARTITION]),
+        (b"0:5,\xff", {0: 5}, [UNKNOWN_PARTITION]),
+    ],
+)
+def test_the_sound_entries_of_a_text_that_is_no_listing(text, sound, bad):
+    entries, faulty = single_text.salvage(text)
+    assert {number: entry.offset for number, entry in entries.items()} == sound
+    assert faulty == bad

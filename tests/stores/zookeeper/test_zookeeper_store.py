@@ -3,18 +3,19 @@ races end in a conflict or an error."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from reconciler.stores.zookeeper import anchor_node, writing
 from reconciler.stores.zookeeper.store import ZookeeperStore
 from tests.stores.store_cases import NOW, put
-from tests.stores.zookeeper.fixtures import change, only
+from tests.stores.zookeeper.fixtures import PATIENT_S, change, only
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
 KEY = TopicPartition("events", 0)
@@ -130,16 +131,16 @@ def test_other_znodes_are_not_taken_for_offsets(store, kazoo, chroot, offset_pat
 
 @system
 @pytest.mark.parametrize("data", [b"", b"consumer-1", b"\x00\x00\x00\x00\x00\x00\x00\x05", b"\xff"])
-def test_a_znode_that_holds_no_offset_is_refused_by_its_path(store, kazoo, offset_path, data):
+def test_a_znode_that_holds_no_offset_is_malformed_hides_no_other_and_is_not_written(store, kazoo, offset_path, data):
     kazoo.create(offset_path, data, makepath=True)
-    for attempt in (
-        lambda: store.read("g"),
-        lambda: store.check_writable("g"),
-        lambda: store.write("g", [Change(KEY, None, StoredOffset(1))], reason="test", now_ms=NOW),
-    ):
-        with pytest.raises(Refused, match=f"The znode {offset_path} .* should hold an offset in decimal") as caught:
-            attempt()
-        assert "zkCli.sh" in caught.value.hint
+    kazoo.create(f"{offset_path[:-1]}1", b"7", makepath=True)
+    bad, sound = store.read("g")
+    assert (bad.key, sound.stored.offset) == (KEY, 7)
+    sentence = f"The znode {offset_path} .* should hold an offset in decimal"
+    assert re.match(sentence, bad.malformed.message)
+    assert "zkCli.sh" in bad.malformed.hint
+    with pytest.raises(Refused, match=sentence):
+        store.write("g", [Change(KEY, None, StoredOffset(1))], reason="test", now_ms=NOW)
     assert kazoo.get(offset_path)[0] == data
 
 
@@ -184,7 +185,7 @@ def test_a_name_that_no_znode_can_have_is_a_configuration_error(open_zookeeper, 
 @system
 @pytest.mark.parametrize(("layout", "base"), [("consumers", "/consumers"), ("single", "")])
 def test_a_missing_store_is_refused_and_created_only_on_request(zookeeper, chroot, kazoo, layout, base):
-    store = ZookeeperStore(zookeeper.hosts, chroot, layout)
+    store = ZookeeperStore(zookeeper.hosts, chroot, layout, timeout_s=PATIENT_S)
     for attempt in (
         lambda: store.read("g"),
         lambda: store.read("g", ["events"]),
@@ -202,7 +203,7 @@ def test_a_missing_store_is_refused_and_created_only_on_request(zookeeper, chroo
 
 @system
 def test_a_chroot_may_be_the_root(zookeeper):
-    store = ZookeeperStore(zookeeper.hosts, "", "single")
+    store = ZookeeperStore(zookeeper.hosts, "", "single", timeout_s=PATIENT_S)
     store.create()
     assert [row.key.topic for row in store.read("g", ["no-such-topic"])] == []
     store.close()
@@ -348,8 +349,20 @@ def test_other_znodes_of_the_chroot_are_ignored_unless_named(single, kazoo, chro
     kazoo.create(f"{chroot}/empty", b"")
     assert [row.key for row in single.read("g")] == [KEY]
     assert single.read("g", ["empty"]) == []
-    with pytest.raises(Refused, match=rf"The znode {chroot}/settings .* should hold PARTITION:OFFSET,…, and is not a"):
-        single.read("g", ["settings"])
+    (row,) = single.read("g", ["settings"])
+    assert re.match(
+        rf"The znode {chroot}/settings .* should hold PARTITION:OFFSET,…, and is not a", row.malformed.message
+    )
+    assert row.key.partition == UNKNOWN_PARTITION
+
+
+@system
+def test_in_a_shared_znode_a_malformed_entry_hides_no_other(single, kazoo, chroot):
+    kazoo.create(f"{chroot}/events", b"0:5,1:soon,2:7")
+    rows = single.read("g", ["events"])
+    assert {row.key.partition: row.malformed is None for row in rows} == {0: True, 1: False, 2: True}
+    with pytest.raises(Refused, match="should hold PARTITION:OFFSET"):
+        put(single, "g", {TopicPartition("events", 0): StoredOffset(6)})
 
 
 @system
@@ -358,7 +371,7 @@ def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_one
 ):
     put(single, "g", {KEY: StoredOffset(5)})
     assert only(single, "another").stored.offset == 5
-    named = open_store(f"zookeeper://{zookeeper.hosts}{chroot}?layout=single&of_group=g")
+    named = open_store(f"zookeeper://{zookeeper.hosts}{chroot}?layout=single&of_group=g&timeout={PATIENT_S}")
     assert only(named).stored.offset == 5
     for attempt in (lambda: named.read("another"), lambda: named.check_writable("another")):
         with pytest.raises(ConfigError, match="the offsets of group 'g', not of 'another': this layout has no groups"):

@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.formats import anchor_fields, json_fields
+from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import required
 from reconciler.stores.hbase.layouts.cells import decode_json, encode_json
 
@@ -53,13 +54,13 @@ def prefix(group: str, topic: str | None = None) -> bytes:
 def parse_row_key(row: bytes) -> tuple[str, TopicPartition] | None:
     """The group, and the topic's partition; None for a key that ``row_key`` never makes."""
     parts = row.split(b"/")
-    if len(parts) != 3 or not parts[2].isdigit():
+    if len(parts) != 3 or (number := whole_number(parts[2])) is None:
         return None
     try:
         group, topic = (unquote_to_bytes(part).decode() for part in parts[:2])
     except UnicodeDecodeError:
         return None
-    key = TopicPartition(topic, int(parts[2]))
+    key = TopicPartition(topic, number)
     return (group, key) if row_key(group, key.topic, key.partition) == row else None
 
 

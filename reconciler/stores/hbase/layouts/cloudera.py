@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
@@ -124,6 +125,15 @@ def texts(cells: Mapping[bytes, bytes]) -> dict[int, bytes]:
 def text(offset: int) -> bytes:
     """An offset as this format writes it."""
     return b"%d" % offset
+
+
+def restored(unparsed: str | None, offset: int) -> bytes:
+    """A text that was read before, byte for byte, if it says this offset; else the offset as this format writes it."""
+    with suppress(NotDecimal, UnicodeEncodeError):
+        value = (unparsed or "").encode("latin-1")
+        if value and decimal_text.offset_of(value) == offset:
+            return value
+    return text(offset)
 
 
 def nothing_for(partitions: Iterable[int]) -> dict[bytes, bytes]:

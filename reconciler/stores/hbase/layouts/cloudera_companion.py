@@ -20,6 +20,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.formats import anchor_fields, decimal_text, json_fields
 from reconciler.formats.json_fields import FieldError
 from reconciler.stores.hbase.layouts.cells import decode_json, encode_json
+from reconciler.stores.hbase.layouts.cloudera import MAX_EPOCH_MS
 
 FORMAT = "reconciler.hbase-claim/1"
 CLAIM = b"claim"
@@ -48,11 +49,11 @@ def encode_claim(claim: Claim) -> bytes:
 def decode_claim(value: bytes) -> Claim:
     """Raises FieldError, and nothing else, for a cell that this product did not write."""
     content = decode_json(value, FORMAT)
-    nonce, epoch_ms = json_fields.string(content, "nonce"), json_fields.integer(content, "epoch_ms", 0)
+    nonce, epoch_ms = json_fields.string(content, "nonce"), json_fields.integer(content, "epoch_ms", 0, MAX_EPOCH_MS)
     settled = content.get("settled")
     if nonce is None or epoch_ms is None or not isinstance(settled, bool):
         raise FieldError(None, "lacks one of nonce, epoch_ms and settled")
-    return Claim(nonce, epoch_ms, json_fields.integer(content, "before", 0), settled)
+    return Claim(nonce, epoch_ms, json_fields.integer(content, "before", 0, MAX_EPOCH_MS), settled)
 
 
 def encode(stored: StoredOffset) -> bytes:

@@ -1,0 +1,199 @@
+"""Offsets in a Delta table: in the commits' own fields, in transaction versions, or in columns of its rows.
+
+- ``layout=commit``: a field of ``commitInfo`` names offsets. Spark writes ``userMetadata``, a text, from the option or
+  the setting ``spark.databricks.delta.commitInfo.userMetadata``; ``deltalake`` any field (``custom_metadata``).
+- ``layout=txn``: a ``txn`` for each partition, its version an offset. kafka-delta-ingest writes the app id
+  ``APP_ID-PARTITION`` and the last processed offset (``build_actions`` in its ``delta_helpers.rs``).
+- ``layout=columns``: the largest offset of each topic and partition among the rows. DataFusion within ``deltalake``
+  reads the columns that are needed, of the files that may hold the topics, and keeps one number a partition.
+
+``RESTORE`` makes the table what it was, and its offsets, too: the commits after that version do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from reconciler.core.errors import NotCreated, Refused
+from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition
+from reconciler.stores.delta.table import DeltaAt
+from reconciler.stores.table_address import Columns, TableAddress, TableStore, parse
+from reconciler.stores.table_offsets import Commit, OlderGone, filled, row_of, rows_of
+
+EXAMPLE = (
+    "delta:/data/clicks?layout=commit&number=next&lists=all, "
+    "delta:/data/clicks?layout=txn&number=last&app_id=clicks-{partition}&topic_name=events&partitions=12, or "
+    "delta:/data/clicks?layout=columns&number=last&topic=topic&partition=partition&offset=offset"
+)
+USER_METADATA = "userMetadata"
+FIRST_LOOK = 50
+"""Commits that are read at first: mostly the last one names offsets."""
+DATA_OPERATIONS = frozenset(
+    (
+        *("WRITE", "STREAMING UPDATE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "COPY INTO", "MANUAL UPDATE"),
+        *("CREATE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT"),
+    )
+)
+"""Of the operations in ``commitInfo``, those that write a job's data. ``OPTIMIZE``, ``VACUUM`` and others do not."""
+_INTEGERS = frozenset({"byte", "short", "integer", "long"})
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``delta:PATH?layout=commit|txn|columns&number=next|last``, with the parameters of the layout."""
+    at = parse(address, named="commit", others=("txn",), property_=USER_METADATA, example=EXAMPLE)
+    return TableStore(at, DeltaOffsets(at).read)
+
+
+class DeltaOffsets:
+    """Reads the rows of a table. Raises NotCreated where there is no table; Refused, Unreachable, ConfigError."""
+
+    def __init__(self, at: TableAddress) -> None:
+        self._at = at
+        self._delta = DeltaAt(at.place, at.table, "store")
+
+    def read(self, group: str, topics: frozenset[str] | None) -> list[Row]:
+        with self._delta.errors():
+            table = self._delta.table()
+            if table is None:
+                raise NotCreated(
+                    f"There is no Delta table at {self._at.table}.",
+                    hint="Correct the store's address. If the job has never run, its first batch creates the table.",
+                )
+            if self._at.columns is not None:
+                return self._of_columns(table, self._at.columns, group, topics)
+            if self._at.layout == "txn":
+                return self._of_transactions(table, group, topics)
+            name = filled(self._at.field, group=group)
+            return rows_of(commits(table, name, self._at.walk), self._at.kept(f"commits' {name}"), group)
+
+    # ------------------------------------------------------------ transaction versions
+
+    def _of_transactions(self, table: Any, group: str, topics: frozenset[str] | None) -> list[Row]:
+        """One more than the partitions that the address counts is asked for: that must not exist."""
+        at = self._at
+        names = topics or frozenset() if at.topic_name is None else {at.topic_name}
+        rows = []
+        for topic in sorted(names):
+            for number in range(at.partitions + 1):
+                app_id = filled(at.app_id, group=group, topic=topic, partition=number)
+                version = table.transaction_version(app_id)
+                if version is None:
+                    continue
+                if number == at.partitions:
+                    raise Refused(
+                        f"The table {at.table} has transactions of {app_id!a}, and partitions={at.partitions} counts "
+                        f"partitions up to {at.partitions - 1}.",
+                        hint="Correct partitions= in the store's address.",
+                    )
+                key = TopicPartition(topic, number)
+                rows.append(row_of(key, version, at.kept(f"transactions {app_id!a}"), group, version=f"txn {version}"))
+        return rows
+
+    # ------------------------------------------------------------ columns
+
+    def _of_columns(self, table: Any, columns: Columns, group: str, topics: frozenset[str] | None) -> list[Row]:
+        from deltalake import QueryBuilder
+
+        self._check_columns(table, columns)
+        if topics is not None and not topics:
+            return []
+        reader = QueryBuilder().register("offsets", table).execute(_query(columns, group, topics))
+        kept, version, rows = self._at.kept(), table.version(), []
+        for batch in reader:
+            for topic, partition, offset in zip(*(batch.column(n).to_pylist() for n in range(3)), strict=True):
+                if topic is None:
+                    continue  # it can be no job's
+                number = partition if isinstance(partition, int) and 0 <= partition < 2**31 else UNKNOWN_PARTITION
+                value = partition if number == UNKNOWN_PARTITION else offset
+                row = row_of(TopicPartition(topic, number), value, kept, group, version=f"version {version} {value}")
+                rows.append(row)
+        return rows
+
+    def _check_columns(self, table: Any, columns: Columns) -> None:
+        types = {field.name: getattr(field.type, "type", None) for field in table.schema().fields}
+        numbers = (columns.partition, columns.offset)
+        for name in columns.names:
+            if name not in types:
+                raise Refused(
+                    f"The table {self._at.table} has no column {name!a}.",
+                    hint=f"Correct the store's address; the table has: {', '.join(types)}.",
+                )
+            if types[name] not in (_INTEGERS if name in numbers else {"string"}):
+                kind = "whole numbers" if name in numbers else "text"
+                raise Refused(
+                    f"The column {name!a} of {self._at.table} has the type {types[name] or 'of a nested value'}, and "
+                    f"{kind} are expected there.",
+                    hint="Name another column in the store's address.",
+                )
+
+
+def _query(columns: Columns, group: str, topics: Sequence[str] | frozenset[str] | None) -> str:
+    topic = _text(columns.topic_name or "") if columns.topic is None else _name(columns.topic)
+    partition, offset = _name(columns.partition), _name(columns.offset)
+    wanted = ["TRUE"]
+    if topics is not None:
+        wanted.append(f"{topic} IN ({', '.join(map(_text, sorted(topics)))})")
+    if columns.group is not None:
+        wanted.append(f"{_name(columns.group)} = {_text(group)}")
+    keys = ", ".join((*([topic] if columns.topic is not None else []), partition))
+    return f"SELECT {topic}, {partition}, MAX({offset}) FROM offsets WHERE {' AND '.join(wanted)} GROUP BY {keys}"
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+# ---------------------------------------------------------------- commits
+
+
+def commits(table: Any, name: str, walk: int) -> Iterator[Commit]:
+    """The table's commits, newest first, with what their field ``name`` holds. Raises OlderGone at the end of the log.
+
+    Versions are counted back from the newest one. A log that lacks a commit's ``commitInfo`` counts too high: then more
+    commits than need be are left out after a RESTORE, and the oldest are taken to be gone.
+    """
+    read, below = 0, None
+    for limit in (FIRST_LOOK, walk):
+        limit = min(limit, walk)
+        if limit <= read:
+            break
+        found = table.history(limit)
+        for info in found[read:]:
+            version = info["version"]
+            if below is not None and version > below:
+                continue
+            if str(info.get("operation")).upper() == "RESTORE":
+                below = _restored(info, version)
+                continue
+            yield _commit(info, version, name)
+        read = len(found)
+        if read < limit:
+            break
+    if read <= table.version():
+        more = read >= walk
+        raise OlderGone(
+            f"walk={walk} lets a read look at no more commits"
+            if more
+            else "the table's log before those is gone, or lacks the information on a commit"
+        )
+
+
+def _commit(info: Mapping[str, Any], version: int, name: str) -> Commit:
+    operation, at_ms = str(info.get("operation")), info.get("timestamp")
+    is_time = isinstance(at_ms, int) and not isinstance(at_ms, bool) and abs(at_ms) < 2**63
+    is_data = operation.upper() in DATA_OPERATIONS
+    return Commit(f"version {version}", info.get(name), at_ms if is_time else None, operation, is_data)
+
+
+def _restored(info: Mapping[str, Any], version: int) -> int:
+    """The version that a RESTORE leads to."""
+    of = info.get("operationParameters")
+    to = of.get("version") if isinstance(of, dict) else None
+    if to is None or not str(to).isdecimal() or not str(to).isascii() or len(str(to)) > 18:
+        raise OlderGone(f"version {version} is a RESTORE to a time, which does not tell the version that it led to")
+    return int(to)

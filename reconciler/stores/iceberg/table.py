@@ -1,0 +1,95 @@
+"""An Iceberg table, by its catalog (of pyiceberg's own configuration), by its folder or by its metadata file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.folder import one_line, open_folder
+
+_METADATA = re.compile(r"v?(\d+)(-.*)?\.metadata\.json")
+
+
+class IcebergAt:
+    """A table by ``CATALOG/NAMESPACE.TABLE``, by its folder, or by a file ``….metadata.json``.
+
+    ``shown`` and ``setting`` name it, and where it is configured, in sentences. Raises ConfigError for a place that is
+    none.
+    """
+
+    def __init__(self, place: str, shown: str, setting: str) -> None:
+        self.shown = shown
+        self._place = place
+        self._setting = setting
+        self._is_path = "://" in place or place.startswith(("/", ".", "file:"))
+        if not self._is_path and not all(place.partition("/")):
+            raise ConfigError(
+                f"The {setting} {shown} names no table.",
+                hint="Write iceberg:CATALOG/NAMESPACE.TABLE, or the table's folder, iceberg:/warehouse/db/table.",
+            )
+
+    def table(self) -> Any | None:
+        """The table as it is now; None if there is none. To be called within ``errors``."""
+        from pyiceberg.exceptions import NoSuchTableError
+        from pyiceberg.table import StaticTable
+
+        if self._is_path:
+            metadata = self._metadata()
+            return None if metadata is None else StaticTable.from_metadata(metadata)
+        from pyiceberg.catalog import load_catalog
+
+        catalog, _, name = self._place.partition("/")
+        try:
+            return load_catalog(catalog).load_table(name)
+        except NoSuchTableError:
+            return None
+
+    def history(self, table: Any, newest: Any) -> Iterator[Any]:
+        """The snapshots from ``newest`` along the parents. Ends where the table has no older one left, or none ever.
+
+        Raises Refused for parents in a circle.
+        """
+        at, seen = newest, set[int]()
+        while at is not None:
+            if at.snapshot_id in seen:
+                raise Refused(
+                    f"The table {self.shown} is damaged: its snapshots are each other's parents.",
+                    hint="Restore its metadata.",
+                )
+            seen.add(at.snapshot_id)
+            yield at
+            at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
+
+    def _metadata(self) -> str | None:
+        """The newest metadata file of the table's folder; None if there is none."""
+        if self._place.endswith(".metadata.json"):
+            return self._place
+        names = open_folder(self._place).names("metadata")
+        found = [(int(of[1]), name) for name in names if (of := _METADATA.fullmatch(name))]
+        return f"{self._place.rstrip('/')}/metadata/{max(found)[1]}" if found else None
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise the library's errors as Unreachable, ConfigError or Refused, with the table's name."""
+        try:
+            yield
+        except ReconcilerError:
+            raise
+        except FileNotFoundError as error:
+            raise self._failure(Refused, error, f"There is no such file: correct the job's {self._setting}.") from error
+        except (ImportError, ValueError, KeyError) as error:  # pyiceberg's words for its own configuration
+            hint = f"Correct the job's {self._setting}, or pyiceberg's configuration."
+            raise self._failure(ConfigError, error, hint) from error
+        except Exception as error:  # each catalog and file system has errors of its own
+            raise self._failure(Unreachable, error, "See that it is reachable, then run this again.") from error
+
+    def _failure(self, kind: type[ReconcilerError], error: Exception, hint: str) -> ReconcilerError:
+        return kind(f"The table {self.shown} could not be read: {one_line(error)}.", hint=hint)
+
+
+def summary_of(snapshot: Any) -> dict[str, str]:
+    """A snapshot's summary without its operation; empty where it has none."""
+    return snapshot.summary.additional_properties if snapshot.summary is not None else {}

@@ -1,0 +1,104 @@
+"""A store that keeps anchors, and the [anchors] store for those of its rows that have none.
+
+An unmodified job may write bare offsets into a store that has room for anchors. ``track`` keeps anchors for them, as
+for a store without room. A row with an anchor of its own never needs the [anchors] store, so a job whose rows all have
+one does not depend on it: it is opened for the first row without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+from reconciler.core.errors import Refused
+from reconciler.ports import (
+    Capabilities,
+    Change,
+    HistoryEntry,
+    KeepsHistory,
+    ListsGroups,
+    NamesGroups,
+    OffsetStore,
+    Row,
+    TopicPartition,
+    WriteResult,
+)
+from reconciler.stores.paired.rules import Kept, by_own, lacks_anchor
+from reconciler.stores.paired.store import PairedStore, State
+
+
+def served(store: OffsetStore, open_anchors: Callable[[], OffsetStore]) -> OffsetStore:
+    """``store`` with the anchors that the opened store keeps for rows without one of their own."""
+    return ListingServed(store, open_anchors) if isinstance(store, ListsGroups) else ServedStore(store, open_anchors)
+
+
+class _Pair(PairedStore):
+    """The rows of both. A row of the [anchors] store alone is no row, and no write is finished while reading: a row
+    that an interrupted write left has an anchor of its own.
+    """
+
+    def _joined(self, key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+        return super()._joined(key, own, kept) if own is not None and lacks_anchor(own) and kept.rows else own
+
+    def _finish_found(self, group: str, state: State) -> bool:
+        return False
+
+
+class ServedStore:
+    """Raises what ``store`` raises; and what the [anchors] store does, where a row has no anchor of its own."""
+
+    def __init__(self, store: OffsetStore, open_anchors: Callable[[], OffsetStore]) -> None:
+        self.address = store.address
+        self._store = store
+        self._open_anchors = open_anchors
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._store.capabilities
+
+    @cached_property
+    def _pair(self) -> PairedStore:
+        return _Pair(self._store, self._open_anchors(), pairing=by_own)
+
+    def group_names(self) -> list[str]:
+        return self._store.group_names() if isinstance(self._store, NamesGroups) else []
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, ordered by topic and partition."""
+        wanted = None if topics is None else list(topics)
+        rows = self._store.read(group, wanted)
+        return self._pair.read(group, wanted) if any(map(lacks_anchor, rows)) else rows
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """Compare-and-set. A row without an anchor of its own is changed together with what is kept for it."""
+        writer: OffsetStore = self._store
+        try:
+            rows = {row.key: row for row in self._store.read(group, {change.key.topic for change in changes})}
+        except Refused:
+            rows = {}  # its first write creates it
+        if any(change.key in rows and lacks_anchor(rows[change.key]) for change in changes):
+            writer = self._pair
+        return writer.write(group, changes, reason=reason, now_ms=now_ms)
+
+    def history(self, group: str) -> list[HistoryEntry]:
+        """The store's history; empty where it keeps none."""
+        return self._store.history(group) if isinstance(self._store, KeepsHistory) else []
+
+    def create(self) -> None:
+        self._store.create()
+
+    def check_writable(self, group: str) -> None:
+        self._store.check_writable(group)
+
+    def close(self) -> None:
+        if "_pair" in self.__dict__:
+            self._pair.close()
+        else:
+            self._store.close()
+
+
+class ListingServed(ServedStore):
+    """The same for a store that can name its groups."""
+
+    def groups(self) -> list[str]:
+        return self._store.groups() if isinstance(self._store, ListsGroups) else []

@@ -1,0 +1,192 @@
+"""Addresses of tables in whose transactions a job keeps its offsets, and the store that both kinds are. Read-only.
+
+    SCHEME:PLACE?layout=…&number=next|last
+
+Nothing is opened here. A library is imported when the table is first read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl
+
+from reconciler.config.addresses import without_secrets
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.formats.decimal_text import whole_number
+from reconciler.ports import Capabilities, Change, Row, WriteResult
+from reconciler.stores import common
+from reconciler.stores.parameters import Parameters
+from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, Kept, Lists, Number, Reader
+
+WALK = 1000
+"""The most commits that a read looks at, unless the address says otherwise."""
+MOST_PARTITIONS = 10_000
+COLUMNS = "columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table's rows; ``topic`` None: all rows are of the topic ``topic_name``. None of them nested."""
+
+    topic: str | None
+    topic_name: str | None
+    partition: str
+    offset: str
+    group: str | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.topic, self.partition, self.offset, self.group) if name is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAddress:
+    """An address taken apart. Which parts are there depends on ``layout``; see ``parse``.
+
+    ``place`` is the table's own address, with its login; ``shown`` the store's, without secrets.
+    """
+
+    place: str
+    shown: str
+    layout: str
+    number: Number
+    of_group: str | None
+    field: str = ""
+    within: tuple[str, ...] = ()
+    lists: Lists = Lists.CHANGED
+    walk: int = WALK
+    branch: str | None = None
+    columns: Columns | None = None
+    app_id: str = ""
+    topic_name: str | None = None
+    partitions: int = 0
+
+    @property
+    def table(self) -> str:
+        """The table in sentences: the address without its parameters, and without secrets."""
+        return self.shown.partition("?")[0]
+
+    def kept(self, what: str = "") -> Kept:
+        """What rows are made by; ``what`` of the table names offsets, in sentences."""
+        place = f"the {what} of {self.table}" if what else f"the rows of {self.table}"
+        return Kept(self.number, self.lists, self.within, place)
+
+
+def parse(address: str, *, named: str, others: Sequence[str], property_: str | None, example: str) -> TableAddress:
+    """Take an address apart. Raises ConfigError for one that is not whole.
+
+    ``named`` is the layout whose commits name offsets, with ``property_`` as the default of ``property=`` (None:
+    required); ``others`` are ``txn`` and ``branch``, where the table has them.
+    """
+    scheme = address.partition(":")[0]
+
+    def wrong(why: str) -> ConfigError:
+        # The message leaves the address out: it may hold a login.
+        return ConfigError(f"A store's address {scheme}:… is wrong: {why}.", hint=f"Write it like {example}.")
+
+    place, _, query = address.partition(":")[2].partition("?")
+    if not place:
+        raise wrong("it names no table")
+    common.check_name("place of the table", place)
+    given = Parameters(parse_qsl(query, keep_blank_values=True), wrong)
+
+    def text(name: str, *, needed: bool = False) -> str | None:
+        value = given.text(name)
+        if value is not None or needed:
+            if not value:
+                raise wrong(f"{name}= is {'empty' if value is not None else 'missing'}")
+            common.check_name(f"{name} in a store's address", value)
+        return value
+
+    def number(name: str, default: int | None, most: int) -> int:
+        value = text(name, needed=default is None)
+        found = default if value is None else whole_number(value, most)
+        if not found:
+            raise wrong(f"{name}={value!a} is not a number from 1 to {most:,}")
+        return found
+
+    layout = given.choice("layout", named, *(["txn"] if "txn" in others else []), COLUMNS, required=True)
+    kind = Number(given.choice("number", *(each.value for each in Number), required=True))
+    shown = without_secrets(address)
+    of_group = text("of_group")
+    found = TableAddress(place, shown, layout, kind, of_group)
+    if "branch" in others:
+        found = replace(found, branch=text("branch"))
+    if layout == named:
+        name = text("property", needed=property_ is None) or property_ or ""
+        path = text("field")
+        within = tuple(path.split(".")) if path else ()
+        lists = Lists(given.choice("lists", Lists.CHANGED.value, Lists.ALL.value))
+        found = replace(found, field=name, within=within, lists=lists, walk=number("walk", WALK, 10**6))
+    elif layout == COLUMNS:
+        topic, topic_name = text("topic"), text("topic_name")
+        if (topic is None) == (topic_name is None):
+            raise wrong("it needs topic=, the column with the topic, or topic_name=, the topic of all rows")
+        columns = Columns(
+            topic, topic_name, text("partition", needed=True) or "", text("offset", needed=True) or "", text("group")
+        )
+        if len({*columns.names}) != len(columns.names):
+            raise wrong("two of its columns are the same")
+        found = replace(found, columns=columns)
+    else:
+        app_id, topic_name = text("app_id", needed=True) or "", text("topic_name")
+        if PARTITION not in app_id:
+            raise wrong(f"app_id={app_id!a} has no {PARTITION} in it: a name for each partition is expected")
+        if (topic_name is None) == (TOPIC not in app_id):
+            raise wrong(f"it needs {TOPIC} in its app_id=, or topic_name=, the one topic that the names are of")
+        most = number("partitions", None, MOST_PARTITIONS)
+        found = replace(found, app_id=app_id, topic_name=topic_name, partitions=most)
+    if found.of_group and GROUP in f"{found.field}{found.app_id}":
+        raise wrong(f"of_group= says whose offsets they are, and {GROUP} asks for each group's own")
+    given.check_all_known()
+    return found
+
+
+class TableStore:
+    """A table as a store: only the job writes to it. Satisfies ``ports.OffsetStore``. Raises what ``read`` raises."""
+
+    capabilities = Capabilities(writable=False, keeps_anchors=False)
+
+    def __init__(self, at: TableAddress, read: Reader) -> None:
+        self.address = at.shown
+        self._table = at.table
+        self._of_group = at.of_group
+        self._read = read
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        """The group's rows, ordered by topic and partition; a row's time is that of its commit."""
+        self._check_group(group)
+        wanted = common.wanted_topics(topics)
+        return common.of_topics(self._read(group, wanted), wanted)
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """Refused: see ``check_writable``."""
+        common.check_changes(group, changes)
+        if changes:
+            self.check_writable(group)
+        return WriteResult()
+
+    def create(self) -> None:
+        """Nothing to do: the job creates its table."""
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused: the offsets belong to the table's data, and change in one transaction with it."""
+        self._check_group(group)
+        raise Refused(
+            f"The table {self._table} is the job's own, and read-only here; nothing was written.",
+            hint="Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
+            "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets.",
+        )
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _check_group(self, group: str) -> None:
+        common.check_name("group's name", group)
+        if self._of_group not in (None, group):
+            raise ConfigError(
+                f"The offsets in {self._table} are those of group {self._of_group!r}, and group {group!r} is asked "
+                "for.",
+                hint="Correct the job's group, or of_group in the store's address.",
+            )

@@ -1,0 +1,222 @@
+"""Real Iceberg tables, written by pyiceberg, as stores of a job's offsets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset
+from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
+from reconciler.stores.registry import open_store
+from tests.sinks.iceberg_table import Iceberg
+from tests.world import environment
+
+pytest.importorskip("pyiceberg")
+pytest.importorskip("pyarrow")
+
+from tests.stores.iceberg.folder_catalog import FolderCatalog
+from tests.stores.sink_job import ID, append_iceberg, arrow, iceberg_table
+
+ROWS = [("events", 0, 4, "a"), ("events", 0, 5, "b"), ("events", 1, 9, "c"), ("it's", 0, 2, "d")]
+SUMMARY, ALL = "layout=summary&number=next&property=offs", "layout=summary&number=next&property=offs&lists=all"
+COLUMNS = "layout=columns&number=last&topic=topic&partition=partition&offset=offset"
+
+
+def read(folder: Path, query: str, topics: Any = ("events",), group: str = "g") -> dict[tuple[str, int], int]:
+    rows = open_store(f"iceberg:{folder}/{ID}?{query}").read(group, topics)
+    assert [row.key for row in rows] == sorted(row.key for row in rows)
+    return {tuple(row.key): row.stored.offset for row in rows}
+
+
+def offs(offsets: Any) -> dict[str, str]:
+    return {"offs": json.dumps(offsets)}
+
+
+# ---------------------------------------------------------------- summaries
+
+
+def test_the_newest_snapshot_of_the_job_has_its_offsets_and_their_time(tmp_path: Path) -> None:
+    append_iceberg(tmp_path, ROWS, offs({"events": {"0": 3, "1": 4}}))
+    append_iceberg(tmp_path, ROWS, offs({"events": {"0": 6, "1": 10}}))
+    append_iceberg(tmp_path, ROWS)  # of another program
+    assert read(tmp_path, SUMMARY) == read(tmp_path, ALL) == {("events", 0): 6, ("events", 1): 10}
+    (first, _) = open_store(f"iceberg:{tmp_path}/{ID}?{SUMMARY}").read("g")
+    at_ms = iceberg_table(tmp_path).snapshots()[1].timestamp_ms
+    assert first.stored == StoredOffset(6, None, at_ms)
+    assert read(tmp_path, SUMMARY.replace("next", "last")) == {("events", 0): 7, ("events", 1): 11}
+
+
+def test_a_table_that_was_rolled_back_has_the_offsets_that_it_had(tmp_path: Path) -> None:
+    append_iceberg(tmp_path, ROWS, offs({"events": {"0": 3, "1": 4}}))
+    append_iceberg(tmp_path, ROWS, offs({"events": {"0": 6}}))
+    assert read(tmp_path, SUMMARY) == {("events", 0): 6, ("events", 1): 4}
+    with pytest.raises(Refused, match="Not every commit names all partitions in the snapshots' offs of iceberg:"):
+        read(tmp_path, ALL)
+    table = iceberg_table(tmp_path)
+    table.manage_snapshots().create_branch(table.snapshots()[0].snapshot_id, "checked").commit()
+    assert read(tmp_path, f"{SUMMARY}&branch=checked") == {("events", 0): 3, ("events", 1): 4}
+    with pytest.raises(Refused, match=r"has no branch 'x'.*the table has: checked, main"):
+        read(tmp_path, f"{SUMMARY}&branch=x")
+
+
+def test_snapshots_that_have_expired_may_have_named_more(tmp_path: Path) -> None:
+    table = Iceberg(tmp_path / ID)
+    for number in range(5):
+        table.add(offs({"events": {"0": number}}), expired=number)
+    table.add({"operation": "replace", **offs({"events": {"0": 99}})}, expired=4)
+    assert read(tmp_path, ALL) == {("events", 0): 4}, "a compaction does not count"
+    with pytest.raises(
+        Refused, match=r"may name partitions that the newer ones do not.*snapshots before those have expired"
+    ):
+        read(tmp_path, SUMMARY)
+    with pytest.raises(Refused, match="No commit that is left names offsets in the snapshots' other of iceberg:"):
+        read(tmp_path, ALL.replace("offs", "other"))
+    with pytest.raises(Refused, match="walk=1 lets a read look at no more snapshots"):
+        read(tmp_path, f"{ALL}&walk=1")
+
+
+def test_the_control_topics_positions_of_kafka_connect_are_not_taken_for_offsets(tmp_path: Path) -> None:
+    name = "kafka.connect.offsets.control-clicks.connect-clicks"
+    with pytest.raises(ConfigError, match="counts the control topic of Iceberg's sink for Kafka Connect"):
+        read(tmp_path, f"layout=summary&number=next&property={name}")
+    append_iceberg(tmp_path, ROWS, {"copied": '{"0":17}'})
+    with pytest.raises(Refused, match="is not offsets by topic and partition"):
+        read(tmp_path, "layout=summary&number=next&property=copied")
+
+
+# ---------------------------------------------------------------- columns
+
+
+def test_the_largest_offset_of_each_partition_is_read_off_the_rows(tmp_path: Path) -> None:
+    append_iceberg(tmp_path, ROWS)
+    append_iceberg(tmp_path, [("events", 0, 3, "late"), ("events", 1, 10, "e"), ("orders", 0, 77, "f")])
+    assert read(tmp_path, COLUMNS) == {("events", 0): 6, ("events", 1): 11}
+    assert read(tmp_path, COLUMNS, ["it's", "events"])["it's", 0] == 3
+    assert read(tmp_path, COLUMNS, []) == {}
+    assert len(read(tmp_path, COLUMNS, None)) == 4
+    one_topic = "layout=columns&number=next&topic_name=clicks&partition=partition&offset=offset&group=id"
+    assert read(tmp_path, one_topic, ["clicks"], group="c") == {("clicks", 1): 9}
+    assert read(tmp_path, one_topic, ["events"], group="c") == {}
+    iceberg_table(tmp_path).delete("offset = 10")
+    assert read(tmp_path, COLUMNS) == {("events", 0): 6, ("events", 1): 10}, "rows that are deleted do not count"
+
+
+def test_files_of_a_partition_that_cannot_hold_a_larger_offset_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    opened: list[str] = []
+    whole = ArrowScan.to_record_batches
+
+    def counted(scan: Any, tasks: Any) -> Any:
+        opened.extend(task.file.file_path for task in tasks)
+        return whole(scan, tasks)
+
+    monkeypatch.setattr(ArrowScan, "to_record_batches", counted)
+    for first in range(0, 60, 10):
+        for part in (0, 1):
+            append_iceberg(tmp_path, [("events", part, first + n + part, str(n)) for n in range(10)])
+    assert read(tmp_path, COLUMNS) == {("events", 0): 60, ("events", 1): 61}
+    assert len(opened) == 2, "the last file of each partition"
+    append_iceberg(tmp_path, [("events", 0, 5, "x"), ("events", 1, 6, "y")])
+    opened.clear()
+    assert read(tmp_path, COLUMNS) == {("events", 0): 60, ("events", 1): 61}
+    assert len(opened) == 3, "one that holds both partitions may hold a third"
+
+
+def test_a_statistic_is_a_bound_and_never_an_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyiceberg.manifest import DataFile
+
+    append_iceberg(tmp_path, ROWS)
+    bounds = DataFile.__dict__["upper_bounds"]
+
+    def larger(file: Any) -> dict[int, bytes]:
+        return {**bounds.__get__(file, DataFile), 3: (10**9).to_bytes(8, "little")}
+
+    monkeypatch.setattr(DataFile, "upper_bounds", property(larger, bounds.__set__))
+    assert read(tmp_path, COLUMNS) == {("events", 0): 6, ("events", 1): 10}
+
+
+def test_rows_without_partition_or_offset_are_malformed_and_those_without_topic_are_no_jobs(tmp_path: Path) -> None:
+    append_iceberg(
+        tmp_path, [("events", None, 4, "a"), ("events", 1, None, "b"), (None, 2, 5, "c"), ("events", 3, 1, "d")]
+    )  # type: ignore[list-item]
+    rows = open_store(f"iceberg:{tmp_path}/{ID}?{COLUMNS}").read("g")
+    assert [row.key.partition for row in rows] == [UNKNOWN_PARTITION, 1, 3]
+    assert [row.malformed is None for row in rows] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        (COLUMNS.replace("=offset", "=kafka_offset"), "has no column 'kafka_offset'"),
+        (
+            COLUMNS.replace("=offset", "=id"),
+            r"The column 'id' of iceberg:.* has the type string, and whole numbers are",
+        ),
+        (COLUMNS.replace("topic=topic", "topic=partition").replace("partition=partition", "partition=id"), "text"),
+    ],
+)
+def test_columns_that_are_not_there_or_hold_something_else_are_refused(tmp_path: Path, query: str, why: str) -> None:
+    append_iceberg(tmp_path, ROWS)
+    with pytest.raises(Refused, match=why):
+        read(tmp_path, query)
+
+
+# ---------------------------------------------------------------- the store
+
+
+def test_a_missing_an_empty_and_a_damaged_table_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(NotCreated, match=f"There is no Iceberg table iceberg:{tmp_path}/{ID}"):
+        read(tmp_path, SUMMARY)
+    iceberg_table(tmp_path)
+    assert read(tmp_path, SUMMARY) == read(tmp_path, COLUMNS) == {}
+    (file,) = (tmp_path / ID / "metadata").iterdir()
+    file.write_text("not JSON")
+    with pytest.raises((ConfigError, Unreachable), match=f"The table iceberg:{tmp_path}/{ID} could not be read"):
+        read(tmp_path, SUMMARY)
+
+
+def test_a_table_is_found_through_its_catalog(tmp_path: Path) -> None:
+    append_iceberg(tmp_path, ROWS, offs({"events": {"0": 6}}))
+    program = (
+        "import pyiceberg.catalog as catalogs\n"
+        "from reconciler.stores.registry import open_store\n"
+        "from tests.stores.iceberg.folder_catalog import FolderCatalog\n"
+        "catalogs.AVAILABLE_CATALOGS[catalogs.CatalogType.SQL] = lambda name, conf: FolderCatalog(name, **conf)\n"
+        f"print([row.stored.offset for row in open_store('iceberg:lab/{ID}?{SUMMARY}').read('g')])\n"
+        f"open_store('iceberg:lab/db.none?{SUMMARY}').read('g')"
+    )
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  lab:\n    type: sql\n    uri: unused\n    warehouse: {tmp_path}\n"
+    )
+    names = environment(PYICEBERG_HOME=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=names, check=False)
+    assert done.stdout.strip() == "[6]", done.stderr
+    assert "There is no Iceberg table iceberg:lab/db.none." in done.stderr
+    assert (
+        FolderCatalog("lab", warehouse=str(tmp_path)).load_table(ID).scan().to_arrow().to_pylist()
+        == arrow(ROWS).to_pylist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("iceberg:lab", "names no table"),
+        ("iceberg:lab/db.t", "it has no layout="),
+        ("iceberg:lab/db.t?layout=txn&number=next", "layout='txn' is not one of summary, columns"),
+        ("iceberg:lab/db.t?layout=summary&number=next", "property= is missing"),
+        ("iceberg:lab/db.t?layout=summary&number=next&property=", "property= is empty"),
+    ],
+)
+def test_an_address_that_leaves_a_question_open_is_refused(address: str, why: str) -> None:
+    address = address if "?" in address or "/" in address else f"{address}?{SUMMARY}"
+    with pytest.raises(ConfigError, match=why):
+        open_store(address)

@@ -1,0 +1,117 @@
+"""A store that only its job writes to, with the [anchors] store: corrections are handed over, and anchors kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import Refused
+from reconciler.formats.anchor_lines import AnchorLine, dump_line
+from reconciler.ports import Change, HandsOver, OffsetStore, TopicPartition
+from reconciler.stores.paired import paired
+from reconciler.stores.registry import open_store
+from tests.stores.store_cases import NOW
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyarrow")
+
+from tests.stores.sink_job import append_delta
+
+HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
+OLD = Anchor(41, 5, fingerprint=fingerprint(b"k", b"v"), cluster_id="source")
+NEW = Anchor(31, 5, fingerprint=fingerprint(b"k", b"v"), cluster_id="destination")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    """Append one transaction with the job's offsets."""
+
+    def append(offsets: dict[str, dict[str, int]]) -> None:
+        append_delta(tmp_path / "t", [("x", 0, 0, "id")], {"userMetadata": json.dumps(offsets)})
+
+    return append
+
+
+@pytest.fixture
+def store(tmp_path: Path, table: Any) -> OffsetStore:
+    table({"events": {"0": 42}})
+    return open_store(f"delta:{tmp_path}/t?layout=commit&number=next", anchors=f"sqlite:///{tmp_path}/anchors.db")
+
+
+def rows(store: OffsetStore) -> dict[TopicPartition, tuple[int, Anchor | None, int | None]]:
+    return {row.key: (row.stored.offset, row.stored.anchor, row.anchor_lag) for row in store.read("g")}
+
+
+def handed(offset: int = 32, anchor: Anchor = NEW) -> list[Change]:
+    return [Change(THERE, None, StoredOffset(offset, anchor))]
+
+
+def test_what_is_handed_over_counts_from_the_jobs_next_transaction_on(store: Any, table: Any) -> None:
+    assert isinstance(store, HandsOver)
+    assert store.unkept("g", handed()) == handed()
+    assert store.hand_over("g", handed(), reason="hook", now_ms=NOW).written == (THERE,)
+    assert rows(store) == {HERE: (42, None, None)}, "the job has not started yet"
+    assert (store.unkept("g", handed()), store.hand_over("g", handed(), reason="hook", now_ms=NOW).written) == ([], ())
+    table({"a.events": {"0": 32}})
+    assert rows(store) == {HERE: (42, None, None), THERE: (32, NEW, 0)}
+    table({"a.events": {"0": 40}})
+    assert rows(store)[THERE] == (40, NEW, 8)
+    table({"a.events": {"0": 20}})
+    assert rows(store)[THERE] == (20, None, None), "the job did not start where it was to"
+
+
+def test_a_later_hand_over_replaces_an_earlier_one(store: Any, table: Any) -> None:
+    store.hand_over("g", handed(), reason="hook", now_ms=NOW)
+    later = handed(35, Anchor(34, 6, fingerprint=fingerprint(b"l", b"v"), cluster_id="destination"))
+    assert store.hand_over("g", later, reason="hook", now_ms=NOW).written == (THERE,)
+    table({"a.events": {"0": 36}})
+    assert rows(store)[THERE] == (36, later[0].new.anchor, 1)
+
+
+def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any) -> None:
+    (row,) = store.read("g")
+    for new in (StoredOffset(43, OLD), None):
+        with pytest.raises(Refused, match="is the job's own, and read-only here"):
+            store.write("g", [Change(HERE, row.version, new)], reason="import", now_ms=NOW)
+    with pytest.raises(Refused, match="is the job's own, and read-only here"):
+        store.write("g", handed(), reason="apply", now_ms=NOW)
+    stale = [Change(HERE, "stale", StoredOffset(42, OLD))]
+    assert store.write("g", stale, reason="import", now_ms=NOW).conflicts == (HERE,)
+    assert rows(store) == {HERE: (42, None, None)}
+    kept = [Change(HERE, row.version, StoredOffset(42, OLD))]
+    assert store.write("g", kept, reason="import", now_ms=NOW).written == (HERE,)
+    assert rows(store) == {HERE: (42, OLD, 0)}
+    with pytest.raises(Refused):
+        store.check_writable("g")
+
+
+def test_other_stores_pair_as_before(tmp_path: Path) -> None:
+    assert not isinstance(paired(open_store("memory:"), open_store("memory:x"), None), HandsOver)
+    assert not isinstance(open_store(f"checkpoint:{tmp_path}", anchors="memory:x"), HandsOver)
+
+
+def test_derived_anchors_go_to_the_anchor_store_and_no_other_offset_is_taken(
+    tmp_path: Path, store: OffsetStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "reconciler.toml"
+    config.write_text(
+        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "127.0.0.1:1"\n'
+        f'[anchors]\nstore = "sqlite:///{tmp_path}/anchors.db"\n'
+        f'[[jobs]]\nname = "j"\ngroup = "g"\ntopics = ["events"]\nstore = {json.dumps(store.address)}\n'
+    )
+
+    def imported(offset: int) -> tuple[int, str]:
+        line = dump_line(AnchorLine("g", "events", 0, StoredOffset(offset, OLD)))
+        (tmp_path / "anchors.jsonl").write_text(line + "\n")
+        code = main(["anchors", "import", "-c", str(config), "--replace", str(tmp_path / "anchors.jsonl")])
+        return code, capsys.readouterr().err
+
+    code, said = imported(43)
+    assert (code, "is the job's own, and read-only here" in said) == (6, True), said
+    assert imported(42) == (0, "1 row written, 0 existed already.\n")
+    assert rows(store) == {HERE: (42, OLD, 0)}

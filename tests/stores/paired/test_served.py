@@ -1,0 +1,108 @@
+"""A store that keeps anchors, with the [anchors] store for those of its rows that have none."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Unreachable
+from reconciler.ports import Change, OffsetStore
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired import served
+from reconciler.stores.registry import open_store
+from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, anchor, made_for
+
+
+class Served:
+    """The two stores, and whether the second was needed."""
+
+    def __init__(self) -> None:
+        name = uuid.uuid4().hex
+        self.own, self.anchors = MemoryStore(f"{name}-own"), MemoryStore(f"{name}-anchors")
+        self.opened = 0
+        self.store = served(self.own, self.open_anchors)
+
+    def open_anchors(self) -> OffsetStore:
+        self.opened += 1
+        return self.anchors
+
+    def put(self, store: MemoryStore, rows: dict[object, StoredOffset]) -> None:
+        there = {row.key: row.version for row in store.read(GROUP)}
+        changes = [Change(key, there.get(key), stored) for key, stored in rows.items()]  # type: ignore[arg-type]
+        assert store.write(GROUP, changes, reason="test", now_ms=NOW).written
+
+    def rows(self) -> dict[object, tuple[int, object]]:
+        return {row.key: (row.stored.offset, row.stored.anchor) for row in self.store.read(GROUP)}
+
+    def write(self, new: StoredOffset) -> None:
+        versions = {row.key: row.version for row in self.store.read(GROUP)}
+        result = self.store.write(GROUP, [Change(KEY, versions.get(KEY), new)], reason="apply", now_ms=NOW)
+        assert result.written == (KEY,)
+
+
+@pytest.fixture
+def both() -> Served:
+    return Served()
+
+
+def test_a_row_without_an_anchor_has_the_one_that_was_kept_for_it(both: Served) -> None:
+    both.put(both.own, {KEY: StoredOffset(50), OTHER: made_for(30)})
+    both.put(both.anchors, {KEY: made_for(50, record=41), OTHER: made_for(20)})
+    assert both.rows() == {KEY: (50, anchor(41)), OTHER: (30, anchor(29))}
+
+
+def test_rows_with_anchors_of_their_own_do_not_need_the_other_store(both: Served) -> None:
+    both.put(both.own, {KEY: made_for(50), OTHER: StoredOffset(-1)})
+    assert both.rows()[KEY] == (50, anchor(49))
+    both.write(made_for(60))
+    assert both.opened == 0
+
+
+def test_an_anchor_without_a_row_is_no_row(both: Served) -> None:
+    both.put(both.own, {OTHER: StoredOffset(5)})
+    both.put(both.anchors, {KEY: made_for(50)})
+    assert list(both.rows()) == [OTHER]
+
+
+def test_a_bare_row_is_changed_together_with_what_is_kept_for_it(both: Served) -> None:
+    both.put(both.own, {KEY: StoredOffset(50)})
+    both.put(both.anchors, {KEY: made_for(50)})
+    both.write(made_for(7, "b"))
+    assert both.rows() == {KEY: (7, anchor(6, "b"))}
+    (kept,) = both.anchors.read(GROUP)
+    assert (kept.stored.offset, kept.stored.anchor) == (7, anchor(6, "b"))
+    both.put(both.own, {KEY: StoredOffset(9)})  # the job goes on, and writes bare offsets
+    assert both.rows() == {KEY: (9, anchor(6, "b"))}
+
+
+def test_a_row_that_changed_meanwhile_is_a_conflict(both: Served) -> None:
+    both.put(both.own, {KEY: StoredOffset(50)})
+    both.put(both.anchors, {KEY: made_for(50)})
+    (row,) = both.store.read(GROUP)
+    both.put(both.own, {KEY: StoredOffset(51)})
+    result = both.store.write(GROUP, [Change(KEY, row.version, made_for(7))], reason="apply", now_ms=NOW)
+    assert (result.written, result.conflicts) == ((), (KEY,))
+
+
+def test_only_a_job_with_a_bare_row_suffers_from_a_store_of_anchors_that_is_away(both: Served) -> None:
+    def away() -> OffsetStore:
+        raise Unreachable("away")
+
+    store = served(both.own, away)
+    both.put(both.own, {KEY: made_for(50)})
+    assert len(store.read(GROUP)) == 1
+    both.put(both.own, {OTHER: StoredOffset(5)})
+    with pytest.raises(Unreachable):
+        store.read(GROUP)
+
+
+def test_a_store_that_is_opened_with_anchors_serves_its_bare_rows() -> None:
+    name = uuid.uuid4().hex
+    own, kept = MemoryStore(f"{name}-own"), MemoryStore(f"{name}-kept")
+    own.write(GROUP, [Change(KEY, None, StoredOffset(50))], reason="job", now_ms=NOW)
+    kept.write(GROUP, [Change(KEY, None, made_for(50))], reason="track", now_ms=NOW)
+    (row,) = open_store(own.address, anchors=kept.address).read(GROUP)
+    assert row.stored.anchor == anchor(49)
+    assert isinstance(open_store(own.address, anchors=own.address), MemoryStore)

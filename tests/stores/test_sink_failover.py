@@ -1,0 +1,161 @@
+"""Jobs that keep their offsets in their table's transactions fail over: each record is in the table once.
+
+A plain job is started by the hook on both sides; nothing but the job writes to its table.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.lab.kafka import KafkaCluster, start_all
+from reconciler.lab.mirror import MirrorMaker
+from tests.sizes import sampled
+from tests.stores.bare_jobs import PROCESSED, RECORDS, BareJob, exits
+from tests.stores.sink_job import DIED, KINDS, ids_in
+from tests.world import Ended, World, a_world, outside
+
+pytestmark = pytest.mark.system
+USUAL = ("delta commit",)
+
+
+@pytest.fixture
+def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
+    yield from a_world(clusters, tmp_path, topic_name, capsys)
+
+
+@dataclass
+class Job:
+    """The job ``clicks`` of a configuration, of one of ``KINDS``."""
+
+    kind: str
+    folder: Path
+    config: Path
+    group: str
+    topics: tuple[str, str]
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "table"
+
+    @property
+    def ids(self) -> list[str]:
+        return ids_in(self.kind, self.table)
+
+    def start(self, *options: str, last: str = "", code: int = 0, **names: str) -> Ended:
+        """Start it by the hook, as processes, and wait for its end."""
+        program = (sys.executable, "-m", "tests.stores.sink_job", self.kind, self.table, *([last] if last else []))
+        names |= {"JOB_TOPIC": self.topics[0], "JOB_TOPIC_THERE": self.topics[1], "JOB_GROUP": self.group}
+        hook = ("hook", "-c", self.config, "--job", "clicks", "--plans", self.folder / "plans", *options)
+        return exits(outside(*hook, "--", *program, **names), code)
+
+
+@pytest.mark.parametrize("kind", sampled(KINDS, 0, always=USUAL.__contains__))
+def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clusters: Any, kind: str) -> None:
+    world.address = KINDS[kind].format(world.folder / "table")
+    bare = BareJob(world, clusters.source)
+    config = bare.config()
+    job = Job(kind, world.folder, config, world.group, (bare.topic, bare.there))
+    everything = sorted(f"{part}/{number}" for part, count in enumerate(RECORDS) for number in range(count))
+
+    job.start("--accept", "new", last=",".join(map(str, PROCESSED)))
+    assert len(job.ids) == sum(PROCESSED) + 2
+    bare.track(config)
+
+    # The source is lost from here on.
+    (found,) = world.plan(config)["jobs"]
+    assert {row["partition"]: (row["verdict"], row["resume_offset"]) for row in found["partitions"]} == {
+        partition: ("moved", offset) for partition, offset in bare.right.items()
+    }
+    refused = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 6)
+    assert "is the job's own, and read-only here; nothing was written. Start the job by reconciler hook" in refused.err
+    said = exits(world.run("check", "-c", config), 3).out
+    assert "Next: reconciler hook --to destination, which starts the job with them." in " ".join(said.split())
+    assert exits(world.run("hook", "-c", config, "--plans", world.folder / "plans", "--to", "destination"), 0)
+    assert len(job.ids) == sum(PROCESSED) + 2, "the job has not run"
+
+    moved = job.start("--to", "destination", code=DIED, JOB_DIES="yes")
+    assert "every offset is right" not in moved.err
+    assert sum(PROCESSED) + 2 < len(job.ids) < len(everything)
+    job.start()  # its rows show that it lives at the destination
+    assert job.ids == everything
+    checked = world.checked(config)
+    assert {row["verdict"] for row in checked.values()} == {"match"}
+    assert {part: row["stored_offset"] for part, row in checked.items()} == {
+        part: world.offset_of(count - 1, part) + 1 for part, count in enumerate(RECORDS)
+    }
+
+
+def test_with_one_topic_name_on_both_sides_a_correction_is_refused(world: World, clusters: Any) -> None:
+    world.address = KINDS["delta commit"].format(world.folder / "table")
+    bare = BareJob(world, clusters.source, "identity")
+    config = bare.config()
+    job = Job("delta commit", world.folder, config, world.group, (bare.topic, bare.topic))
+    job.start("--accept", "new", last=",".join(map(str, PROCESSED)))
+    bare.track(config)
+    exits(world.run("check", "-c", config), 3)
+    ended = world.run("hook", "-c", config, "--plans", world.folder / "plans", "--to", "destination")
+    assert exits(ended, 2).err.count("has one name on both sides, and only the job writes its offsets") == 1
+    assert world.checked(config)[0]["verdict"] == "moved", "nothing was kept"
+
+
+# ---------------------------------------------------------------- with a mirror, and a source that dies
+
+COUNT, DONE = 120, (70, 41)
+
+
+def produce(cluster: KafkaCluster, topic: str) -> None:
+    """Records in transactions of five; a marker stands behind each, and makes a gap in the source's numbers."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer", "log_level": 0})
+    producer.init_transactions(30)
+    for first in range(0, COUNT, 5):
+        producer.begin_transaction()
+        for number in range(first, first + 5):
+            for part in range(2):
+                name = b"%d/%d" % (part, number)
+                producer.produce(topic, b"value", name, partition=part, headers=[("message-id", name)])
+        producer.commit_transaction(30)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["delta commit", "iceberg columns"])
+def test_mirrored_by_mirrormaker_and_without_its_source_each_record_is_in_the_table_once(
+    tmp_path: Path, kafka_jars: Path, kind: str
+) -> None:
+    source, there = KafkaCluster("a", tmp_path / "a", kafka_jars), KafkaCluster("b", tmp_path / "b", kafka_jars)
+    store = KINDS[kind].format(tmp_path / "table")
+    config = tmp_path / "reconciler.toml"
+    start_all([source, there])
+    with source, there:
+        config.write_text(
+            f'[source]\nalias = "a"\nbootstrap_servers = "{source.bootstrap}"\n'
+            f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n'
+            f'[anchors]\nstore = "sqlite:///{tmp_path}/anchors.db"\n'
+            f'[[jobs]]\nname = "clicks"\ngroup = "g"\ntopics = ["events"]\nstore = "{store}"\n'
+            '[jobs.identity]\nid = "header:message-id"\n'
+        )
+        job = Job(kind, tmp_path, config, "g", ("events", "a.events"))
+        source.create_topic("events", 2)
+        produce(source, "events")
+        with MirrorMaker(source, there, ["events"], tmp_path / "mirror", kafka_jars) as mirror:
+            job.start("--accept", "new", last=",".join(map(str, DONE)))
+            assert main(["track", "-c", str(config), "--once"]) == 0
+            mirror.wait_until_mirrored("events", ends={0: COUNT, 1: COUNT})
+        source.kill()
+        assert len(job.ids) == sum(DONE) + 2
+        assert main(["check", "-c", str(config)]) == 3
+        job.start("--to", "destination", code=DIED, JOB_DIES="yes")
+        job.start()
+        assert job.ids == sorted(f"{part}/{number}" for part in range(2) for number in range(COUNT))
+        ended = outside("check", "-c", config, "--format", "json")
+        (found,) = json.loads(exits(ended, 0).out)["jobs"]
+        assert [(row["verdict"], row["stored_offset"]) for row in found["partitions"]] == [("match", COUNT)] * 2
