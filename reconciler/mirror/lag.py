@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.core.anchors import Identity, Record
+from reconciler.core.probes import Withheld
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
@@ -25,6 +26,8 @@ def lags_ms(rows: Sequence[PartitionPlan], identity: Identity, reader: LogReader
     chunks = reader.read(requests) if requests else []
     found: dict[TopicPartition, int] = {}
     for request, chunk in zip(requests, chunks, strict=True):
+        if isinstance(chunk, Withheld):
+            continue
         time_ms = _time_of(identity, chunk.records[0]) if chunk.records else None
         if time_ms is not None:
             found[request.partition] = max(0, anchored[request.partition] - time_ms)

@@ -1,0 +1,181 @@
+"""Reading the pairs of offsets in MirrorMaker 2's own topics at the destination.
+
+Both topics are read backwards from their ends, since a stored offset is near the newest pairs: at least ``LEAST`` of
+their records, and on until every partition in question has a pair before its offset, or ``MOST`` were read. What cannot
+be read is no failure: the pairs are then unknown, and ``Known.note`` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from reconciler.core.anchors import Record
+from reconciler.core.errors import NotRead, Refused, Unreachable
+from reconciler.core.unanchored.pairs import Checkpoint, Pairs, Sync
+from reconciler.mirror.records import Unreadable, read_checkpoint, read_sync
+from reconciler.ports import LogReader, ReadRequest, TopicPartition
+
+LEAST = 200_000
+MOST = 1_000_000
+CHUNK = 8_192
+
+P = TypeVar("P", Sync, Checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTopics:
+    """The names of MirrorMaker's own topics: each is the first of its names that exists.
+
+    ``is_one_way``: a person says that the offset syncs are of the mirror to this cluster only. A mirror from here to
+    that source keeps its own under the same name, unless its ``offset-syncs.topic.location`` is ``target``.
+    """
+
+    offset_syncs: tuple[str, ...]
+    checkpoints: tuple[str, ...]
+    heartbeats: tuple[str, ...] = ()
+    is_one_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A partition whose pairs are wanted, by its name on both clusters, and the source's offset that they are for.
+
+    ``offset`` None: it is not known yet, and one checkpoint of any offset will do.
+    """
+
+    source: TopicPartition
+    destination: TopicPartition
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The pairs that were read: syncs by the source's partition, checkpoints by the destination's."""
+
+    syncs: Mapping[TopicPartition, Sequence[Sync]] = field(default_factory=dict)
+    checkpoints: Mapping[TopicPartition, Sequence[Checkpoint]] = field(default_factory=dict)
+    note: str = ""
+
+    def of(self, source: TopicPartition, destination: TopicPartition) -> Pairs:
+        return Pairs(tuple(self.syncs.get(source, ())), tuple(self.checkpoints.get(destination, ())))
+
+
+def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -> Known:
+    """What the mirror recorded of these partitions."""
+    by_source: dict[TopicPartition, list[int | None]] = {}
+    by_destination: dict[TopicPartition, list[int | None]] = {}
+    for each in wanted:
+        by_source.setdefault(each.source, []).append(each.offset)
+        by_destination.setdefault(each.destination, []).append(each.offset)
+    syncs = _Pairs[Sync](read_sync, by_source)
+    checkpoints = _Pairs[Checkpoint](read_checkpoint, by_destination)
+    if not topics.offset_syncs and not topics.checkpoints:
+        return Known(note="the mirror's own topics are not known: give [source] alias or [mirror]")
+    notes = {}
+    if topics.offset_syncs:
+        notes[topics.offset_syncs[0]] = _read(reader, topics.offset_syncs, syncs)
+    if topics.checkpoints:
+        notes[topics.checkpoints[0]] = _read(reader, topics.checkpoints, checkpoints)
+    missing = [f'"{name}"' for name, note in notes.items() if note is None]
+    said = [note for note in notes.values() if note]
+    if len(missing) == len(notes):
+        said.append(f"the mirror left no offsets here (no topic {' or '.join(missing)})")
+    elif missing:
+        said.append(f"there is no topic {missing[0]}")
+    found = syncs.found()
+    doubtful = set() if topics.is_one_way else _own_topics(reader, {place.topic for place in found})
+    if doubtful:
+        said.append(
+            f'offset syncs are left out: this cluster has a topic "{min(doubtful)}" of its own, so they may be of a '
+            "mirror from here. If they are not, name their topic: [mirror] offset_syncs_topic"
+        )
+    kept = {place: pairs for place, pairs in found.items() if place.topic not in doubtful}
+    return Known(kept, checkpoints.found(), "; ".join(said))
+
+
+def _own_topics(reader: LogReader, names: set[str]) -> set[str]:
+    """Those of the source's topics that exist here under the same name: a mirror from here may copy them."""
+    return set(reader.describe(tuple(sorted(names))).topics) if names else set()
+
+
+class _Pairs(Generic[P]):
+    """Collects the pairs of the wanted partitions, the newest chunk first."""
+
+    def __init__(
+        self,
+        decode: Callable[[Record], tuple[TopicPartition, P] | None],
+        wanted: Mapping[TopicPartition, Sequence[int | None]],
+    ) -> None:
+        self._decode: Callable[[Record], tuple[TopicPartition, P] | None] = decode
+        self._wanted = wanted
+        self._parts: dict[TopicPartition, list[list[P]]] = {}
+        self._lacking = {(place, offset) for place, offsets in wanted.items() for offset in offsets}
+        self.unreadable = 0
+
+    @property
+    def is_enough(self) -> bool:
+        return not self._lacking
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Add records that lie before all that were added so far."""
+        here: dict[TopicPartition, list[P]] = {}
+        for record in records:
+            try:
+                decoded = self._decode(record)
+            except Unreadable:
+                self.unreadable += 1
+                continue
+            if decoded is not None and decoded[0] in self._wanted:
+                here.setdefault(decoded[0], []).append(decoded[1])
+        for place, pairs in here.items():
+            self._parts.setdefault(place, []).append(pairs)
+            least = min(pair.upstream for pair in pairs)
+            self._lacking -= {(place, offset) for offset in self._wanted[place] if offset is None or least < offset}
+
+    def found(self) -> dict[TopicPartition, list[P]]:
+        """The pairs in the order of the topic."""
+        return {place: [pair for part in reversed(parts) for pair in part] for place, parts in self._parts.items()}
+
+
+def _read(reader: LogReader, names: Sequence[str], pairs: _Pairs[P]) -> str | None:
+    """Read the first of these topics that exists into ``pairs``: what a person should know of it; None: none exists."""
+    for name in names:
+        try:
+            info = reader.describe((name,)).topics.get(name)
+            if info is None:
+                continue
+            read = 0
+            for records in _backwards(reader, [TopicPartition(name, number) for number in info.partitions]):
+                pairs.add(records)
+                read += len(records)
+                if read >= (LEAST if pairs.is_enough else MOST):
+                    break
+        except (NotRead, Refused, Unreachable) as error:
+            return f'"{name}" could not be read: {error.message.rstrip(".")}'
+        count = pairs.unreadable
+        return f'{count:,} records of "{name}" are not of a known format' if count else ""
+    return None
+
+
+def _backwards(reader: LogReader, partitions: Sequence[TopicPartition]) -> Iterator[list[Record]]:
+    """The records of each partition, in chunks from its end to its start. MirrorMaker's topics have one partition."""
+    starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
+    for place in partitions:
+        end, width = ends[place], CHUNK
+        while end > starts[place]:
+            begin = max(starts[place], end - width)
+            yield list(between(reader, place, begin, end))
+            end, width = begin, width * 2
+
+
+def between(reader: LogReader, place: TopicPartition, begin: int, end: int) -> Iterator[Record]:
+    """The records from ``begin`` to before ``end``."""
+    position = begin
+    while position < end:
+        (chunk,) = reader.read([ReadRequest(place, position, min(CHUNK, end - position))])
+        if chunk.out_of_range or chunk.next_offset <= position:
+            return  # retention has removed it meanwhile
+        yield from (record for record in chunk.records if record.offset < end)
+        position = chunk.next_offset

@@ -1,0 +1,109 @@
+"""Reading the mirror's own topics: backwards, as far as it takes, and never a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from reconciler.core.errors import Refused, Unreachable
+from reconciler.core.probes import Chunk
+from reconciler.core.unanchored.pairs import Sync
+from reconciler.kafka.memory import MemoryLog
+from reconciler.mirror import reading
+from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
+from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
+from tests.mirror.written import CHECKPOINTS, LATER, SYNCS, checkpoint_key, write_checkpoints, write_syncs
+
+TOPICS = OwnTopics((SYNCS,), (CHECKPOINTS,))
+HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
+
+
+class Counting(MemoryLog):
+    """Counts the records that were read."""
+
+    records_read = 0
+
+    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
+        chunks = super().read(requests)
+        self.records_read += sum(len(chunk.records) for chunk in chunks)
+        return chunks
+
+
+@pytest.fixture
+def log() -> Counting:
+    return Counting("b")
+
+
+def wanted(offset: int | None = 40) -> list[Wanted]:
+    return [Wanted(HERE, THERE, offset)]
+
+
+def test_pairs_come_in_the_order_of_their_topic(log: Counting) -> None:
+    write_syncs(log, (1, 1), (30, 20), (9, 21))
+    write_syncs(log, (5, 5), topic="other")
+    write_checkpoints(log, (31, 21))
+    known = read_pairs(log, TOPICS, wanted())
+    pairs = known.of(HERE, THERE)
+    assert pairs.syncs == (Sync(1, 1, LATER), Sync(30, 20, LATER), Sync(9, 21, LATER))
+    assert [each.upstream for each in pairs.checkpoints] == [31]
+    assert not known.note
+
+
+def test_a_long_topic_is_read_from_its_end_until_there_is_a_pair_before_the_offset(
+    log: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LEAST", 50)
+    monkeypatch.setattr(reading, "CHUNK", 10)
+    write_syncs(log, *((number, number) for number in range(1000)))
+    log.create(CHECKPOINTS, 1)
+    assert len(read_pairs(log, TOPICS, wanted(999)).of(HERE, THERE).syncs) == 70
+    assert len(read_pairs(log, TOPICS, wanted(800)).of(HERE, THERE).syncs) > 200
+    log.records_read = 0
+    assert read_pairs(log, TOPICS, wanted(0)).of(HERE, THERE).syncs[0].upstream == 0
+    assert log.records_read == 1000
+
+
+def test_no_more_is_read_than_the_limit(log: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("LEAST", 50), ("CHUNK", 10), ("MOST", 100)):
+        monkeypatch.setattr(reading, name, number)
+    write_syncs(log, *((number, number) for number in range(1000)))
+    assert len(read_pairs(log, TOPICS, wanted(0)).of(HERE, THERE).syncs) < 200
+
+
+def test_records_of_an_unknown_format_are_counted(log: Counting) -> None:
+    write_checkpoints(log, (31, 21))
+    log.partition(CHECKPOINTS, 0).append(1, checkpoint_key("g"), b"\x00\x01 another version")
+    known = read_pairs(log, TOPICS, wanted())
+    assert len(known.of(HERE, THERE).checkpoints) == 1
+    assert f'1 records of "{CHECKPOINTS}" are not of a known format' in known.note
+
+
+def test_topics_that_do_not_exist_are_named(log: Counting) -> None:
+    assert (
+        read_pairs(log, TOPICS, wanted()).note
+        == f'the mirror left no offsets here (no topic "{SYNCS}" or "{CHECKPOINTS}")'
+    )
+    write_checkpoints(log, (1, 1))
+    assert read_pairs(log, TOPICS, wanted()).note == f'there is no topic "{SYNCS}"'
+    assert "[source] alias" in read_pairs(log, OwnTopics((), ()), wanted()).note
+
+
+@pytest.mark.parametrize("error", [Refused("Not authorized."), Unreachable("No answer.")])
+def test_a_topic_that_cannot_be_read_is_no_failure(log: Counting, error: Refused | Unreachable) -> None:
+    write_checkpoints(log, (31, 21))
+
+    class Refusing(Counting):
+        def describe(self, topics: Iterable[str]) -> ClusterInfo:
+            if SYNCS in (names := list(topics)):
+                raise error
+            return log.describe(names)
+
+        def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
+            return log.read(requests)
+
+    refusing = Refusing("b")
+    refusing.partitions = log.partitions
+    known = read_pairs(refusing, TOPICS, wanted())
+    assert known.note == f'"{SYNCS}" could not be read: {error.message.rstrip(".")}'
+    assert len(known.of(HERE, THERE).checkpoints) == 1

@@ -1,0 +1,52 @@
+"""Records as MirrorMaker 2 writes them to its own topics."""
+
+from __future__ import annotations
+
+import struct
+
+from reconciler.kafka.memory import MemoryLog
+
+SYNCS = "mm2-offset-syncs.a.internal"
+CHECKPOINTS = "a.checkpoints.internal"
+LATER = 1_900_000_000_000
+"""A time after all records of these tests."""
+
+
+def text(word: str) -> bytes:
+    return struct.pack(">h", len(word.encode())) + word.encode()
+
+
+def sync_key(topic: str = "events", partition: int = 0) -> bytes:
+    return text(topic) + struct.pack(">i", partition)
+
+
+def sync_value(upstream: int, downstream: int) -> bytes:
+    return struct.pack(">qq", upstream, downstream)
+
+
+def checkpoint_key(group: str, topic: str = "a.events", partition: int = 0) -> bytes:
+    return text(group) + text(topic) + struct.pack(">i", partition)
+
+
+def checkpoint_value(upstream: int, downstream: int, version: int = 0) -> bytes:
+    return struct.pack(">hqq", version, upstream, downstream) + text("")
+
+
+def write_syncs(log: MemoryLog, *pairs: tuple[int, int], topic: str = "events", at_ms: int = LATER) -> None:
+    """Write syncs of the first partition."""
+    if SYNCS not in log.topic_ids:
+        log.create(SYNCS, 1)
+    for upstream, downstream in pairs:
+        log.partition(SYNCS, 0).append(at_ms, sync_key(topic), sync_value(upstream, downstream))
+
+
+def write_checkpoints(
+    log: MemoryLog, *pairs: tuple[int, int], group: str = "others", topic: str = "a.events", at_ms: int = LATER
+) -> None:
+    """Write checkpoints of the first partition."""
+    if CHECKPOINTS not in log.topic_ids:
+        log.create(CHECKPOINTS, 1)
+    for upstream, downstream in pairs:
+        log.partition(CHECKPOINTS, 0).append(
+            at_ms, checkpoint_key(group, topic), checkpoint_value(upstream, downstream)
+        )
