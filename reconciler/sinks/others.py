@@ -1,0 +1,87 @@
+"""Sinks that a job keeps account of itself: a function of the user's, or a table of batches in PostgreSQL.
+
+``python:module:function`` is called with the name of the query's batches (its id, or ``app_id``) and returns the number
+of the last batch that was taken, or None for none.
+
+``postgresql://…?table=T`` is a table with a row for each batch, or for the last one: by default in the columns
+``app_id`` (text) and ``batch_id`` (a whole number); ``app_column=`` and ``batch_column=`` name others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from reconciler.config.addresses import without_secrets
+from reconciler.core.errors import ReconcilerError, Refused
+from reconciler.folder import one_line
+from reconciler.sinks.taken import Taken
+
+
+class FunctionSink:
+    """What a function says; ``name`` is how the configuration has it."""
+
+    knows_queries = True
+    takes_every_batch = False
+
+    def __init__(self, name: str, function: Callable[..., object], app_id: str | None) -> None:
+        self.shown = name
+        self.app_id = app_id
+        self._function = function
+
+    def last_taken(self, app_id: str | None) -> Taken:
+        """What the function returns. Raises Refused if it raises, or returns anything but a number or None."""
+        try:
+            last = self._function(app_id)
+        except ReconcilerError:
+            raise
+        except Exception as error:
+            raise self._refused(f"raised {type(error).__name__}: {one_line(error)}") from error
+        if last is None:
+            return Taken(None)
+        if not isinstance(last, int) or isinstance(last, bool) or last < 0:
+            raise self._refused(f"returned {last!r}, which is no number of a batch")
+        return Taken(last)
+
+    def has_queries(self) -> bool:
+        """Not known: the function is asked about one name."""
+        return False
+
+    def _refused(self, why: str) -> Refused:
+        return Refused(f"The sink {self.shown} {why}.", hint="Correct the function.")
+
+
+class TableSink:
+    """A table of batches in PostgreSQL. Raises as PostgreSQL's stores do."""
+
+    knows_queries = True
+    takes_every_batch = False
+
+    def __init__(
+        self, address: str, table: str, *, app_id: str | None, columns: tuple[str, str] = ("app_id", "batch_id")
+    ) -> None:
+        from reconciler.stores.postgresql.address import parse
+
+        self.shown = without_secrets(f"{address}{'&' if '?' in address else '?'}table={table}")
+        self.app_id = app_id
+        self._parsed = parse(address)
+        self._table = table
+        self._columns = columns
+
+    def last_taken(self, app_id: str | None) -> Taken:
+        """The largest number of a batch under this name."""
+        return self._largest(" WHERE {} = %s", app_id)
+
+    def has_queries(self) -> bool:
+        return self._largest("").batch is not None
+
+    def _largest(self, where: str, *values: str | None) -> Taken:
+        from reconciler.stores.postgresql.connection import Database, identifier
+
+        name, batch = map(identifier, self._columns)
+        table = identifier(*self._table.split(".", 1))
+        parsed = self._parsed
+        with closing(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s)) as database:
+            statement = type(table)("SELECT max({}) FROM {}" + where).format(batch, table, name)
+            row = database.transaction(lambda session: session.one(statement, values))
+        return Taken(int(row[0])) if row is not None and row[0] is not None else Taken(None)

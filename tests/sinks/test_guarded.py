@@ -1,0 +1,138 @@
+"""What a sink forbids beside the ordinary: batches of another checkpoint, batches that it lost, records read again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from reconciler.core.errors import NeedsPerson
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.outside import ByHand
+from reconciler.formats.plan_sinks import SinkOutcome
+from reconciler.sinks.guard import Standing, judge, lacks
+from reconciler.sinks.registry import open_sink
+from reconciler.sinks.taken import Taken
+from tests.sinks.delta_table import Delta
+from tests.sinks.iceberg_table import Iceberg
+from tests.sinks.world import Query, query
+
+__all__ = ["query"]
+
+
+def test_a_copy_is_not_started_for_a_batch_that_the_original_has_put_out_after_all(query: Query) -> None:
+    """Killed in batch 3 before the sink had it; copied, and the copy left; the source came back, and ran it."""
+    shutil.rmtree(query.files.path / "state")
+    query.begin(3)
+    copy = str(query.folder / "copy")
+    assert query.start_at_destination(copy)
+    query.put_out(range(3, 4))
+    query.run(range(3, 4))
+    with pytest.raises(NeedsPerson, match="its batch 3 has records, and this checkpoint's has none") as stopped:
+        query.start_at_destination(copy)
+    assert "start from that one, or from a new clone of it" in str(stopped.value.hint)
+    query.keep_anchor(3)
+    assert query.start_at_destination(str(query.folder / "new"))
+
+
+def test_a_copy_that_has_repeated_its_batch_empty_itself_goes_on(query: Query) -> None:
+    shutil.rmtree(query.files.path / "state")
+    query.begin(3)
+    copy = str(query.folder / "copy")
+    assert query.start_at_destination(copy)
+    query.put_out(range(3, 4), empty=True)
+    assert query.start_at_destination(copy)
+
+
+def test_a_query_with_state_may_put_out_records_in_a_batch_without_any(query: Query) -> None:
+    query.begin(3)
+    copy = str(query.folder / "copy")
+    assert query.start_at_destination(copy)
+    query.put_out(range(3, 4))
+    assert query.start_at_destination(copy)
+
+
+def test_a_sink_that_lacks_committed_batches_would_never_get_them(query: Query) -> None:
+    """A replica of the table that is behind, or a backup."""
+    query.run(range(3, 6))
+    query.keep_anchor(5)
+    row = query.sink()
+    assert (row.outcome, row.last_taken, row.next_batch) == (SinkOutcome.UNSEEN, 2, 6)
+    assert "it has no batch after 2, and the checkpoint has committed batch 5" in row.detail
+    with pytest.raises(NeedsPerson, match="would never come"):
+        query.start_at_source()
+
+
+@dataclass
+class Moving:
+    """A sink of a query that runs: each answer is newer than the one before."""
+
+    answers: Iterator[int] = field(default_factory=lambda: iter((2, 4)))
+    shown: str = "moving"
+    app_id: str | None = None
+    knows_queries: bool = False
+    takes_every_batch: bool = True
+
+    def last_taken(self, app_id: str | None) -> Taken:
+        return Taken(next(self.answers))
+
+    def has_queries(self) -> bool:
+        return True
+
+
+def test_a_query_that_runs_meanwhile_is_not_taken_for_one_whose_batches_are_lost() -> None:
+    from reconciler.failover.sinks import judged
+
+    sink, at = Moving(), Standing("q", 4, committed=True)
+    before = sink.last_taken(None)
+    assert lacks(sink, at, before)
+    assert judged(sink, at, before).outcome is SinkOutcome.FITS
+    assert judge(sink, at, before, lacking=True).outcome is SinkOutcome.UNSEEN
+
+
+def test_records_that_the_sink_has_are_not_put_out_again_unless_a_person_accepts_it(query: Query) -> None:
+    """The anchor that was kept last is one batch old."""
+    query.run(range(3, 4))
+    query.put_out(range(3, 4))
+    row = query.sink()
+    assert row.outcome is SinkOutcome.DOUBLES
+    assert "it would get at most 10 records again" in row.detail
+    with pytest.raises(NeedsPerson, match="the offset behind them is not proven") as stopped:
+        query.clone()
+    assert "accept the repetition with --accept bounded (plan, hook)" in str(stopped.value.hint)
+    accepted = ByHand(accepted=frozenset({Verdict.BOUNDED}))
+    (job,) = query.check(by_hand=accepted).plan.jobs
+    assert [row.outcome for row in job.sinks] == [SinkOutcome.FITS]
+    assert query.clone(by_hand=accepted).replay_at_most == 10
+    (job,) = query.check(by_hand=ByHand({("a.o", 0): 40}, skips=True)).plan.jobs
+    assert [row.outcome for row in job.sinks] == [SinkOutcome.FITS]
+
+
+def test_whether_the_batch_of_a_jobs_own_name_has_records_is_known_of_delta(query: Query) -> None:
+    pytest.importorskip("deltalake")
+    table = Delta(query.folder / "delta")
+    for number, rows in ((2, 5), (3, 0)):
+        table.batch(number, rows, "clicks")
+        found = open_sink(f"delta:{query.folder}/delta?app_id=clicks").last_taken("clicks")
+        assert found == Taken(number, is_empty=not rows, has_records=bool(rows))
+    table.commit({"commitInfo": {"timestamp": 1, "operation": "OPTIMIZE", "operationParameters": {}}})
+    query.sinks = [f"delta:{query.folder}/delta?app_id=clicks"]
+    query.begin(3)
+    with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records"):
+        query.start_at_source()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_new_query_that_reads_everything_is_not_started_on_the_table_of_another_one(query: Query, kind: str) -> None:
+    """Its checkpoint was lost, or the configuration names another one."""
+    pytest.importorskip("deltalake" if kind == "delta" else "pyiceberg")
+    shutil.rmtree(query.files.path)
+    query.sinks = [f"{kind}:{query.folder}/{kind}"]
+    assert query.start_at_source(), "there is no table yet"
+    table = Delta(query.folder / kind) if kind == "delta" else Iceberg(query.folder / kind)
+    table.batch(0)
+    with pytest.raises(NeedsPerson, match="reads everything again") as stopped:
+        query.start_at_source()
+    assert "start on a copy of the last checkpoint" in str(stopped.value.hint)

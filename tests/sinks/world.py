@@ -1,0 +1,166 @@
+"""A query of the lost source as files: its checkpoint, its sink, and the destination in memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from reconciler.checkpoints.clone import Clone, clone
+from reconciler.config.file import Config, load_config
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.failover.check import Checked, check
+from reconciler.failover.outside import ByHand, Outside
+from reconciler.formats.plan_sinks import SinkRow
+from reconciler.formats.start import Side
+from reconciler.hook.side import Chosen, Held
+from reconciler.hook.start import Start
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.registry import open_store
+from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
+
+BEFORE = 100
+"""The source's number of record 0, which is the destination's first."""
+PER_BATCH = 10
+
+
+@dataclass
+class Query:
+    """Batch n ends behind record 10·(n+1) - 1 of the one partition; every batch's end has an anchor."""
+
+    folder: Path
+    files: Files
+    log: MemoryLog
+    extra: str = ""
+    sinks: Sequence[str] = ()
+    names_end: bool = True
+    """Whether the configuration has a job for the end of the batch."""
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "output"
+
+    def config(self, path: Path | None = None) -> Config:
+        """The job's configuration, with its checkpoint at ``path``."""
+        sinks = json.dumps(list(self.sinks or [f"files:{self.output}"]))
+        file = self.folder / "reconciler.toml"
+        file.write_text(
+            f'{self.extra}\n[source]\nalias = "a"\nbootstrap_servers = "a:9092"\n[destination]\n'
+            f'bootstrap_servers = "b:9092"\n[anchors]\nstore = "sqlite:///{self.folder}/anchors.db"\n'
+            f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["o"]\nsink = {sinks}\n'
+            f'store = "checkpoint:{path or self.files.path}"\n'
+        )
+        if self.names_end:
+            end = f'store = "checkpoint:{path or self.files.path}?position=end"\n'
+            with file.open("a") as more:
+                more.write(f'[[jobs]]\nname = "clicks-end"\ngroup = "clicks-end"\ntopics = ["o"]\n{end}')
+        return load_config(file, {})
+
+    @property
+    def outside(self) -> Outside:
+        opener = partial(open_store, kafka_client={}, anchors=f"sqlite:///{self.folder}/anchors.db")
+        return Outside(self.log, opener, lambda: 0.0, lambda: NOW)
+
+    def run(self, numbers: range, files: Files | None = None, topic: str = "o", base: int = BEFORE) -> None:
+        """These batches, committed."""
+        for number in numbers:
+            (files or self.files).batch(number, {topic: {0: base + PER_BATCH * (number + 1)}})
+
+    def begin(self, number: int, files: Files | None = None) -> None:
+        """A batch that is planned, and not committed."""
+        (files or self.files).planned(number, {"o": {0: BEFORE + PER_BATCH * (number + 1)}})
+
+    def keep_anchor(self, batch: int, group: str = "clicks", *, lag: int = 0) -> None:
+        """The anchor of the last record of a batch, as ``track`` keeps it; or of so many records before."""
+        last = PER_BATCH * (batch + 1) - 1 - lag
+        anchor = Anchor(
+            BEFORE + last, PLANNED + last, None, fingerprint(b"k%d" % last, b"v%d" % last), "lost", "lost/o"
+        )
+        store = open_store(f"sqlite:///{self.folder}/anchors.db")
+        if not Path(f"{self.folder}/anchors.db").exists():
+            store.create()
+        key = TopicPartition("o", 0)
+        there = {row.key: row.version for row in store.read(group)}
+        stored = StoredOffset(BEFORE + last + 1, anchor, NOW)
+        assert not store.write(group, [Change(key, there.get(key), stored)], reason="track", now_ms=NOW).conflicts
+        store.close()
+
+    def put_out(self, numbers: range, *, empty: bool = False, compact: bool = True) -> None:
+        """Batches in the file sink's log, as Spark writes it."""
+        log = self.output / "_spark_metadata"
+        log.mkdir(parents=True, exist_ok=True)
+        for number in numbers:
+            entry = {"path": f"file://{self.output}/{number}.json", "size": 0 if empty else 90, "isDir": False}
+            lines = [json.dumps({**entry, "modificationTime": PLANNED, "action": "add"})]
+            name = str(number)
+            if compact and number % 10 == 9:
+                name = f"{number}.compact"
+                lines = [line for n in range(max(0, number - 10), number) for line in self._lines(n)] + lines
+            (log / name).write_text("\n".join(["v1", *lines]))
+            (log / f".{name}.crc").write_bytes(b"crc\0")
+
+    def _lines(self, number: int) -> list[str]:
+        file = next((self.output / "_spark_metadata").glob(f"{number}*"))
+        return file.read_text().splitlines()[1:]
+
+    # ------------------------------------------------------------ the product
+
+    def check(self, path: Path | None = None, by_hand: ByHand | None = None) -> Checked:
+        config = self.config(path)
+        return check(config, config.chosen("clicks"), self.outside, by_hand)
+
+    def sink(self, path: Path | None = None) -> SinkRow:
+        """The one sink's row in the plan."""
+        (job,) = self.check(path).plan.jobs
+        (row,) = job.sinks
+        return row
+
+    def clone(self, to: str = "copy", by_hand: ByHand | None = None) -> Clone:
+        """A plan, and the copy that it allows."""
+        config, plan = self.config(), self.check(by_hand=by_hand).plan
+        (job,) = plan.jobs
+        known = replace(plan, jobs=(replace(job, sinks=()),))  # the clone looks for itself
+        return clone(self.files.path, str(self.folder / to), known, job="clicks", config=config, outside=self.outside)
+
+    def _start(self, clone_to: str | None = None) -> Start:
+        config, plans = self.config(), self.folder / "plans"
+        job = config.jobs[0]
+        return Start.of(config, job, plans=plans, clone_to=clone_to, words=(), config_file=self.folder)
+
+    def start_at_destination(self, clone_to: str) -> dict[str, str]:
+        """The hook's start of the query on a copy there, which is made if it is not there."""
+        start = self._start(clone_to)
+        return start.correct(check(start.config, (start.job,), self.outside), self.outside, lambda plan: None)
+
+    def start_at_source(self) -> dict[str, str]:
+        """The hook's start of the query on its own checkpoint."""
+        start = self._start()
+        return start.at_source(Chosen(Side.SOURCE, "told", Held({})), self.outside, may_be_new=True)
+
+    def copied(self, name: str = "copy") -> Files:
+        """A copy of the checkpoint, to run on."""
+        shutil.copytree(self.files.path, self.folder / name)
+        made = Files.__new__(Files)
+        made.path = self.folder / name
+        return made
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    """Three committed batches, at the sink too; the destination has all records, and no number of the source's."""
+    log = MemoryLog("b")
+    log.create("a.o", 1)
+    for number in range(100):
+        log.partition("a.o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    made = Query(tmp_path, Files(tmp_path / "checkpoint"), log)
+    made.files.began({"o": {0: BEFORE}})
+    made.run(range(3))
+    made.put_out(range(3))
+    made.keep_anchor(2)
+    return made
