@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.config.redaction import KNOWN
-from reconciler.core.errors import Changed, ReconcilerError, Unreachable
+from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable
 from reconciler.failover.check import Checked, check, plan_of
 from reconciler.failover.decisions import refuse_several_places
 from reconciler.failover.gather import job_topics
@@ -38,7 +38,10 @@ log = logging.getLogger("reconciler.check")
 
 
 class Fuse:
-    """A circuit breaker: after so many failures in a row, a cluster or a store is left alone for ``rest_s`` seconds."""
+    """A circuit breaker: after so many failures in a row, a cluster or a store is left alone for ``rest_s`` seconds.
+
+    One failure is enough if nothing answered there at all.
+    """
 
     def __init__(self, failures: int, rest_s: float) -> None:
         self._allowed = failures
@@ -59,7 +62,7 @@ class Fuse:
         return self._error if self._failures >= self._allowed else None
 
     def failed(self, error: ReconcilerError, now: float) -> None:
-        self._failures += 1
+        self._failures += self._allowed if isinstance(error, Away) else 1
         self._error = error
         self._until = now + self._rest_s
 

@@ -22,8 +22,9 @@ from reconciler.failover import positions
 from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
 from reconciler.failover.gather import GatheredJob, Key, Place, gather, question_of, source_cluster
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
-from reconciler.failover.passes import Found, Passes, is_handed_over
+from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
 from reconciler.failover.selection import is_written
+from reconciler.failover.unanchored import mirror_evidence
 from reconciler.formats.plan import (
     JobPlan,
     NotJudged,
@@ -33,6 +34,9 @@ from reconciler.formats.plan import (
     skips_words,
     why_stopped,
 )
+from reconciler.formats.plan_rows import SeenRow
+from reconciler.formats.plan_sinks import SinkRow
+from reconciler.formats.snapshot import seen_of
 from reconciler.ports import ClusterInfo
 from reconciler.stores.registry import traits
 
@@ -53,9 +57,19 @@ class Checked:
     jobs: tuple[GatheredJob, ...] = ()
     failed: Mapping[str, ReconcilerError] = field(default_factory=dict)
 
-    def stopped(self, policy: StartPolicy) -> list[PartitionPlan]:
-        """The partitions that need a decision before their job may start."""
-        return [row for job in self.plan.jobs for row in job.partitions if why_stopped(row, policy) is not None]
+    def stopped(self, policy: StartPolicy) -> list[PartitionPlan | SinkRow]:
+        """The partitions that need a decision before their job may start, and the sinks that forbid it."""
+        rows = [row for job in self.plan.jobs for row in job.partitions if why_stopped(row, policy) is not None]
+        return [*rows, *self.stopping_sinks]
+
+    @property
+    def stopping_sinks(self) -> list[SinkRow]:
+        return [row for job in self.plan.jobs for row in job.sinks if row.stops]
+
+    @property
+    def why_not(self) -> str:
+        """What must be decided or mended before a start, as a clause."""
+        return "a sink would lose or double records" if self.stopping_sinks else "a partition needs a decision"
 
     @property
     def deciding(self) -> list[PartitionPlan]:
@@ -68,8 +82,13 @@ class Checked:
 
     @property
     def copied(self) -> JobPlan | None:
-        """The first job whose correction is a copy of its checkpoint; None if each is a write to its store."""
+        """The first job whose correction is a copy of its checkpoint; None if there is none."""
         return next((job for job in self.plan.jobs if traits(job.store).corrected_in_copy), None)
+
+    @property
+    def handed(self) -> JobPlan | None:
+        """The first job that stores its correction itself, from its start on; None if there is none."""
+        return next((job for job in self.plan.jobs if traits(job.store).corrected_by_job), None)
 
 
 def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:
@@ -91,6 +110,10 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     if ending := positions.ending(config, jobs):
         ends = _search(config, ending, outside, ByHand()).plans()
         plans |= {job.name: positions.both(plans[job.name], job) for job in ends}
+    if any(config.chosen(name)[0].sinks for name in plans):
+        from reconciler.failover.sinks import with_sinks  # jobs without sinks start without these rooms
+
+        plans = with_sinks(config, plans, (name for name, _ in to_write))
     plan = plan_of(config, outside.now_ms(), starts.cluster_id, starts.gathered, [plans[job.name] for job in jobs])
     return Checked(plan, to_write, tuple(starts.gathered))
 
@@ -140,7 +163,10 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     places = [found for job in gathered for found in job.places]
     _refuse_unknown(by_hand, places)
     limits = _limits(config, len(places))
-    questions = {at.key: question_of(config, at, cluster.cluster_id, limits) for at in places if at.exists}
+    mirror = mirror_evidence(config, places, reader)
+    questions = {
+        at.key: question_of(config, at, cluster.cluster_id, limits, mirror.get(at.key)) for at in places if at.exists
+    }
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)
     searched = _Searched(cluster.cluster_id, gathered, found, passes.by_hand(by_hand, places, found))
@@ -203,6 +229,8 @@ def _job_plan(
             rows.append(_without_rows(at, _row(at, found[at.key], by_person.get(at.key), by_hand)))
         elif at.key in found:
             rows.append(_row(at, found[at.key], by_person.get(at.key), by_hand))
+        elif at.fault:
+            rows.append(_row(at, unresolved(at.fault), None, by_hand))
         elif (at.own or at.source.topic not in folded) and not at.is_new:
             rows.append(_row(at, _missing(at), None, by_hand))
     return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
@@ -248,8 +276,16 @@ def _row(at: Place, found: Found, by_person: Found | None, decided: ByHand) -> P
         probes=probes,
         rounds=rounds,
         set_by_hand=by_hand,
+        replaces=_replaced(at),
         skips_accepted=decided.skips and finding.skips is not None,
     )
+
+
+def _replaced(at: Place) -> SeenRow | None:
+    row = at.selected.replaced
+    if row is None or row.malformed is not None:  # apply does not replace what it cannot read
+        return None
+    return seen_of(at.job.group, row.key, row.stored, row.text)
 
 
 # ---------------------------------------------------------------- words

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
+from reconciler.core.unanchored.pairs import MirrorEvidence
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
-from reconciler.ports import ClusterInfo, Row, TopicPartition
+from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
+from reconciler.stores.registry import is_end_of_batch
 
 Key = tuple[str, TopicPartition]
 """A job's name, and a partition of the destination."""
@@ -38,6 +40,10 @@ class Place:
     """MirrorMaker translates the rows of the job's store."""
     own: bool
     """The row that speaks is in the destination's own numbering: the job has been handed over."""
+    fault: str = ""
+    """A row that is, or may be, this partition's cannot be read: that in words."""
+    among_faults: bool = False
+    """Some row of the topic cannot be read, so times taken from the others bound nothing."""
     no_rows: str = ""
     """Where the store holds no row of any partition of the topic, and the job is not said to be new: that in words."""
 
@@ -55,7 +61,7 @@ class Place:
     @property
     def is_new(self) -> bool:
         """True if the job has read nothing from it yet."""
-        return is_unread(self.selected.stored)
+        return not self.fault and is_unread(self.selected.stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,8 @@ def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpen
     with closing(open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
         address, translated = store.address, store.capabilities.translated_by_mirror
+        if not rows and is_end_of_batch(job.store):
+            return GatheredJob(job, address, ())  # no batch is running
         held = {key.topic for key in rows}
         absent = {
             topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
@@ -83,8 +91,7 @@ def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpen
         name = config.topics.destination_of(topic)
         if name != topic:
             _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
-        found = _places(job, topic, name, rows, cluster, translated=translated)
-        places.extend(replace(at, no_rows=absent.get(topic, "")) for at in found)
+        places += _places(job, topic, name, rows, cluster, translated=translated, no_rows=absent.get(topic, ""))
     return GatheredJob(job, address, tuple(places))
 
 
@@ -94,12 +101,21 @@ def job_topics(config: Config, job: Job) -> list[str]:
 
 
 def _places(
-    job: Job, topic: str, name: str, rows: Mapping[TopicPartition, Row], cluster: ClusterInfo, *, translated: bool
+    job: Job,
+    topic: str,
+    name: str,
+    rows: Mapping[TopicPartition, Row],
+    cluster: ClusterInfo,
+    *,
+    translated: bool,
+    no_rows: str,
 ) -> list[Place]:
     info = cluster.topics.get(name)
     existing = set(info.partitions) if info else set()
-    stored = {key.partition for key in rows if key.topic in (topic, name)}
-    if not existing and not stored:
+    numbers = {key.partition for key in rows if key.topic in (topic, name)}
+    among_faults = any(row.malformed is not None for key, row in rows.items() if key.topic in (topic, name))
+    stored = numbers - {UNKNOWN_PARTITION}
+    if not existing and not numbers:
         raise ConfigError(
             f'The destination has no topic "{name}", and the store holds no offset for "{topic}".',
             hint="Check the job's topics, [topics] and [source] alias, that the mirror has run, and that the user may "
@@ -109,6 +125,9 @@ def _places(
     for number in sorted(existing | stored):
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
         selected = select(rows, source, destination, cluster.cluster_id)
+        fault = selected.malformed
+        if selected.row is None and fault is None:
+            fault = next((bad for at in (topic, name) if (bad := _unplaced(rows, at)) is not None), None)
         places.append(
             Place(
                 job,
@@ -120,13 +139,23 @@ def _places(
                 info.compacted if info else None,
                 translated,
                 selected.row is not None and is_own(selected.row, cluster.cluster_id),
+                fault=f"{fault.message} {fault.hint}".rstrip(". ") if fault else "",
+                among_faults=among_faults,
+                no_rows=no_rows,
             )
         )
     return places
 
 
+def _unplaced(rows: Mapping[TopicPartition, Row], topic: str) -> Malformed | None:
+    """A row of the topic that cannot be read and may be of any partition."""
+    row = rows.get(TopicPartition(topic, UNKNOWN_PARTITION))
+    return row.malformed if row else None
+
+
 def _refuse_source(job: Job, rows: Sequence[Row], cluster: ClusterInfo) -> None:
-    if any(row.stored.anchor and row.stored.anchor.cluster_id == cluster.cluster_id for row in rows):
+    sound = [row for row in rows if row.malformed is None]
+    if any(row.stored.anchor and row.stored.anchor.cluster_id == cluster.cluster_id for row in sound):
         raise ConfigError(
             f'[destination] is the cluster that the offsets of job "{job.name}" come from ({cluster.cluster_id}).',
             hint="Point [destination] at the other cluster.",
@@ -145,14 +174,18 @@ def source_cluster(jobs: Sequence[GatheredJob], destination: str) -> str | None:
     return max(others, key=ids.count, default=None)
 
 
-def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -> Question:
-    """The question that a search answers for one place."""
+def question_of(
+    config: Config, place: Place, cluster_id: str, limits: Limits, mirror: MirrorEvidence | None = None
+) -> Question:
+    """The question that a search answers for one place. ``mirror``: what the mirror recorded of its stored offset."""
     row = place.selected.row
     stored = row.stored if row else None
     anchor, new = stored.anchor if stored else None, config.new_of(place.job)
     if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
         # The job did have an offset, before every record: it must not be moved to where new partitions begin.
         stored, new = StoredOffset(NOTHING_READ), StartAt()
+    elif stored is not None and anchor is not None:  # when it was written decides nothing, and parts equal questions
+        stored = StoredOffset(stored.offset, anchor)
     return Question(
         stored=stored,
         cluster_id=cluster_id,
@@ -165,4 +198,5 @@ def question_of(config: Config, place: Place, cluster_id: str, limits: Limits) -
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,
         no_rows=bool(place.no_rows),
+        mirror=mirror,
     )

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable
 
 from reconciler.core.errors import ReconcilerError
-from reconciler.ports import ListsGroups, OffsetReader
+from reconciler.ports import ListsGroups, NamesGroups, OffsetReader
 
 MOST_NAMES = 3
 
@@ -23,6 +23,8 @@ def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
     if others:
         return f"no rows of {of}; this group has rows of {_listed(others, names)}"
     groups = _asked(lambda: store.groups()) if isinstance(store, ListsGroups) else None
+    if isinstance(store, NamesGroups):
+        groups = (_asked(store.group_names) or set()) - {group} or groups
     if groups:
         return f"no rows of {of}; this store has {_listed(groups, [group])}"
     return f"no rows of {of}" + ("; this store is empty" if groups is not None else "")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from reconciler import engine
 from reconciler.clock import clock_ms
@@ -61,10 +61,10 @@ class WrongDecision(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The destination, the stores, the clocks (monotonic seconds and epoch ms), and two callbacks.
+    """The destination, the stores, the clocks (monotonic seconds and epoch ms), and three callbacks.
 
     ``on_progress`` is called after every round of a search, ``on_probes`` with the number of probes of each kind after
-    every engine run. ``run`` is the engine.
+    every engine run, ``on_copied`` with how far a checkpoint's copy is. ``run`` is the engine.
     """
 
     reader: LogReader
@@ -73,6 +73,7 @@ class Outside:
     now_ms: Callable[[], int]
     on_progress: Callable[[Progress], None] | None = None
     on_probes: Callable[[Mapping[str, int]], None] | None = None
+    on_copied: Callable[[Any], None] | None = None
     run: Engine = engine.run
 
     def patient(self, settings: SearchSettings) -> LogReader:
@@ -81,14 +82,15 @@ class Outside:
 
 
 @contextmanager
-def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float) -> Iterator[Outside]:
+def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float, memory: int) -> Iterator[Outside]:
     """The destination of these librdkafka properties and this machine's clocks; nothing is contacted yet.
 
-    ``anchors`` is the address of the [anchors] store, ``timeout_s`` how long one request may take. Raises ConfigError
-    for properties that the client does not accept.
+    ``anchors`` is the address of the [anchors] store, ``timeout_s`` how long one request may take, ``memory``
+    how many bytes the process that reads records may hold. Raises ConfigError for properties that the client does not
+    accept.
     """
     from reconciler.kafka.reader import KafkaLogReader
     from reconciler.stores.registry import open_store
 
-    with closing(KafkaLogReader(client, timeout_s=timeout_s)) as reader:
+    with closing(KafkaLogReader(client, timeout_s=timeout_s, memory=memory)) as reader:
         yield Outside(reader, partial(open_store, kafka_client=client, anchors=anchors), time.monotonic, clock_ms)

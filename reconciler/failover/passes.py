@@ -15,7 +15,7 @@ from typing import TypeVar
 from reconciler import engine
 from reconciler.clock import stamp
 from reconciler.core.question import Question
-from reconciler.core.reconcile import place, place_at_time, reconcile
+from reconciler.core.reconcile import judged, place, place_at_time, reconcile
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
@@ -58,17 +58,26 @@ class Passes:
     def by_anchor_or_time(self, gathered: Sequence[GatheredJob]) -> dict[Key, Found]:
         """A finding for every place that exists at the destination."""
         topics = [[at for at in job.places if at.source.topic == topic] for job in gathered for topic in job.job.topics]
-        kept = [places for places in topics if not _has_fewer(places)]
-        keys = [at.key for places in kept for at in places if at.exists]
-        found = self.ask({key: Inquiry(key[1], partial(reconcile, self.questions[key])) for key in keys})
+        faulty = [at for places in topics for at in places if at.fault and at.exists]
+        kept = [_sound(places) for places in topics if not _has_fewer(places)]
         spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
+        handed_over = [[at for at in places if at.own and not at.fault] for places in spread]
+        found = self._by_anchor([at.key for places in (*kept, *handed_over) for at in places if at.exists])
         doubtful = [places for places in kept if self._may_be_spread(places, found)]
         proven = [places for places in doubtful if self._is_found_elsewhere(places, found)]
         for key, by_time in self._by_time([places for places in doubtful if places not in proven]).items():
             finding = earlier_of(found[key].finding, by_time.finding)
             found[key] = replace(found[key], finding=finding, probes=found[key].probes + by_time.probes)
         found.update(self._by_time([*spread, *proven]))
+        found.update({at.key: unresolved(at.fault) for at in faulty})
         return found
+
+    def _by_anchor(self, keys: Sequence[Key]) -> dict[Key, Found]:
+        """What the searches find. Jobs that stopped at the same record ask the same question: it is searched once."""
+        first: dict[tuple[TopicPartition, Question], Key] = {}
+        same = {key: first.setdefault((key[1], self.questions[key]), key) for key in keys}
+        found = self.ask({key: Inquiry(key[1], partial(reconcile, self.questions[key])) for key in first.values()})
+        return {key: found[asked] for key, asked in same.items()}
 
     def by_hand(self, by_hand: ByHand, places: Sequence[Place], proven: Mapping[Key, Found]) -> dict[Key, Found]:
         """Findings for the offsets that a person set; ``proven`` is what was found before.
@@ -76,11 +85,17 @@ class Passes:
         Raises WrongDecision for an offset outside of the log.
         """
         inquiries: dict[Key, Inquiry[Finding]] = {}
-        for at in places:
+        for at in places if by_hand.offsets or by_hand.time_ms is not None else ():
             if not at.exists:
                 continue
             question, finding = self.questions[at.key], proven[at.key].finding
             offset = offset_for(by_hand, at)
+            replaced = at.selected.replaced
+            if replaced is not None and replaced.malformed and (offset is not None or by_hand.time_ms is not None):
+                raise WrongDecision(
+                    f"{replaced.malformed.message} An offset set by hand would be written over it.",
+                    hint=f"{replaced.malformed.hint} Then run this again.",
+                )
             if offset is not None:
                 inquiries[at.key] = Inquiry(at.destination, partial(place, question, offset, finding))
             elif by_hand.time_ms is not None:
@@ -146,18 +161,26 @@ class Passes:
         for places in topics:
             span = span_of({at.destination.partition: at.origin for at in places})
             keys = [at.key for at in places if at.exists and not at.own]
-            if span is None:
-                detail = "partition counts differ, and a stored offset has no anchor to go by"
-                found.update(
-                    dict.fromkeys(keys, engine.SearchResult(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0))
-                )
+            if span is None or places[0].among_faults:
+                lacks = "cannot be read" if places[0].among_faults else "has no anchor to go by"
+                detail = f"partition counts differ, and a stored offset {lacks}"
+                found.update(dict.fromkeys(keys, unresolved(detail)))
                 continue
             lag = max((self.questions[key].anchor_lag for key in keys), default=0)
             for key in keys:
                 question = replace(self.questions[key], anchor_lag=lag)
-                inquiries[key] = Inquiry(key[1], partial(remap, question, span.earliest_ms, span.latest_ms))
+                inquiries[key] = Inquiry(key[1], partial(judged, remap, question, span.earliest_ms, span.latest_ms))
         found.update(self.ask(inquiries))
         return found
+
+
+def _sound(places: Sequence[Place]) -> list[Place]:
+    return [at for at in places if not at.fault]
+
+
+def unresolved(detail: str) -> Found:
+    """The finding for a partition that no search can judge."""
+    return engine.SearchResult(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)
 
 
 def is_handed_over(places: Sequence[Place]) -> bool:
@@ -168,7 +191,7 @@ def is_handed_over(places: Sequence[Place]) -> bool:
 
 def _has_fewer(places: Sequence[Place]) -> bool:
     """True if the destination lacks a partition that is stored, and the job has not been handed over since."""
-    stored = [at for at in places if at.selected.stored is not None]
+    stored = [at for at in places if at.selected.stored is not None or at.fault]
     return any(not at.exists for at in stored) and not all(at.is_new for at in stored) and not is_handed_over(places)
 
 

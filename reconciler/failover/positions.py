@@ -3,8 +3,9 @@
 A restart repeats such a batch, from its start to its end. Every record before the start was processed. The end matters
 to sinks that know a batch by its number: if the repeated batch ends at the same record, such a sink gets the records
 again that it has. The end is searched for like the start, by an anchor of its own. ``recording`` keeps that anchor, and
-so does ``track`` where the configuration has a second job, with a group of its own, for the checkpoint's address with
-``?position=end``. Without a proven end the batch is repeated empty, and its records come in the next one.
+so does ``track``: for a job with sinks by itself, for others where the configuration has a second job, with a group of
+its own, for the checkpoint's address with ``?position=end``. Without a proven end the batch is repeated empty, and its
+records come in the next one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,27 @@ from reconciler.config.file import Config, Job
 from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
+
+
+def tracked_ends(config: Config, jobs: Sequence[Job]) -> list[Job]:
+    """For each of ``jobs`` with sinks of whose batch's end the configuration has no job: that end, as a job.
+
+    Its anchors are laid aside in the same group, as ``recording`` does: ``ends_of`` finds them there.
+    """
+    return [_end_of(job) for job in jobs if _decided_by_sinks(job) and _named_end(config, job) is None]
+
+
+def _decided_by_sinks(job: Job) -> bool:
+    return bool(job.sinks) and traits(job.store).corrected_in_copy and not is_end_of_batch(job.store)
+
+
+def _end_of(job: Job) -> Job:
+    return replace(job, name=f"{job.name} (end of batch)", store=end_of_batch(job.store), sinks=())
+
+
+def _named_end(config: Config, job: Job) -> Job | None:
+    store = end_of_batch(job.store)
+    return next((each for each in config.jobs if each.store == store), None)
 
 
 def ending(config: Config, jobs: Sequence[Job]) -> list[Job]:
@@ -33,8 +55,7 @@ def _repeats_a_batch(job: Job) -> bool:
 
 def ends_of(config: Config, job: Job) -> Job:
     """The configured job for the ends of another one's checkpoint; that job itself, with this address, if none is."""
-    store = end_of_batch(job.store)
-    return next((each for each in config.jobs if each.store == store), replace(job, store=store))
+    return _named_end(config, job) or replace(job, store=end_of_batch(job.store))
 
 
 def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
@@ -69,6 +90,7 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
         verdict=start.verdict if start.resume_offset is None else Verdict.BOUNDED,
         resume_offset=start.resume_offset,
         record_offset=start.record_offset,
+        record_fingerprint=start.record_fingerprint,
         replay_at_most=most,
         replay_exact=None,
         matched_by=None,

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
+from reconciler.core.probes import Withheld
 from reconciler.core.question import Question
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
@@ -91,6 +92,9 @@ def not_newer_than(
     chunks = reader.read([ReadRequest(tp, starts[tp], FIRST_RECORDS) for tp in filled])
     found = {}
     for tp, chunk in zip(filled, chunks, strict=True):
+        if isinstance(chunk, Withheld):
+            found[tp] = (starts[tp], ends[tp])  # it may hold one
+            continue
         times = [questions[tp].identity.timestamp_of(record) for record in chunk.records]
         if any(latest_ms is None or (time is not None and time <= latest_ms) for time in times):
             found[tp] = (starts[tp], ends[tp])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from reconciler.core.anchors import Names, StoredOffset
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
-from reconciler.ports import Row, TopicPartition
+from reconciler.ports import Malformed, Row, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Selected:
     row: Row | None
     replaced: Row | None
     source: Row | None = field(default=None, compare=False)
+    malformed: Malformed | None = None
+    """The row that may be the one that speaks, and cannot be read: then no other speaks."""
 
     @property
     def stored(self) -> StoredOffset | None:
@@ -36,6 +38,12 @@ def select(
 ) -> Selected:
     """Choose between the row of the source's name and the one of the destination's."""
     ours, theirs = rows.get(destination), rows.get(source)
+    if ours is not None and ours.malformed is not None:
+        return Selected(None, ours, None, ours.malformed)
+    if theirs is not None and theirs.malformed is not None:
+        if ours is not None and is_own(ours, cluster_id):
+            return Selected(ours, ours)  # the job was handed over: its own row never skips, however old it is
+        return Selected(None, ours, None, theirs.malformed)
     if source == destination or theirs is None or ours is None:
         return Selected(ours or theirs, ours, theirs)
     if is_own(ours, cluster_id):

@@ -21,9 +21,10 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -91,12 +92,19 @@ class Driver:
         """Several commands at once, released together: at their start, or each at its first step ``meet_at``."""
         return self._ask(commands, meet_at=meet_at)
 
-    def killed_at_every_step(self, *arguments: object) -> Iterator[Outcome]:
-        """The command again and again, each time killed one step later, until it is not. Ends with that last one."""
-        for number in range(1, 200):
-            outcome = self.run(*arguments, kill_at=number)
-            yield outcome
-            if not outcome.killed:
+    def killed(self, *arguments: object, at_every_step: bool) -> Iterator[Outcome]:
+        """The command unharmed, then again and again, each time killed at another step: at every one, or at the first
+        of each name. A caller puts back between two of them what the command has changed.
+
+        A killed run can have more steps than the unharmed one, as it may find files of those before it. At every step
+        means until the last one, by its name."""
+        whole = self.run(*arguments)
+        yield whole
+        firsts = sorted({whole.steps.index(name) + 1 for name in whole.steps})
+        for number in count(1) if at_every_step else firsts:
+            killed = self.run(*arguments, kill_at=number)
+            yield killed
+            if not killed.killed or killed.steps[-1] == whole.steps[-1]:
                 return
 
     def _ask(self, commands: Sequence[Sequence[object]], **more: object) -> list[Outcome]:
@@ -239,6 +247,10 @@ class Torn:
             self._file.write(part)
             self._file.flush()
         return len(text)
+
+    def writelines(self, texts: Iterable[Any]) -> None:
+        for text in texts:
+            self.write(text)
 
     def __enter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ import pytest
 from reconciler.config.file import Config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import (
+    Away,
     Changed,
     ConfigError,
     ExitCode,
@@ -24,9 +25,9 @@ from reconciler.core.errors import (
 )
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
-from reconciler.failover.apply import prepare
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
+from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import NotJudged, digest, parse_plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ClusterInfo, OffsetStore, Row
@@ -164,6 +165,15 @@ def test_a_store_that_is_away_is_waited_for_twice_however_many_jobs_share_it(sic
     assert sick.reads["memory:away"] == 2
     assert {failed.reason for failed in checked.plan.not_judged} == {str(AWAY)}
     assert (len(checked.plan.not_judged), verdicts(checked.plan)) == (10, {"well": MOVED})
+
+
+def test_a_store_of_which_nothing_answers_is_waited_for_once(sick: Sick) -> None:
+    sick.stores["memory:two"] = Away("Nothing answers there.", hint="Start it.")
+    jobs = [job(f"away {number}", store="memory:two", group=f"g{number}") for number in range(5)]
+    checked = check_each((config := sick.config(job("well"), *jobs)), config.jobs, sick.outside)
+    assert verdicts(checked.plan) == {"well": MOVED}
+    assert len(checked.failed) == 5
+    assert sick.reads["memory:two"] == 1
 
 
 def test_a_job_without_rows_beside_others_names_what_its_store_holds(sick: Sick) -> None:

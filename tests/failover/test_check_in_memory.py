@@ -12,9 +12,9 @@ from reconciler import engine
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.apply import prepare, write
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
+from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import why_stopped
 from reconciler.ports import TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, stored
@@ -219,6 +219,17 @@ def test_a_job_that_was_remapped_goes_on_from_where_it_is(memory: Memory) -> Non
     checked = memory.check()
     assert checked.to_write == frozenset()
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 20)
+
+
+def test_a_partition_that_was_handed_over_is_verified_though_others_are_remapped(wide: Memory) -> None:
+    """The source had a fourth partition, and the job runs here on the first alone."""
+    for partition in range(3):
+        wide.deliver(range(12), partition)
+    wide.save({0: wide.own(5)}, topic="a.events")
+    wide.save({partition: stored(8, partition) for partition in (1, 2, 3)})
+    own, *others = wide.job().partitions
+    assert found(own) == (Verdict.MATCH, 5)
+    assert [row.verdict for row in others] == [Verdict.REMAPPED, Verdict.REMAPPED]
 
 
 def test_a_job_that_was_remapped_to_more_goes_on_from_where_it_is(wide: Memory) -> None:

@@ -7,9 +7,9 @@ import pytest
 from reconciler.config.file import Config
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.apply import prepare
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand
+from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import parse_plan, why_stopped
 from reconciler.watch.figures import figures_of
 from tests.in_memory import GROUP, Memory, found, stored
@@ -56,6 +56,33 @@ def test_a_misspelt_group_stops_and_the_detail_names_the_group_that_is_there(fil
     assert 'new = "earliest" in its [[jobs]] table' in why
     assert "--accept new" in why
     assert made.to_write == frozenset()
+
+
+def test_a_misspelt_group_of_a_cluster_names_the_clusters_group(
+    filled: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka cannot say which groups have rows, and names all groups that a user may describe."""
+    monkeypatch.setattr(type(filled.store), "groups", lambda _: [])
+    monkeypatch.setattr(type(filled.store), "group_names", lambda _: ["raeders", "readers", "x"], raising=False)
+    _, made = checked(filled, job("raeders"))
+    assert 'for group "raeders"; this store has "readers":' in made.plan.jobs[0].partitions[0].detail
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (
+            "latest",
+            [": starts at the end: 10 records before it skipped, by policy", "at the end", ": 4 records before"],
+        ),
+        ("2023-11-14T22:13:22Z", [": 2 records before it skipped, by policy", "policy's time", ": 2 records before"]),
+    ],
+)
+def test_what_a_policy_skips_is_counted_where_there_is_no_row(filled: Memory, new: str, words: list[str]) -> None:
+    _, made = checked(filled, job("raeders"), extra=f'[policy]\nnew = "{new}"\n')
+    for row, word in zip(made.plan.jobs[0].partitions, words, strict=True):
+        assert word in row.detail
+    assert "skipped" not in made.plan.jobs[0].partitions[1].detail
 
 
 def test_a_misspelt_topic_is_told_by_the_rows_of_the_group(memory: Memory) -> None:

@@ -11,8 +11,8 @@ import pytest
 from reconciler.core.errors import Changed
 from reconciler.core.probes import Chunk
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.apply import prepare
 from reconciler.failover.check import check
+from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.identity import identity_from_spec
 from reconciler.kafka.reader import KafkaLogReader

@@ -109,9 +109,9 @@ def goes_back(laid: Laid, run: Callable[..., Any]) -> None:
 
 
 def reached(outcomes: list[Outcome]) -> set[str]:
-    """All steps at which a command was killed; and it did end in the end."""
-    *killed, last = outcomes
-    assert (last.code, all(each.killed for each in killed)) == (0, True), last.said
+    """All steps at which a command was killed; and unharmed it ended well."""
+    whole, *killed = outcomes
+    assert (whole.code, all(each.killed for each in killed)) == (0, True), whole.said
     return {each.steps[-1] for each in killed}
 
 
@@ -120,11 +120,13 @@ SQLITE = {"BEGIN IMMEDIATE", "INSERT INTO", "REPLACE INTO", "COMMIT"}
 GROUP = {"commit offsets: send", "commit offsets: under way", "commit offsets: answered"}
 
 
-def test_apply_killed_at_any_step_is_ended_by_the_next_and_undone_to_the_byte(laid: Laid, driver: Driver) -> None:
+def test_apply_killed_at_any_step_is_ended_by_the_next_and_undone_to_the_byte(
+    laid: Laid, driver: Driver, thorough: bool
+) -> None:
     world = laid.world
     world.plan(laid.config)
     outcomes = []
-    for outcome in driver.killed_at_every_step("apply", world.plan_file, "-c", laid.config, "--yes"):
+    for outcome in driver.killed("apply", world.plan_file, "-c", laid.config, "--yes", at_every_step=thorough):
         outcomes.append(outcome)
         the_old_rows_are_kept(laid)
         goes_on(laid, world.run)
@@ -133,12 +135,12 @@ def test_apply_killed_at_any_step_is_ended_by_the_next_and_undone_to_the_byte(la
     assert reached(outcomes) >= SNAPSHOT | SQLITE | GROUP | {"end"}
 
 
-def test_rollback_killed_at_any_step_is_ended_by_the_next(laid: Laid, driver: Driver) -> None:
+def test_rollback_killed_at_any_step_is_ended_by_the_next(laid: Laid, driver: Driver, thorough: bool) -> None:
     world = laid.world
     world.plan(laid.config)
     goes_on(laid, world.run)
     outcomes = []
-    for outcome in driver.killed_at_every_step("rollback", world.plan_file, "-c", laid.config, "--yes"):
+    for outcome in driver.killed("rollback", world.plan_file, "-c", laid.config, "--yes", at_every_step=thorough):
         outcomes.append(outcome)
         the_old_rows_are_kept(laid)
         goes_back(laid, world.run)
@@ -147,12 +149,13 @@ def test_rollback_killed_at_any_step_is_ended_by_the_next(laid: Laid, driver: Dr
     goes_back(laid, world.run)
 
 
+@pytest.mark.thorough
 def test_rollback_right_after_a_killed_apply_needs_no_second_apply(laid: Laid, driver: Driver) -> None:
     """Also where nothing was written yet, or half of it."""
     world = laid.world
     world.plan(laid.config)
     outcomes = []
-    for outcome in driver.killed_at_every_step("apply", world.plan_file, "-c", laid.config, "--yes"):
+    for outcome in driver.killed("apply", world.plan_file, "-c", laid.config, "--yes", at_every_step=True):
         outcomes.append(outcome)
         if laid.snapshot.exists():
             goes_back(laid, world.run)
@@ -161,11 +164,11 @@ def test_rollback_right_after_a_killed_apply_needs_no_second_apply(laid: Laid, d
     reached(outcomes)
 
 
-def test_hook_killed_at_any_step_is_ended_by_the_next_start(laid: Laid, driver: Driver) -> None:
+def test_hook_killed_at_any_step_is_ended_by_the_next_start(laid: Laid, driver: Driver, thorough: bool) -> None:
     """Every start makes a plan of its own; together the snapshots lead back."""
     world, plans = laid.world, laid.world.folder / "plans"
     outcomes = []
-    for outcome in driver.killed_at_every_step(*hook(laid, "sums")):
+    for outcome in driver.killed(*hook(laid, "sums"), at_every_step=thorough):
         outcomes.append(outcome)
         again = driver.run(*hook(laid, "sums"))
         assert (again.code, again.out) == (0, "started\n"), again.said
@@ -177,15 +180,15 @@ def test_hook_killed_at_any_step_is_ended_by_the_next_start(laid: Laid, driver: 
             assert world.run("rollback", plan, "-c", laid.config, "--yes").code == 0
             snapshot.unlink()
         assert laid.bytes() == laid.before
-    *killed, last = outcomes
+    whole, *killed = outcomes
     assert all(each.killed for each in killed)
-    assert (last.code, last.out) == (0, "started\n"), last.said
+    assert (whole.code, whole.out) == (0, "started\n"), whole.said
     assert {each.steps[-1] for each in killed} >= SNAPSHOT | GROUP | {"become the command"}
 
 
 def hook(laid: Laid, job: str) -> tuple[object, ...]:
     plans = laid.world.folder / "plans"
-    return ("hook", "-c", laid.config, "--job", job, "--plans", plans, "--", "echo", "started")
+    return ("hook", "--to", "destination", "-c", laid.config, "--job", job, "--plans", plans, "--", "echo", "started")
 
 
 # ---------------------------------------------------------------- what a killed run leaves, and what comes after it

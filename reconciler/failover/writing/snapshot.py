@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.fileio import write_whole
+from reconciler.fileio import read_regular, write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.snapshot import Key, Replaced, path_for, same
 from reconciler.ports import Row
@@ -31,9 +31,9 @@ def save(path: Path, plan_sha256: str, rows: Mapping[Key, Replaced]) -> None:
 def load(path: Path, plan_sha256: str) -> dict[Key, Replaced]:
     """The snapshot's rows; empty if there is none. Raises ``Changed`` for another plan's or a damaged one."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise snapshot.unreadable(path, error) from error
+        raise snapshot.unreadable(path, str(error)) from error
     return snapshot.load(text, plan_sha256, path)

@@ -11,16 +11,18 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from reconciler import written
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import Anchor, Record, StoredOffset
-from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.anchors import Anchor, Record, StoredOffset, fingerprint
+from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Position, Verdict
-from reconciler.failover import snapshot
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.plan_checks import (
+from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
+from reconciler.failover.writing import snapshot
+from reconciler.failover.writing.plan_checks import (
     AGAIN,
     check_configuration,
     check_destination,
@@ -28,10 +30,10 @@ from reconciler.failover.plan_checks import (
     check_time,
     records_before,
 )
-from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
 from reconciler.fileio import locked
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
-from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.formats.plan_sinks import why_sink_stops
+from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore, Row, TopicPartition, WriteResult
 
 Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""
@@ -95,7 +97,10 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             f'The checkpoint of job "{job.name}" stopped within a batch, and a checkpoint is not written, but copied.',
             hint="Copy it with: reconciler checkpoint clone PATH NEW_PATH --plan PLAN. Plan the other jobs without it.",
         )
-    refused = tuple((row, why) for row in job_plan.partitions if (why := why_stopped(row, config.policy.start)))
+    by_sink = job_plan.stopped_by
+    forbidden = why_sink_stops(by_sink) if by_sink else None
+    stops = [(row, why_stopped(row, config.policy.start) or forbidden) for row in job_plan.partitions]
+    refused = tuple((row, why) for row, why in stops if why)
     if refused:
         return JobChanges(job, refused=refused)
     with closing(outside.open_store(job.store)) as store:
@@ -106,6 +111,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     already: list[PartitionPlan] = []
     for row in job_plan.partitions:
         selected = select(rows, row.source_key, row.key, cluster.cluster_id)
+        _refuse_malformed(row, selected, rows)
         if _is_applied(row, selected, plan.cluster_id):
             already.append(row)
         elif not row.sees(selected.stored):
@@ -121,6 +127,20 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     return JobChanges(job, tuple(intended), tuple(already))
 
 
+def _refuse_malformed(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> None:
+    """Raise NeedsPerson where a row that cannot be read is, or may be, the one that the plan is about.
+
+    A person's offset goes beside such a row, never over it: a snapshot could not keep what it was.
+    """
+    beside = row.set_by_hand and (selected.replaced is None or selected.replaced.malformed is None)
+    unplaced = [rows.get(TopicPartition(topic, UNKNOWN_PARTITION)) for topic in (row.source_topic, row.topic)]
+    if selected.row is not None or beside:
+        return
+    for bad in (selected.malformed, *(each.malformed for each in unplaced if each is not None)):
+        if bad is not None:
+            raise NeedsPerson(f"{bad.message} Nothing was written.", hint=f"{bad.hint} Then make a new plan.")
+
+
 def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition, Row], cluster_id: str) -> None:
     """Raise Changed for a row that came since, of a partition without a plan: partition counts may differ.
 
@@ -133,7 +153,8 @@ def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition,
             continue
         known = {row.partition for row in planned}
         for tp, row in rows.items():
-            if tp.topic in (source_topic, topic) and tp.partition not in known and not is_unread(row.stored):
+            known_unread = tp.partition == UNKNOWN_PARTITION or (row.malformed is None and is_unread(row.stored))
+            if tp.topic in (source_topic, topic) and tp.partition not in known and not known_unread:
                 raise Changed(
                     f'The store of job "{job.name}" has moved on since the plan: it has a row for {tp}, which is not '
                     "in the plan.",
@@ -193,6 +214,10 @@ def anchor_for(row: PartitionPlan, record: Record | None, job: Job, cluster_id: 
 def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Record) -> None:
     """Raise Changed if the record that the plan rests on is no longer the anchor."""
     anchor = selected.stored.anchor if selected.stored else None
+    if row.record_fingerprint is not None:
+        if row.record_fingerprint != fingerprint(record.key, record.value):
+            raise Changed(f"{row.key}: another record is at {record.offset} now.", hint=AGAIN)
+        return
     if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
         return
     if row.resume_offset == record.offset + 1 and not Matcher(anchor, job.identity).is_anchor_or_before(record):
@@ -210,12 +235,13 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
     """
     writing = [change for change in changes if change.intended and not change.is_refused]
     batches = [(change.job, [item.change for item in change.intended]) for change in writing]
+    written.intend(*(name_of(job, len(changes)) for job, changes in batches))
     with opened(batches, outside) as stores:
         if writing:
             with locked(plan_path):
                 for change, store in zip(writing, stores, strict=True):
                     _check_unmoved(change, store)
-                _snapshot(writing, plan, plan_path)
+                keep_snapshot(writing, plan, plan_path)
                 put_all(batches, stores, "apply", outside)
 
 
@@ -227,6 +253,11 @@ def opened(batches: Sequence[Batch], outside: Outside) -> Iterator[list[OffsetSt
         for (job, _), store in zip(batches, stores, strict=True):
             store.check_writable(job.group)
         yield stores
+
+
+def name_of(job: Job, rows: int) -> str:
+    """A job's write in sentences."""
+    return f'job "{job.name}" ({rows:,} offset{"" if rows == 1 else "s"})'
 
 
 def put_all(batches: Sequence[Batch], stores: Sequence[OffsetStore], reason: str, outside: Outside) -> None:
@@ -250,7 +281,8 @@ def _check_unmoved(change: JobChanges, store: OffsetStore) -> None:
             raise Changed(f"{_conflict(change.job, tp)}. Nothing was written.", hint=AGAIN)
 
 
-def _snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
+def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
+    """Keep what the changes replace, beside the plan."""
     path, sha256 = snapshot.path_for(plan_path), plan.sha256
     kept = snapshot.load(path, sha256)
     rows = {
@@ -272,21 +304,22 @@ def put(
     before this one (``any_written``).
     """
     try:
-        result = store.write(job.group, changes, reason=reason, now_ms=now_ms)
+        with written.writing(name_of(job, len(changes))):
+            result = store.write(job.group, changes, reason=reason, now_ms=now_ms)
+            if not result.conflicts:
+                return result
+            problem = _conflict(job, result.conflicts[0])
+            if result.written:
+                raise OutcomeUnknown(
+                    f"{problem}; {len(result.written)} of its {len(changes)} rows were written.", hint="Run this again."
+                )
+            raise Changed(f"{problem}.{'' if any_written else ' Nothing was written.'}", hint=AGAIN)
     except (Unreachable, Changed) as error:
         if not any_written:
             raise
         raise OutcomeUnknown(
             f'Other jobs were written, job "{job.name}" was not: {error.message}', hint="Run this again."
         ) from error
-    if not result.conflicts:
-        return result
-    problem = _conflict(job, result.conflicts[0])
-    if result.written or any_written:
-        raise OutcomeUnknown(
-            f"{problem}; {len(result.written)} of its {len(changes)} rows were written.", hint="Run this again."
-        )
-    raise Changed(f"{problem}. Nothing was written.", hint=AGAIN)
 
 
 def _conflict(job: Job, tp: TopicPartition) -> str:

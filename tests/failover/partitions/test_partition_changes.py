@@ -31,7 +31,7 @@ Address = Callable[[pytest.FixtureRequest, Path], str]
 def in_zookeeper(layout: str) -> Address:
     def address(request: pytest.FixtureRequest, _: Path) -> str:
         hosts = request.getfixturevalue("zookeeper").hosts
-        return f"zookeeper://{hosts}/{uuid.uuid4().hex}?layout={layout}"
+        return f"zookeeper://{hosts}/{uuid.uuid4().hex}?layout={layout}&timeout=60"
 
     return address
 

@@ -12,8 +12,8 @@ import pytest
 from reconciler.clock import stamp
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.apply import prepare
-from reconciler.failover.plan_checks import CLOCKS_DIFFER_MS, check_stores
+from reconciler.failover.writing.apply import prepare
+from reconciler.failover.writing.plan_checks import CLOCKS_DIFFER_MS, check_stores
 from reconciler.formats.plan import PartitionPlan, Plan, parse_plan
 from tests.in_memory import GROUP, NOW, Memory, stored
 

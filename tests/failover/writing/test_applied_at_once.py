@@ -14,7 +14,7 @@ from reconciler.cli import context
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed
-from reconciler.failover.apply import prepare, write
+from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import parse_plan
 from tests.failover.killed import BEGIN, COMMIT, LOCK, RENAMED, TEMPORARY, Driver, Outcome, Rows, committed, table
 from tests.world import World, made
@@ -75,7 +75,8 @@ class Contested:
 
     def undo(self, plan: Path) -> None:
         """Roll it back, and forget all snapshots: the next round begins as this one did."""
-        ended = self.world.run("rollback", plan, "-c", self.config, "--yes")
+        # One row that goes back was ahead of the plan's offset.
+        ended = self.world.run("rollback", plan, "-c", self.config, "--yes", "--accept", "skips")
         assert ended.code == 0, ended.said
         assert self.bytes() == self.before
         for snapshot in self.world.folder.glob("*/*.applied.json"):
@@ -135,9 +136,9 @@ def snapshot_is_of_before(contested: Contested, plan: Path) -> None:
 # ---------------------------------------------------------------- one plan
 
 
-def test_one_plan_applied_by_many_is_applied_once(contested: Contested, driver: Driver) -> None:
+def test_one_plan_applied_by_many_is_applied_once(contested: Contested, driver: Driver, thorough: bool) -> None:
     plan = contested.plan("here")
-    for count, meet_at in [(2, None), (2, LOCK), (8, None), (8, LOCK)] * 2:
+    for count, meet_at in [(2, None), (2, LOCK), (8, None), (8, LOCK)] * 2 if thorough else [(2, LOCK), (8, None)]:
         outcomes = driver.together(*[contested.apply(plan)] * count, meet_at=meet_at)
         assert set(codes(outcomes)) <= {0, 5}, [outcome.said for outcome in outcomes]
         assert sum("written and read back" in outcome.out for outcome in outcomes) == 1
@@ -181,11 +182,11 @@ def test_one_plan_applied_on_many_machines_is_applied_once(in_a_file: Contested,
 # ---------------------------------------------------------------- two plans
 
 
-def test_of_two_plans_for_the_same_rows_one_wins_whole(in_a_file: Contested, driver: Driver) -> None:
+def test_of_two_plans_for_the_same_rows_one_wins_whole(in_a_file: Contested, driver: Driver, thorough: bool) -> None:
     found, by_hand = in_a_file.plan("found"), in_a_file.plan("by hand", 0, 1, 2)
     more = [in_a_file.copy(plan, f"{plan.parent.name} {number}") for plan in (found, by_hand) for number in range(3)]
     for plans in ((found, by_hand), (found, by_hand, *more)):
-        for meet_at in (None, TEMPORARY, RENAMED, BEGIN) * 2:
+        for meet_at in (None, TEMPORARY, RENAMED, BEGIN) * 2 if thorough else (None, BEGIN):
             outcomes = driver.together(*map(in_a_file.apply, plans), meet_at=meet_at)
             said = [outcome.said for outcome in outcomes]
             written = [plan for plan, ended in zip(plans, outcomes, strict=True) if "read back" in ended.out]
@@ -257,12 +258,14 @@ def commit(contested: Contested, rows: Rows) -> None:
 # ---------------------------------------------------------------- starts, and ways back
 
 
-def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(contested: Contested, driver: Driver) -> None:
+def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
+    contested: Contested, driver: Driver, thorough: bool
+) -> None:
     plans = contested.world.folder / "plans"
     show = ("sh", "-c", 'cat "$RECONCILER_STARTING_OFFSETS"')
-    hook = ("hook", "-c", contested.config, "--plans", plans, "--", *show)
+    hook = ("hook", "--to", "destination", "-c", contested.config, "--plans", plans, "--", *show)
     right = targets(contested.plan("right"))
-    for meet_at in (None, TEMPORARY, COMMIT if contested.in_group else BEGIN) * 2:
+    for meet_at in (None, TEMPORARY, COMMIT if contested.in_group else BEGIN) * (2 if thorough else 1):
         outcomes = driver.together(hook, hook, meet_at=meet_at)
         for outcome in outcomes:
             # A group's rows are compared one by one, so that some may have been written by the other.

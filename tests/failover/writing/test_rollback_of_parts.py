@@ -168,15 +168,17 @@ def test_another_plans_snapshot_is_not_taken(laid: Laid) -> None:
 Damage = Callable[[dict[str, Any]], Any]
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a row of another topic": (
-        lambda found: found["rows"][0]["after"]["line"].update(topic="__consumer_offsets"),
+        lambda found: [
+            found["rows"][0][side]["line"].update(topic="__consumer_offsets") for side in ("before", "after")
+        ],
         "otherwise than the plan",
     ),
     "a row of another partition": (
-        lambda found: found["rows"][0]["after"]["line"].update(partition=7),
+        lambda found: [found["rows"][0][side]["line"].update(partition=7) for side in ("before", "after")],
         "otherwise than the plan",
     ),
     "a row of another group": (
-        lambda found: found["rows"][0]["after"]["line"].update(group="others"),
+        lambda found: [found["rows"][0][side]["line"].update(group="others") for side in ("before", "after")],
         "otherwise than the plan",
     ),
     "a row of another job": (lambda found: found["rows"][0].update(job="views"), "otherwise than the plan"),

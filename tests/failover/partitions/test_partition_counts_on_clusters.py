@@ -20,7 +20,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, Row
 from reconciler.stores.registry import open_store
-from tests.failover.estate import (
+from tests.failover.partitions.estate import (
     KEYS,
     KINDS,
     NARROWER,

@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.errors import Changed
 from reconciler.core.probes import Chunk
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.apply import prepare
+from reconciler.failover.writing.apply import prepare
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ReadRequest
 from tests.in_memory import Memory, found, stored

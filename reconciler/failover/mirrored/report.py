@@ -1,0 +1,177 @@
+"""What the mirror says of itself: read, beside what the jobs' checks find. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ExitCode, ReconcilerError, Refused, Unreachable, worst
+from reconciler.core.verdicts import Position
+from reconciler.failover.apart import check_each
+from reconciler.failover.check import Checked
+from reconciler.failover.gather import GatheredJob, Key
+from reconciler.failover.mirrored.own_offset import handed_out
+from reconciler.failover.mirrored.unprepared import Tally, unprepared
+from reconciler.failover.outside import Outside
+from reconciler.failover.unanchored import own_topics
+from reconciler.mirror.account import (
+    GroupAccount,
+    PartitionAccount,
+    Setting,
+    first,
+    group_accounts,
+    partition_account,
+    settings,
+)
+from reconciler.mirror.delivered import newest_ms
+from reconciler.mirror.following import Following
+from reconciler.mirror.grade import Grade, grades, wanted
+from reconciler.mirror.positions import read_positions
+from reconciler.mirror.reading import Known, Wanted, read_pairs
+from reconciler.ports import LogReader, Row, TopicPartition
+
+MOST_GROUPS = 20
+"""Groups whose own offsets are asked for, those of jobs first: each costs a client."""
+
+GroupReader = Callable[[str, Sequence[str]], Sequence[Row]]
+"""The offsets that a group of the destination has in these topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReport:
+    """``heartbeat_ms``: when the newest heartbeat was sent. ``grades``: by group and partition, for the jobs' groups.
+
+    ``with_syncs`` and ``by_checkpoints``: what the jobs' numbers alone would give; ``unknown`` places have no number of
+    the source. ``notes`` say what could not be read. ``failed``: jobs that could not be checked.
+    """
+
+    made_ms: int
+    cluster_id: str
+    partitions: tuple[PartitionAccount, ...]
+    groups: tuple[GroupAccount, ...]
+    grades: Mapping[tuple[str, TopicPartition], Grade]
+    heartbeat_ms: int | None
+    settings: tuple[Setting, ...]
+    with_syncs: Tally
+    by_checkpoints: Tally
+    unknown: int
+    empty: frozenset[TopicPartition] = frozenset()
+    notes: tuple[str, ...] = ()
+    failed: Mapping[str, ReconcilerError] = field(default_factory=dict)
+
+    @property
+    def first(self) -> Setting | None:
+        """The one property to set first."""
+        return first(self.settings)
+
+    @property
+    def without_evidence(self) -> list[PartitionAccount]:
+        """Partitions with records, of which the mirror recorded nothing here."""
+        known = {group.partition for group in self.groups}
+        return [
+            each
+            for each in self.partitions
+            if not each.syncs and each.destination not in known and each.destination not in self.empty
+        ]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """4 where a job without anchors could not fail over without a decision, else 0; or a job's that failed."""
+        lacks = not self.partitions or self.without_evidence or self.with_syncs.unresolved
+        own = ExitCode.NEEDS_PERSON if lacks else ExitCode.OK
+        return worst([own, *(error.exit_code for error in self.failed.values())])
+
+
+def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: GroupReader) -> MirrorReport:
+    """Check the jobs, and read what the mirror recorded of their topics.
+
+    Raises Unreachable and Refused for the destination. What it lets nobody read of the mirror is told in the notes.
+    """
+    checked = check_each(config, jobs, outside)
+    reader = outside.patient(config.search)
+    places = {at.destination: at.source for job in checked.jobs for at in job.places if at.exists}
+    own = own_topics(config)
+    known = read_pairs(reader, own, [Wanted(source, there, None) for there, source in places.items()])
+    notes = [known.note]
+    positions: Mapping[TopicPartition, int] = {}
+    if config.topics.alias is not None:
+        positions, note = read_positions(reader, f"mm2-offsets.{config.topics.alias}.internal", config.topics.alias)
+        notes.append(note)
+    ends = reader.log_ends(list(places)) if places else {}
+    starts = reader.log_starts(list(places)) if places else {}
+    newest = newest_ms(reader, list(places))
+    partitions = [
+        partition_account(source, there, known.syncs.get(source, ()), positions.get(source), newest.get(there))
+        for there, source in sorted(places.items(), key=lambda item: (item[0].topic, item[0].partition))
+    ]
+    heartbeat_ms, note = _heartbeat(reader, own.heartbeats)
+    notes.append(note)
+    synced, note = _synced(known, [job.group for job in jobs], read_group)
+    notes.append(note)
+    groups = group_accounts(known.checkpoints, ends, synced or {})
+    bare = unprepared(config, checked.jobs, known, outside, checked.plan.cluster_id)
+    return MirrorReport(
+        outside.now_ms(),
+        checked.plan.cluster_id,
+        tuple(partitions),
+        tuple(groups),
+        _grades(checked, known, reader),
+        heartbeat_ms,
+        tuple(settings(partitions, groups, heartbeat=heartbeat_ms is not None, asked_groups=synced is not None)),
+        Tally.of(list(bare.with_syncs.values())),
+        Tally.of(list(bare.by_checkpoints.values())),
+        len(bare.unknown),
+        frozenset(place for place in places if ends[place] <= starts[place]),
+        tuple(dict.fromkeys(note for note in notes if note)),
+        checked.failed,
+    )
+
+
+def _heartbeat(reader: LogReader, names: Sequence[str]) -> tuple[int | None, str]:
+    following = Following((), names, (), ())
+    try:
+        following.read(reader)
+    except (Refused, Unreachable) as error:
+        return None, f"heartbeats could not be read: {error.message.rstrip('.')}"
+    if following.heartbeat_ms is None:
+        return None, f'no heartbeat is known (topic "{names[0]}")' if names else "no heartbeat is known"
+    return following.heartbeat_ms, ""
+
+
+def _synced(
+    known: Known, first_groups: Sequence[str], read_group: GroupReader
+) -> tuple[dict[tuple[str, TopicPartition], int] | None, str]:
+    """What groups with checkpoints have stored here themselves; None if that could not be asked."""
+    there = {each.group for found in known.checkpoints.values() for each in found}
+    chosen = [*(group for group in dict.fromkeys(first_groups) if group in there), *sorted(there - {*first_groups})]
+    topics = sorted({place.topic for place in known.checkpoints})
+    found: dict[tuple[str, TopicPartition], int] = {}
+    for group in chosen[:MOST_GROUPS]:
+        try:
+            rows = read_group(group, topics)
+        except ReconcilerError as error:
+            return None, f"groups could not be read: {error.message.rstrip('.')}"
+        found.update({(group, row.key): row.stored.offset for row in rows if row.malformed is None})
+    left = len(chosen) - MOST_GROUPS
+    return found, f"{left:,} more groups were not asked for their own offsets" if left > 0 else ""
+
+
+def _grades(checked: Checked, known: Known, reader: LogReader) -> dict[tuple[str, TopicPartition], Grade]:
+    """MirrorMaker's offsets of the jobs' groups against the proven ones."""
+    rows = {(job.name, row.key): row for job in checked.plan.jobs for row in job.partitions}
+    rows = {key: row for key, row in rows.items() if row.position != Position.END}
+    found = {}
+    for job in checked.jobs:
+        asked = {}
+        for at in (at for at in job.places if _key(job, at.destination) in rows):
+            own = [each for each in known.checkpoints.get(at.destination, ()) if each.group == job.job.group]
+            if (graded := wanted(rows[_key(job, at.destination)], handed_out(at, own))) is not None:
+                asked[at.destination] = graded
+        for place, grade in grades(reader, job.job.identity, asked).items():
+            found[job.job.group, place] = grade
+    return found
+
+
+def _key(job: GatheredJob, place: TopicPartition) -> Key:
+    return job.job.name, place

@@ -1,0 +1,95 @@
+"""What a failover would find if the jobs had prepared nothing: their numbers alone, and what the mirror recorded.
+
+Each number is searched for twice, with MirrorMaker's offset syncs and by its checkpoints alone: the difference is what
+``offset-syncs.topic.location = target`` gives. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from reconciler.config.file import Config
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.question import Limits
+from reconciler.core.reconcile import reconcile
+from reconciler.core.unanchored.pairs import Pairs, evidence_for
+from reconciler.core.verdicts import Finding
+from reconciler.engine import EngineSettings, Inquiry
+from reconciler.failover.gather import GatheredJob, Key, Place, question_of
+from reconciler.failover.mirrored.own_offset import source_offset
+from reconciler.failover.outside import Outside
+from reconciler.failover.selection import Selected
+from reconciler.mirror.grade import PROVEN
+from reconciler.mirror.reading import Known
+from reconciler.ports import Row
+
+TAIL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Findings over some partitions: exact ones, those with a bound, and those where nothing is proven.
+
+    ``replay`` is the sum of the bounds.
+    """
+
+    exact: int
+    bounded: int
+    unresolved: int
+    replay: int
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> Tally:
+        known = [each for each in findings if each.resume_offset is not None]
+        exact = sum(each.verdict in PROVEN for each in known)
+        replay = sum(each.replay_at_most or 0 for each in known)
+        return cls(exact, len(known) - exact, len(findings) - len(known), replay)
+
+
+@dataclass(frozen=True, slots=True)
+class Unprepared:
+    """By place, what is found with syncs and by checkpoints alone.
+
+    ``unknown``: places whose number at the source is not known, or that already have an offset of this cluster.
+    """
+
+    with_syncs: Mapping[Key, Finding]
+    by_checkpoints: Mapping[Key, Finding]
+    unknown: tuple[Key, ...]
+
+
+def unprepared(
+    config: Config, jobs: Sequence[GatheredJob], known: Known, outside: Outside, cluster_id: str
+) -> Unprepared:
+    """Raises Unreachable and Refused as the engine does."""
+    numbers: dict[Key, tuple[Place, int]] = {}
+    unknown = []
+    for at in (at for job in jobs for at in job.places if at.exists):
+        own = [each for each in known.checkpoints.get(at.destination, ()) if each.group == at.job.group]
+        offset = source_offset(at, own)
+        if offset is None:
+            unknown.append(at.key)
+        else:
+            numbers[at.key] = (at, offset)
+    limits = Limits(config.search.max_disorder_ms, config.search.scan_records, TAIL)
+    asked: dict[tuple[Key, bool], Inquiry[Finding]] = {}
+    for key, (at, offset) in numbers.items():
+        pairs = known.of(at.source, at.destination)
+        for with_syncs, used in ((True, pairs), (False, Pairs((), pairs.checkpoints))):
+            evidence = evidence_for(offset, used, local_writers=at.source.topic == at.destination.topic)
+            question = question_of(config, _bare(at, offset), cluster_id, limits, evidence)
+            asked[key, with_syncs] = Inquiry(at.destination, partial(reconcile, question))
+    settings = EngineSettings(config.search.deadline_s, outside.on_progress)
+    found = outside.run(outside.reader, asked, clock=outside.monotonic, settings=settings).found
+    return Unprepared(
+        {key: found[key, True].finding for key in numbers},
+        {key: found[key, False].finding for key in numbers},
+        tuple(unknown),
+    )
+
+
+def _bare(at: Place, offset: int) -> Place:
+    row = Row(at.source, StoredOffset(offset), "")
+    return replace(at, selected=Selected(row, None, row), translated=False, own=False)

@@ -1,0 +1,108 @@
+"""A job's plan beside what its sinks have taken: whether the next batch arrives, once.
+
+Where the offsets are in a checkpoint, its batch numbers are compared with those of each sink. Where they are elsewhere,
+a correction makes the job begin a new checkpoint, at batch 0; without one the job continues on a checkpoint that is not
+known here, and ``Handoff.checkpoint`` compares it.
+
+Sinks are read before the checkpoint: a running query begins a batch before its sink takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import NeedsPerson
+from reconciler.core.verdicts import Position, Verdict
+from reconciler.folder import open_folder
+from reconciler.formats.plan import JobPlan
+from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
+from reconciler.formats.spark_checkpoint import Checkpoint
+from reconciler.sinks.guard import NEW, Repeated, Standing, ask, from_beginning, judge, lacks, standing
+from reconciler.sinks.registry import open_sink
+from reconciler.sinks.taken import Sink, Taken
+from reconciler.stores.registry import checkpoint_path, traits
+
+
+def with_sinks(config: Config, plans: Mapping[str, JobPlan], corrected: Iterable[str]) -> dict[str, JobPlan]:
+    """The jobs' plans, with a row for each sink; ``corrected`` names the jobs of which anything is to be written.
+
+    Raises Unreachable, Refused and ConfigError as sinks do.
+    """
+    changed = set(corrected)
+    return {name: _with_sinks(config.chosen(name)[0], plan, name in changed) for name, plan in plans.items()}
+
+
+def _with_sinks(job: Job, plan: JobPlan, is_corrected: bool) -> JobPlan:
+    if not job.sinks:
+        return plan
+    if traits(job.store).corrected_in_copy:
+        rows = of_checkpoint(job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else None)
+    elif is_corrected:
+        rows = of_new_checkpoint(job.sinks)
+    else:
+        rows = tuple(
+            SinkRow(open_sink(each).shown, None, None, None, SinkOutcome.UNKNOWN, "the job continues on its checkpoint")
+            for each in job.sinks
+        )
+    return replace(plan, sinks=rows)
+
+
+def of_checkpoint(sinks: Iterable[str], path: str, again: Repeated | None = None) -> tuple[SinkRow, ...]:
+    """A row for each sink of the query whose checkpoint is at ``path``; ``again`` as in ``standing``."""
+    from reconciler.stores.checkpoint import read_checkpoint
+
+    opened = [open_sink(each) for each in sinks]
+    name = read_checkpoint(path).query_id
+    taken = [ask(sink, Standing(name, -1, committed=True)) for sink in opened]
+    at = standing(read_checkpoint(path), again, stateful=is_stateful(path))
+    return tuple(judged(sink, at, each) for sink, each in zip(opened, taken, strict=True))
+
+
+def is_stateful(path: str) -> bool:
+    """True if the query of the checkpoint at ``path`` keeps state: it may put out records without reading any."""
+    return bool(open_folder(path).names("state"))
+
+
+def judged(sink: Sink, at: Standing, taken: Taken | None) -> SinkRow:
+    """The sink's row; ``taken`` is what it said before the checkpoint was read. Asks again where that may be old."""
+    lacking = lacks(sink, at, taken) and lacks(sink, at, ask(sink, at))
+    return judge(sink, at, taken, lacking=lacking)
+
+
+def of_new_checkpoint(sinks: Iterable[str], *, placed: bool = True) -> tuple[SinkRow, ...]:
+    """A row for each sink of a query that begins with a new checkpoint; ``placed``: at offsets that were stored."""
+    opened = map(open_sink, sinks)
+    return tuple(judge(sink, NEW, ask(sink, NEW)) if placed else from_beginning(sink) for sink in opened)
+
+
+def repeated(job: JobPlan) -> Repeated:
+    """How many records come again, at most: of a repeated batch those behind its proven end; of the batches before it
+    those behind the offset at which the query starts.
+
+    Where a person set the next offset, or accepted what was found, that is the person's word.
+    """
+    rows = [row for row in job.partitions if not row.set_by_hand and row.verdict is not Verdict.NEW]
+    ends = sum(row.replay_at_most or 0 for row in rows if row.position == Position.END)
+    before = [row for row in rows if row.position != Position.END and row.replay_at_most]
+    accepting = " ".join(f"--accept {verdict.value}" for verdict in sorted({row.verdict for row in before}))
+    return Repeated(ends, sum(row.replay_at_most or 0 for row in before), accepting)
+
+
+def sure_of_sinks(
+    sinks: Iterable[str], found: Checkpoint, name: str, again: Repeated, *, stateful: bool
+) -> tuple[SinkRow, ...]:
+    """The rows for the copy of a checkpoint. Raises NeedsPerson where the job ``name`` must not start on it."""
+    at = standing(found, again, stateful=stateful)
+    rows = tuple(judged(sink, at, ask(sink, at)) for sink in map(open_sink, sinks))
+    refuse(name, rows)
+    return rows
+
+
+def refuse(name: str, rows: Iterable[SinkRow]) -> None:
+    """Raise NeedsPerson for the first row that stops the job."""
+    for row in rows:
+        if row.stops:
+            what, _, way_out = row.detail.partition(". ")
+            raise NeedsPerson(f'Job "{name}" must not start. Its sink {row.sink}: {what}.', hint=f"{way_out}.")

@@ -1,0 +1,101 @@
+"""Stored offsets without an anchor: which of them the mirror's own pairs can speak for, and those pairs.
+
+Such a number must be in the source's numbering. A row under the source's name is, unless both topics have one name:
+then the number may be the destination's own already, which the search takes into account. Where the job has a row of
+the destination's name, it has run there, and its number is the destination's. One exception: in a group that
+MirrorMaker keeps, a number that the group's newest checkpoint names was put there by MirrorMaker, for the source's
+number of that checkpoint. If only an older one names it, it is that one's, unless a person chose the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from reconciler.config.settings import Config
+from reconciler.core.policies import NoAnchor
+from reconciler.core.unanchored.pairs import MirrorEvidence, evidence_for
+from reconciler.failover.gather import Key, Place
+from reconciler.ports import LogReader
+
+if TYPE_CHECKING:
+    from reconciler.mirror.reading import Known, OwnTopics
+
+OWN_ROW = "the row of the destination's name is the job's own, and has no anchor either"
+NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did not put it there"
+
+
+def mirror_evidence(config: Config, places: Iterable[Place], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
+    """The evidence for every place whose stored offset has no anchor. Reads the mirror's topics once, if there is one.
+
+    A topic that cannot be read is told in the evidence's note.
+    """
+    stops = config.policy.no_anchor is NoAnchor.STOP
+    bare = [at for at in places if at.exists and _is_bare(at)]
+    if stops:  # what a record carries itself is no pair of the mirror's
+        bare = [at for at in bare if at.job.identity.source_offset_of is not None and not at.translated]
+    if not bare:
+        return {}
+    from reconciler.mirror.reading import Known, Wanted, read_pairs
+
+    asked = [at for at in bare if not (stops or _is_own(at))]
+    known = Known()
+    if asked:
+        wanted = [Wanted(at.source, at.destination, None if at.translated else _offset(at)) for at in asked]
+        known = read_pairs(reader, own_topics(config), wanted)
+    return {at.key: _evidence(at, known) for at in bare}
+
+
+def own_topics(config: Config) -> OwnTopics:
+    """MirrorMaker's own topics here, as configured; else by the names that it gives them."""
+    from reconciler.mirror.reading import OwnTopics
+
+    alias, separators = config.topics.alias, dict.fromkeys((config.topics.separator, "."))
+    syncs = [f"mm2-offset-syncs{mark}{alias}{mark}internal" for mark in separators if alias]
+    checkpoints = [f"{alias}{mark}checkpoints{mark}internal" for mark in separators if alias]
+    heartbeats = [f"{alias}{mark}heartbeats" for mark in separators if alias]
+    named = config.mirror
+    return OwnTopics(
+        (named.offset_syncs_topic,) if named.offset_syncs_topic else tuple(syncs),
+        (named.checkpoints_topic,) if named.checkpoints_topic else tuple(checkpoints),
+        (named.heartbeats_topic,) if named.heartbeats_topic else tuple(heartbeats),
+        is_one_way=named.offset_syncs_topic is not None,
+    )
+
+
+def _is_bare(at: Place) -> bool:
+    if at.fault:
+        return False
+    stored = at.selected.stored
+    return stored is not None and stored.anchor is None and not stored.is_sentinel
+
+
+def _is_own(at: Place) -> bool:
+    """True if the job itself stored an offset under the destination's name, which is not the source's."""
+    return not at.translated and at.source != at.destination and at.selected.replaced is not None
+
+
+def _offset(at: Place) -> int:
+    stored = at.selected.stored
+    assert stored is not None, "a bare place has a stored offset"
+    return stored.offset
+
+
+def _evidence(at: Place, known: Known) -> MirrorEvidence:
+    offset, pairs = _offset(at), known.of(at.source, at.destination)
+    if _is_own(at):
+        return MirrorEvidence(offset, note=OWN_ROW, is_of_source=False)
+    one_name = at.source.topic == at.destination.topic
+    if not at.translated:
+        own = offset if one_name else None
+        return evidence_for(offset, pairs, own=own, local_writers=one_name, note=known.note)
+    row = at.selected.row
+    checkpoints = [each for each in pairs.checkpoints if each.group == at.job.group]
+    named = [each for each in checkpoints if each.downstream == offset]
+    if row is None or row.key != at.destination or not named:
+        return MirrorEvidence(offset, note="; ".join(filter(None, (NOT_SYNCED, known.note))), is_of_source=False)
+    newest = checkpoints[-1]
+    # A number that only older checkpoints name may be one that a person chose: then nothing behind it is safe.
+    own = None if newest.downstream == offset else offset
+    upstream = min(newest.upstream, named[-1].upstream)
+    return evidence_for(upstream, pairs, own=own, local_writers=one_name, note=known.note)

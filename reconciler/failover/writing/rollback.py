@@ -1,0 +1,284 @@
+"""Put back what ``apply`` replaced, as long as nothing has been built on it since.
+
+The snapshot beside the plan says what that was, and anyone who can write to the folder can write a snapshot. So each of
+its rows must be one that the plan can have written, and the row that it puts back:
+
+- must be the one that the plan saw, where plans must be signed: the signature then covers it;
+- else, if the plan did not see it, must have no anchor but one that the destination's log confirms: an anchor decides
+  where the next check finds the job;
+- is compared with the offset in place, unless the plan saw it and it is in the source's numbers: records that it would
+  skip are counted, and a person must accept that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reconciler import written
+from reconciler.config.file import Config, Job
+from reconciler.core.anchors import Names, StoredOffset
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.matching import Matcher
+from reconciler.core.verdicts import Skips
+from reconciler.failover.outside import Outside
+from reconciler.failover.selection import by_key
+from reconciler.failover.writing import snapshot
+from reconciler.failover.writing.apply import name_of, opened, put_all
+from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
+from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.formats.snapshot import seen_of
+from reconciler.ports import Change, LogReader, ReadRequest, Row, TopicPartition
+from reconciler.stores.registry import traits
+
+MOST_READ = 10_000
+"""Records of a partition that are read to count those that would be skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """One row to put back; ``before`` None deletes the row that ``apply`` made.
+
+    ``skips`` and ``replay_at_most`` count from the offset in place, which the plan proved; ``replay_at_most`` is None
+    where there is nothing to compare: no row, or one in the source's numbers.
+    """
+
+    key: TopicPartition
+    now: Row | None
+    before: StoredOffset | None
+    text: str | None = None
+    skips: Skips | None = None
+    replay_at_most: int | None = None
+
+    @property
+    def change(self) -> Change:
+        return Change.restoring(self.key, self.now.version if self.now else None, self.before, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class JobReturns:
+    """What rolling back means for one job."""
+
+    job: Job
+    returns: tuple[Return, ...]
+
+
+def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outside) -> list[JobReturns]:
+    """Return the rows to put back. Writes nothing.
+
+    Raises ``ConfigError`` if the plan was never applied. Raises ``Changed`` for another configuration, for a snapshot
+    that is not of this plan, and for a row that is neither as ``apply`` left it nor as it was before: the job has gone
+    on, and would lose its progress.
+    """
+    path = snapshot.path_for(plan_path)
+    saved = snapshot.load(path, plan.sha256)
+    if not saved:
+        raise ConfigError(f"There is nothing to roll back: {path} does not exist.", hint="Was this plan applied here?")
+    check_configuration(plan, config)
+    check_stores(plan, config, outside)
+    planned = {(job.name, row.key): row for job in plan.jobs for row in job.partitions}
+    groups = {job.name: job.group for job in plan.jobs}
+    for key, row in saved.items():
+        _check_row(planned.get(key), row, key, groups, plan, path)
+        if config.trust.require_signature and not _is_vouched_for(planned[key], row):
+            raise _foreign(key, path, "the signed plan")
+    _check_cluster(plan, config, outside)
+    jobs = []
+    for name in sorted({job for job, _ in saved}):
+        (job,) = config.chosen(name)
+        rows = {tp: row for (owner, tp), row in saved.items() if owner == name}
+        returns = _returns(job, rows, outside)
+        unseen = {tp for tp, row in rows.items() if not _was_seen(planned[name, tp], row)}
+        for tp in unseen:
+            if not _may_be_own(rows[tp], plan):
+                raise _foreign((name, tp), path, "the plan")
+        compared = [
+            item for item in returns if item.key in unseen or not _is_sources(item, planned[name, item.key], plan)
+        ]
+        translated = {item.key for item in returns if item.key not in unseen and not _may_be_own(rows[item.key], plan)}
+        counted = _counted(compared, rows, _about(plan, job, compared), translated, config, outside)
+        _check_anchors(job, [item for item in compared if item.key in unseen], config, outside)
+        jobs.append(JobReturns(job, tuple(counted.get(item.key, item) for item in returns)))
+    return jobs
+
+
+# ---------------------------------------------------------------- the snapshot, beside the plan
+
+
+def _check_row(
+    row: PartitionPlan | None,
+    saved: snapshot.Replaced,
+    key: snapshot.Key,
+    groups: Mapping[str, str],
+    plan: Plan,
+    path: Path,
+) -> None:
+    """Raise Changed for a row of the snapshot that the plan cannot have written, or cannot have replaced."""
+    anchor = saved.after.anchor
+    fits = (
+        row is not None
+        and (saved.group, saved.after.offset) == (groups[key[0]], row.resume_offset)
+        and anchor is not None
+        and (anchor.offset, anchor.cluster_id) == (row.record_offset, plan.cluster_id)
+    )
+    if row is None or not fits or (row.replaces is not None and saved.before is None):
+        raise Changed(
+            f'The snapshot {path} has {key[1]} of job "{key[0]}" otherwise than the plan.',
+            hint="Restore the file it was.",
+        )
+
+
+def _is_vouched_for(row: PartitionPlan, saved: snapshot.Replaced) -> bool:
+    """True if the plan saw this very row, or none, under the name where it is put back."""
+    return row.replaces == (None if saved.before is None else seen_of(saved.group, row.key, saved.before, saved.text))
+
+
+def _was_seen(row: PartitionPlan, saved: snapshot.Replaced) -> bool:
+    """True also for the row that the plan was made from: a store may give it another time of writing since."""
+    return _is_vouched_for(row, saved) or row.sees(saved.before)
+
+
+def _foreign(key: snapshot.Key, path: Path, plan: str) -> Changed:
+    return Changed(
+        f'The snapshot {path} would put back a row of {key[1]} of job "{key[0]}" that {plan} does not vouch for: the '
+        "snapshot was altered, or the row changed between plan and apply.",
+        hint="Restore the file it was. If the row had changed, make a plan with --set instead.",
+    )
+
+
+def _may_be_own(saved: snapshot.Replaced, plan: Plan) -> bool:
+    """True for a row without anchor, or with one in the destination's numbers, which its log can confirm."""
+    anchor = None if saved.before is None else saved.before.anchor
+    return anchor is None or anchor.cluster_id == plan.cluster_id
+
+
+def _is_sources(item: Return, row: PartitionPlan, plan: Plan) -> bool:
+    """True for a row in the source's numbers under a name that both clusters use: the source's job reads it again."""
+    anchor = None if item.before is None else item.before.anchor
+    return row.source_key == row.key and (anchor is None or anchor.cluster_id != plan.cluster_id)
+
+
+def _check_cluster(plan: Plan, config: Config, outside: Outside) -> None:
+    """Raise Changed if rows that live at the destination would be looked for at another cluster."""
+    if any(traits(config.chosen(job.name)[0].store).on_destination for job in plan.jobs):
+        check_cluster(plan, outside.patient(config.search).describe(()))
+
+
+# ---------------------------------------------------------------- the rows now
+
+
+def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outside: Outside) -> list[Return]:
+    with closing(outside.open_store(job.store)) as store:
+        rows = by_key(store.read(job.group, sorted({tp.topic for tp in saved})))
+    returns = []
+    for tp, replaced in sorted(saved.items()):
+        now = rows.get(tp)
+        stored = now.stored if now else None
+        if snapshot.same(stored, replaced.before):
+            continue
+        if not snapshot.same(stored, replaced.after):
+            raise Changed(
+                f'{tp} of job "{job.name}" is no longer as apply left it: the job has gone on.',
+                hint="Stop the job and make a new plan instead of rolling back.",
+            )
+        returns.append(Return(tp, now, replaced.before, replaced.text))
+    return returns
+
+
+# ---------------------------------------------------------------- the destination's log
+
+
+def _counted(
+    returns: Sequence[Return],
+    saved: Mapping[TopicPartition, snapshot.Replaced],
+    plan: Plan,
+    translated: Collection[TopicPartition],
+    config: Config,
+    outside: Outside,
+) -> dict[TopicPartition, Return]:
+    """The rows with what they skip and replay. Raises Changed for an offset that the log does not have.
+
+    ``translated`` are rows that the plan saw with the source's anchor. Where such a number lies behind the log's end,
+    it is the source's own: it says nothing about this log, and goes back as it was.
+    """
+    offsets = {item.key: item.before.offset for item in returns if item.before and not item.before.is_sentinel}
+    if not offsets:
+        return {}
+    reader = outside.patient(config.search)
+    check_destination(plan, reader.describe({key.topic for key in offsets}))
+    keys = sorted(offsets)
+    starts, ends = reader.log_starts(keys), reader.log_ends(keys)
+    found = {}
+    for item in returns:
+        back = offsets.get(item.key)
+        if back is None:
+            continue
+        start, end, now = starts[item.key], ends[item.key], saved[item.key].after.offset
+        if back > end:
+            if item.key in translated:
+                continue
+            raise Changed(
+                f"{item.key}: the log ends at {end}, and the snapshot would put back {back}.",
+                hint="The log or the snapshot is not the one it was. Make a new plan instead.",
+            )
+        replay = max(0, now - max(back, start))
+        found[item.key] = replace(item, replay_at_most=replay, skips=_skipped(reader, item.key, max(now, start), back))
+    return found
+
+
+def _about(plan: Plan, job: Job, returns: Sequence[Return]) -> Plan:
+    """The plan's rows of these partitions of a job."""
+    keys = {item.key for item in returns if item.before is not None}
+    rows = tuple(row for row in plan.job(job.name).partitions if row.key in keys)
+    return replace(plan, jobs=(replace(plan.job(job.name), partitions=rows),))
+
+
+def _check_anchors(job: Job, returns: Sequence[Return], config: Config, outside: Outside) -> None:
+    """Raise Changed for an anchor that is no record right before the offset, or further before it."""
+    anchors = [(item, item.before.anchor) for item in returns if item.before and item.before.anchor]
+    asked = [(item, anchor) for item, anchor in anchors if not anchor.is_bare]
+    if not asked:
+        return
+    requests = [ReadRequest(item.key, anchor.offset or 0, 1) for item, anchor in asked]
+    for (item, anchor), chunk in zip(asked, outside.patient(config.search).read(requests), strict=True):
+        found = chunk.records[0] if chunk.records else None
+        back = item.before.offset if item.before else 0
+        is_there = (
+            found is not None and found.offset == anchor.offset and Matcher(anchor, job.identity).is_anchor(found)
+        )
+        if anchor.offset is None or anchor.offset >= back or anchor.names is not Names.LAST or not is_there:
+            raise Changed(
+                f'The snapshot would put back {back} for {item.key} of job "{job.name}", with an anchor that the '
+                "destination does not have there.",
+                hint="Restore the file it was, or make a new plan instead.",
+            )
+
+
+def _skipped(reader: LogReader, key: TopicPartition, first: int, end: int) -> Skips | None:
+    """The records from ``first`` to before ``end``: counted as far as they are read."""
+    if end <= first:
+        return None
+    count = 0
+    for _ in range(MOST_READ):
+        (chunk,) = reader.read([ReadRequest(key, first, MOST_READ)])
+        count += sum(record.offset < end for record in chunk.records)
+        if chunk.next_offset <= first:
+            break
+        first = chunk.next_offset
+        if first >= end or count >= MOST_READ:
+            break
+    at_most = count + max(0, end - first)
+    return Skips(count, at_most) if at_most else None
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_rollback(jobs: list[JobReturns], outside: Outside) -> None:
+    """Put the rows back by compare-and-set and read them back. Raises as ``write`` does."""
+    batches = [(change.job, [item.change for item in change.returns]) for change in jobs if change.returns]
+    written.intend(*(name_of(job, len(changes)) for job, changes in batches))
+    with opened(batches, outside) as stores:
+        put_all(batches, stores, "rollback", outside)

@@ -1,0 +1,196 @@
+"""What the mirror says of itself, beside what the jobs would find: on a log in memory."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from reconciler.cli.commands.prepare.mirror import to_json
+from reconciler.config.file import load_config
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ExitCode, Refused
+from reconciler.failover.mirrored.report import MirrorReport, report
+from reconciler.failover.mirrored.unprepared import Tally
+from reconciler.kafka.memory import MemoryLog
+from reconciler.mirror.account import LOCATION
+from reconciler.ports import ClusterInfo, Row, TopicPartition
+from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
+from tests.mirror.written import CHECKPOINTS, text, write_checkpoints, write_syncs
+
+__all__ = ["memory", "wide"]
+THERE = TopicPartition("a.events", 0)
+
+
+def reported(memory: Memory, *rows: Row) -> MirrorReport:
+    """The report; ``rows`` are what every group has stored at the destination."""
+    config = memory.config()
+    return report(config, config.jobs, memory.outside, lambda group, topics: rows)
+
+
+def positions(log: MemoryLog, *offsets: int, alias: str = "a") -> None:
+    """Connect has committed these source offsets of the first partition, one after the other."""
+    log.create("mm2-offsets.a.internal", 1)
+    for offset in offsets:
+        key = json.dumps(["MirrorSourceConnector", {"cluster": alias, "partition": 0, "topic": "events"}]).encode()
+        log.partition("mm2-offsets.a.internal", 0).append(NOW, key, json.dumps({"offset": offset}).encode())
+
+
+@pytest.fixture
+def lost(memory: Memory) -> Memory:
+    """Ten records; the job has processed 0 to 4, and stores the number alone."""
+    memory.deliver(range(10))
+    memory.save({0: StoredOffset(BASE + 5)})
+    return memory
+
+
+def test_with_syncs_here_an_unprepared_job_is_exact(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    write_checkpoints(lost.log, (BASE + 5, 1), group=GROUP)
+    found = reported(lost)
+    assert found.with_syncs == Tally(exact=1, bounded=0, unresolved=0, replay=0)
+    assert found.by_checkpoints == Tally(exact=0, bounded=1, unresolved=0, replay=9)
+    assert found.exit_code is ExitCode.OK
+    assert found.grades[GROUP, THERE].replay == 4
+
+
+def test_the_first_property_to_set_is_where_the_syncs_are(lost: Memory) -> None:
+    write_checkpoints(lost.log, (BASE + 5, 5), group=GROUP)
+    found = reported(lost)
+    assert found.first is not None
+    assert (found.first.name, found.first.wanted) == (LOCATION, "target")
+    assert found.with_syncs == found.by_checkpoints
+    assert found.exit_code is ExitCode.OK
+
+
+def test_nothing_found_is_not_all_is_well(lost: Memory) -> None:
+    found = reported(lost)
+    assert [each.destination for each in found.without_evidence] == [THERE]
+    assert found.with_syncs.unresolved == 1
+    assert found.exit_code is ExitCode.NEEDS_PERSON
+    assert any("left no offsets here" in note for note in found.notes)
+
+
+def test_a_prepared_job_needs_no_mirror_and_the_report_still_says_what_it_lacks(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: stored(4)})
+    assert reported(memory).exit_code is ExitCode.NEEDS_PERSON
+
+
+def test_a_partition_without_records_lacks_nothing(wide: Memory) -> None:
+    wide.deliver(range(10))
+    wide.save({0: StoredOffset(BASE + 5)})
+    write_syncs(wide.log, (BASE + 4, 4))
+    assert not reported(wide).without_evidence
+
+
+def test_the_last_source_offset_is_connects_or_a_syncs_whichever_is_later(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 7, 7))
+    (each,) = reported(lost).partitions
+    assert each.sent is not None
+    assert (each.sent.offset, each.sent.by) == (BASE + 7, "sync")
+    positions(lost.log, BASE + 3, BASE + 9)
+    (each,) = reported(lost).partitions
+    assert each.sent is not None
+    assert (each.sent.offset, each.sent.by) == (BASE + 9, "connect")
+    assert each.newest_ms == content(9)[0]
+
+
+def test_without_either_the_last_source_offset_is_unknown(lost: Memory) -> None:
+    positions(lost.log, BASE + 3, alias="another")
+    (each,) = reported(lost).partitions
+    assert each.sent is None
+
+
+def test_distances_gaps_and_what_was_sent_again(lost: Memory) -> None:
+    """From 700 to 706 five records came for six numbers; then the mirror went back to 703."""
+    write_syncs(lost.log, (BASE, 0), (BASE + 6, 5), (BASE + 3, 7), (BASE + 5, 9))
+    (each,) = reported(lost).partitions
+    assert (each.syncs, each.median_distance, each.largest_distance) == (4, 2, 6)
+    assert (each.missing, each.again) == (1, 1)
+
+
+def test_groups_with_their_places_and_what_they_stored(lost: Memory) -> None:
+    write_checkpoints(lost.log, (BASE + 2, 2), (BASE + 5, 5), group=GROUP)
+    write_checkpoints(lost.log, (BASE + 9, 9), group="others")
+    others, mine = reported(lost, Row(THERE, StoredOffset(5), "")).groups
+    assert (mine.group, mine.offset, mine.place, mine.behind, mine.synced) == (GROUP, BASE + 5, 5, 5, 5)
+    assert (others.group, others.behind) == ("others", 1)
+
+
+def test_a_checkpoint_that_would_skip_is_counted(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.deliver(range(3, 5))
+    memory.save({0: stored(4)})
+    write_checkpoints(memory.log, (BASE + 5, 12), group=GROUP)
+    assert reported(memory).grades[GROUP, THERE].skips == 5
+
+
+def test_the_newest_heartbeat(lost: Memory) -> None:
+    assert reported(lost).heartbeat_ms is None
+    lost.log.create("a.heartbeats", 1)
+    beat = struct.pack(">hq", 0, NOW - 7_000)
+    lost.log.partition("a.heartbeats", 0).append(NOW, text("b") + text("a"), beat)
+    assert reported(lost).heartbeat_ms == NOW - 7_000
+
+
+def test_what_may_not_be_read_is_told_and_hides_nothing_else(lost: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    write_checkpoints(lost.log, (BASE + 5, 5), group=GROUP)
+    as_it_was = MemoryLog.describe
+
+    def refuse(self: MemoryLog, topics: Iterable[str]) -> ClusterInfo:
+        names = list(topics)
+        if {CHECKPOINTS, "a.heartbeats", "mm2-offsets.a.internal"} & {*names}:
+            raise Refused("Not authorized.")
+        return as_it_was(self, names)
+
+    monkeypatch.setattr(MemoryLog, "describe", refuse)
+    found = reported(lost)
+    assert found.with_syncs.exact == 1
+    assert len([note for note in found.notes if "could not be read" in note]) == 3
+
+
+def test_groups_that_may_not_be_read_are_told(lost: Memory) -> None:
+    write_checkpoints(lost.log, (BASE + 5, 5), group=GROUP)
+
+    def refuse(group: str, topics: Sequence[str]) -> Sequence[Row]:
+        raise Refused("Not authorized.")
+
+    config = lost.config()
+    found = report(config, config.jobs, lost.outside, refuse)
+    assert "groups could not be read: Not authorized" in found.notes
+    assert [each.seen for each in found.settings if each.name == "sync.group.offsets.enabled"] == ["not asked"]
+
+
+def test_without_the_sources_name_the_report_says_what_it_lacks(memory: Memory) -> None:
+    memory.log.create("events", 1)
+    memory.deliver(range(10), topic="events")
+    memory.save({0: StoredOffset(5)})
+    path = memory.folder / "nameless.toml"
+    path.write_text(
+        '[destination]\nbootstrap_servers = "b"\n[topics]\npolicy = "identity"\n[[jobs]]\nname = "clicks"\n'
+        f'group = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
+    )
+    config = load_config(path, {})
+    found = report(config, config.jobs, memory.outside, lambda group, topics: ())
+    assert found.exit_code is ExitCode.NEEDS_PERSON
+    assert any("give [source] alias or [mirror]" in note for note in found.notes)
+
+
+def test_nothing_is_written(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    rows, ends = lost.rows(), lost.log.log_ends([THERE])
+    reported(lost)
+    assert (lost.rows(), lost.log.log_ends([THERE])) == (rows, ends)
+
+
+def test_the_json_says_null_for_what_is_not_known(lost: Memory) -> None:
+    found = to_json(replace(reported(lost)), lost.config())
+    (partition,) = found["partitions"]  # type: ignore[misc]
+    assert partition["source_offset"] is None
+    assert found["heartbeat_at"] is None
+    assert found["exit_code"] == 4

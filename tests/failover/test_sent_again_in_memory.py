@@ -1,0 +1,62 @@
+"""A mirror sent a stretch again: what the plan says of it, and what apply checks before it writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Changed
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import Checked, check
+from reconciler.failover.writing.apply import prepare, write
+from tests.in_memory import BASE, GROUP, Memory, anchor
+
+JOB = f'''
+[[jobs]]
+name = "clicks"
+group = "{GROUP}"
+topics = ["events"]
+store = "memory:"
+[jobs.identity]
+id = "key"
+'''
+UNIQUE = JOB + "unique_ids = true\n"
+
+
+def checked(memory: Memory, job: str) -> Checked:
+    config = memory.config(jobs=job)
+    return check(config, config.jobs, memory.outside)
+
+
+@pytest.fixture
+def memory_sent_again(memory: Memory) -> Memory:
+    """Records 0 to 9, then 3 to 5 again, when the mirror stopped for good. The job had processed up to 9."""
+    memory.deliver(range(10))
+    memory.deliver(range(3, 6))
+    memory.save({0: StoredOffset(BASE + 10, replace(anchor(9), id=b"k9"))})
+    return memory
+
+
+def test_the_plan_steps_over_where_ids_are_said_to_be_unique(memory_sent_again: Memory) -> None:
+    (row,) = checked(memory_sent_again, UNIQUE).plan.jobs[0].partitions
+    assert (row.verdict, row.resume_offset, row.replay_exact, row.record_offset) == (Verdict.MOVED, 13, 0, 12)
+    (row,) = checked(memory_sent_again, JOB).plan.jobs[0].partitions
+    assert (row.resume_offset, row.replay_at_most) == (10, 3)
+
+
+def test_apply_writes_it_and_the_next_check_changes_nothing(memory_sent_again: Memory) -> None:
+    memory, plan = memory_sent_again, checked(memory_sent_again, UNIQUE).plan
+    config = memory.config(jobs=UNIQUE)
+    write(prepare(plan, config, memory.outside), plan, memory.folder / "plan.json", memory.outside)
+    (row,) = checked(memory, UNIQUE).plan.jobs[0].partitions
+    assert (row.verdict, row.resume_offset, row.replay_exact) == (Verdict.MATCH, 13, 0)
+
+
+def test_apply_refuses_if_another_record_lies_before_the_place(memory_sent_again: Memory) -> None:
+    memory, plan = memory_sent_again, checked(memory_sent_again, UNIQUE).plan
+    memory.log.create("a.events", 1, plan.jobs[0].partitions[0].topic_id)
+    memory.deliver(range(13))
+    with pytest.raises(Changed, match="another record is at 12 now"):
+        prepare(plan, memory.config(jobs=UNIQUE), memory.outside)

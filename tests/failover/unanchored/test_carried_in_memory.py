@@ -1,0 +1,50 @@
+"""A job that stored numbers alone, and a mirror that writes the source's offset into the records: check and apply."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import Checked, check
+from reconciler.failover.writing.apply import prepare, write
+from tests.in_memory import BASE, GROUP, Memory, content
+
+JOB = f'''
+[[jobs]]
+name = "clicks"
+group = "{GROUP}"
+topics = ["events"]
+store = "memory:"
+[jobs.identity]
+source_offset = "header:source-offset"
+'''
+
+
+def checked(memory: Memory, extra: str = "") -> Checked:
+    config = memory.config(extra, jobs=JOB)
+    return check(config, config.jobs, memory.outside)
+
+
+@pytest.fixture
+def carrying(memory: Memory) -> Memory:
+    for number in range(3, 10):
+        stamp, key, value = content(number)
+        memory.log.partition("a.events", 0).append(stamp, key, value, (("source-offset", b"%d" % (BASE + number)),))
+    memory.save({0: StoredOffset(BASE + 7)})
+    return memory
+
+
+@pytest.mark.parametrize("policy", ["mirror", "row-time", "stop"])
+def test_the_job_resumes_at_the_next_record_whatever_the_policy_for_rows_without_anchor(
+    carrying: Memory, policy: str
+) -> None:
+    (row,) = checked(carrying, f'[policy]\nno_anchor = "{policy}"').plan.jobs[0].partitions
+    assert (row.verdict, row.resume_offset, row.replay_exact) == (Verdict.MOVED, 4, 0)
+
+
+def test_apply_writes_the_place_with_an_anchor_and_the_next_check_changes_nothing(carrying: Memory) -> None:
+    plan, config = checked(carrying).plan, carrying.config(jobs=JOB)
+    write(prepare(plan, config, carrying.outside), plan, carrying.folder / "plan.json", carrying.outside)
+    (row,) = checked(carrying).plan.jobs[0].partitions
+    assert (row.verdict, row.resume_offset, row.matched_by) == (Verdict.MATCH, 4, "fingerprint")

@@ -1,0 +1,237 @@
+"""Bare numbers that the mirror's own pairs speak for, from the check to the write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Changed
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.writing.apply import prepare
+from reconciler.formats.plan import parse_plan
+from reconciler.stores.memory import MemoryStore
+from tests.in_memory import BASE, GROUP, Memory, found, memory, stored, wide
+from tests.mirror.written import SYNCS, write_checkpoints, write_syncs
+
+__all__ = ["memory", "wide"]
+
+
+def bare(number: int) -> StoredOffset:
+    """The number alone that a job stores after record ``number``."""
+    return StoredOffset(BASE + number + 1)
+
+
+@pytest.fixture
+def lost(memory: Memory) -> Memory:
+    """Ten records, mirrored with an earlier start: record n is at offset n; the job has processed 0 to 4."""
+    memory.deliver(range(10))
+    memory.save({0: bare(4)})
+    return memory
+
+
+def test_between_two_syncs_the_place_is_exact(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    row = lost.row()
+    assert found(row) == (Verdict.MOVED, 5)
+    assert (row.replay_at_most, row.replay_exact, row.record_offset) == (0, 0, 4)
+    assert row.detail == "counted back from MirrorMaker's sync 709→9, with 700→0 before the stored offset"
+
+
+def test_after_one_sync_the_replay_is_bounded(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE + 2, 2))
+    row = lost.row()
+    assert found(row) == (Verdict.BOUNDED, 3)
+    assert row.replay_at_most == 2
+    assert row.detail == "MirrorMaker's sync 702→2, 3 offsets before the stored offset"
+
+
+def test_a_checkpoint_of_any_group_will_do(lost: Memory) -> None:
+    write_checkpoints(lost.log, (BASE + 5, 5), group="somebody else")
+    row = lost.row()
+    assert found(row) == (Verdict.BOUNDED, 5)
+    assert row.detail == 'MirrorMaker\'s checkpoint 705→5 of group "somebody else", the stored offset itself'
+
+
+def test_apply_writes_the_place_with_the_record_before_it(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    lost.apply()
+    (row,) = [row for row in lost.rows() if row.key.topic == "a.events"]
+    assert row.stored == replace(lost.own(5), written_at_ms=row.stored.written_at_ms)
+    assert found(lost.row()) == (Verdict.MATCH, 5)
+
+
+def test_apply_refuses_another_record_before_the_place(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    plan = parse_plan(lost.check().plan.to_text())
+    part = lost.log.partition("a.events", 0)
+    part.records[4] = replace(part.records[4], value=b"another")
+    with pytest.raises(Changed, match="another record is at 4 now"):
+        prepare(plan, lost.config(), lost.outside)
+
+
+def test_the_policy_stop_asks_the_mirror_nothing(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    assert found(lost.row('[policy]\nno_anchor = "stop"')) == (Verdict.UNRESOLVED, None)
+
+
+def test_the_rows_time_is_used_only_where_the_mirror_proves_nothing(lost: Memory) -> None:
+    lost.save({0: StoredOffset(BASE + 5, None, stored(8).anchor.timestamp_ms)})  # type: ignore[union-attr]
+    by_time = '[policy]\nno_anchor = "row-time"\n[search]\nmax_disorder = "5s"'
+    assert found(lost.row(by_time)) == (Verdict.BOUNDED, 3)
+    write_syncs(lost.log, (BASE + 4, 4))
+    assert found(lost.row(by_time)) == (Verdict.MOVED, 5)
+
+
+def test_without_the_mirrors_topics_a_bare_number_is_unresolved_and_says_what_is_missing(lost: Memory) -> None:
+    row = lost.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert 'no topic "mm2-offset-syncs.a.internal" or "a.checkpoints.internal"' in row.detail
+
+
+def test_topics_of_other_names_are_configured(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE + 4, 4))
+    lost.log.create("own-syncs", 1)
+    lost.log.partition("own-syncs", 0).records.extend(lost.log.partition("mm2-offset-syncs.a.internal", 0).records)
+    lost.log.partition("own-syncs", 0).end = 1
+    lost.log.delete("mm2-offset-syncs.a.internal")
+    assert lost.row().verdict is Verdict.UNRESOLVED
+    assert found(lost.row('[mirror]\noffset_syncs_topic = "own-syncs"')) == (Verdict.MOVED, 5)
+
+
+def test_rows_with_anchors_ask_nothing_of_the_mirror(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: stored(4)})
+    write_syncs(memory.log, (BASE, 9))
+    assert found(memory.row()) == (Verdict.MOVED, 5)
+
+
+def test_pairs_that_contradict_the_log_resolve_nothing(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE + 3, 0), (BASE + 6, 9))
+    row = lost.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert "contradict the log" in row.detail
+
+
+def test_a_number_of_the_destinations_name_is_not_in_the_sources_numbering(lost: Memory) -> None:
+    """The job has run on the destination: its old row must not send it back to where it failed over."""
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    lost.save({0: StoredOffset(8)}, topic="a.events")
+    row = lost.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert "the job's own" in row.detail
+
+
+ONE_WAY = f'[mirror]\noffset_syncs_topic = "{SYNCS}"'
+"""A person says that no mirror from the destination writes there."""
+
+
+def test_syncs_that_may_be_of_a_mirror_the_other_way_prove_nothing(lost: Memory) -> None:
+    """The destination's own topic "events" is copied to the source: those syncs have the same topic and key."""
+    lost.log.create("events", 1)
+    write_syncs(lost.log, (BASE, 0), (BASE + 4, 9))
+    row = lost.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert 'this cluster has a topic "events" of its own, so they may be of a mirror from here' in row.detail
+    assert "[mirror] offset_syncs_topic" in row.detail
+    write_checkpoints(lost.log, (BASE + 5, 5))
+    assert found(lost.row()) == (Verdict.BOUNDED, 5), "checkpoints are of one mirror only"
+
+
+def test_syncs_that_are_said_to_be_of_one_mirror_are_used_beside_a_topic_of_that_name(lost: Memory) -> None:
+    lost.log.create("events", 1)
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    assert found(lost.row(ONE_WAY)) == (Verdict.MOVED, 5)
+
+
+def test_under_one_name_the_number_may_be_the_destinations_already(memory: Memory) -> None:
+    """Then nothing behind it is safe, and what lies between repeats."""
+    same = f'policy = "identity"\n{ONE_WAY}'
+    memory.log.create("events", 1)
+    memory.deliver(range(10), topic="events")
+    write_syncs(memory.log, (1, 4), (2, 5), (6, 6))
+    memory.save({0: StoredOffset(3)})
+    row = memory.row(f"[topics]\n{same}")
+    assert found(row) == (Verdict.BOUNDED, 3)
+    memory.save({0: StoredOffset(7)})
+    assert found(memory.row(f"[topics]\n{same}")) == (Verdict.MATCH, 7)
+    memory.save({0: StoredOffset(BASE + 5)})
+    write_syncs(memory.log, (BASE + 4, 8))
+    assert found(memory.row(f"[topics]\n{same}")) == (Verdict.MOVED, 9)
+
+
+def test_one_partition_without_pairs_does_not_hide_the_others(wide: Memory) -> None:
+    for partition in range(3):
+        wide.deliver(range(10), partition)
+    wide.save({0: bare(4), 1: bare(4), 2: stored(4, 2)})
+    write_syncs(wide.log, (BASE + 4, 4))
+    assert [found(row) for row in wide.job().partitions] == [
+        (Verdict.MOVED, 5),
+        (Verdict.UNRESOLVED, None),
+        (Verdict.MOVED, 5),
+    ]
+
+
+def test_fewer_partitions_than_are_stored_stay_unresolved(wide: Memory) -> None:
+    wide.save({number: bare(4) for number in range(4)})
+    wide.deliver(range(10))
+    write_syncs(wide.log, (BASE + 4, 4))
+    assert [row.verdict for row in wide.job().partitions] == [*[Verdict.UNRESOLVED] * 3, Verdict.MISSING]
+
+
+# ---------------------------------------------------------------- groups that MirrorMaker keeps
+
+
+class Synced(MemoryStore):
+    """A store whose rows MirrorMaker writes."""
+
+    capabilities = replace(MemoryStore.capabilities, translated_by_mirror=True)
+
+
+@pytest.fixture
+def group(memory: Memory) -> Memory:
+    memory.deliver(range(10))
+    memory.deliver(range(3, 6))  # sent again, and cut off: 3 4 5 at 10 11 12
+    memory.store = Synced("synced")
+    return memory
+
+
+def test_a_synced_offset_that_would_skip_is_corrected(group: Memory) -> None:
+    """MirrorMaker put the group behind the later copy of 4: 5 to 9 would never be read."""
+    group.save({0: StoredOffset(12)}, topic="a.events")
+    write_checkpoints(group.log, (BASE + 5, 12), group=GROUP)
+    write_syncs(group.log, (BASE, 0), (BASE + 4, 11))
+    assert found(group.row()) == (Verdict.MOVED, 5)
+
+
+def test_a_synced_offset_that_is_right_is_a_match(group: Memory) -> None:
+    group.save({0: StoredOffset(5)}, topic="a.events")
+    write_checkpoints(group.log, (BASE + 5, 5), group=GROUP)
+    write_syncs(group.log, (BASE + 4, 4))
+    assert found(group.row()) == (Verdict.MATCH, 5)
+
+
+def test_a_number_that_no_checkpoint_names_is_the_groups_own(group: Memory) -> None:
+    group.save({0: StoredOffset(7)}, topic="a.events")
+    write_checkpoints(group.log, (BASE + 5, 5), group=GROUP)
+    write_checkpoints(group.log, (BASE + 7, 7), group="others")
+    row = group.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert "MirrorMaker did not put it there" in row.detail
+
+
+def test_a_synced_offset_that_is_too_early_is_corrected(group: Memory) -> None:
+    """The checkpoint is of a sync far before the group's offset, and a later sync tells more."""
+    group.save({0: StoredOffset(2)}, topic="a.events")
+    write_checkpoints(group.log, (BASE + 5, 2), group=GROUP)
+    write_syncs(group.log, (BASE + 1, 1), (BASE + 4, 4))
+    assert found(group.row()) == (Verdict.MOVED, 5)
+
+
+def test_nothing_behind_a_number_that_only_an_older_checkpoint_names_is_safe(group: Memory) -> None:
+    """A person may have put the group back to it."""
+    group.save({0: StoredOffset(2)}, topic="a.events")
+    write_checkpoints(group.log, (BASE + 5, 2), (BASE + 8, 8), group=GROUP)
+    write_syncs(group.log, (BASE + 1, 1), (BASE + 4, 4))
+    assert found(group.row()) == (Verdict.BOUNDED, 2)

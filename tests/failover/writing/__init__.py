@@ -1,0 +1,1 @@
+"""Tests of what writes a plan, and puts back what it replaced."""
