@@ -6,7 +6,8 @@
     spark = with_kafka(SparkSession.builder.master("local[2]")).getOrCreate()
 
 A connector for another Spark minor version resolves, loads, and then fails inside the query with NoSuchMethodError; it
-is refused here instead. ``reconciler.artifacts`` fetches the jars and keeps them.
+is refused here instead, unless it was tried with this one (``STAND_INS``). ``reconciler.artifacts`` fetches the jars
+and keeps them.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
     jars = connector_jars(progress)
     chosen = chosen_connector(jar.name for jar in jars)
     progress(f"Kafka connector {chosen} for pyspark {version}: {len(jars)} jars of {jars[0].parent}")
+    if chosen is not None and _minor(chosen) != _minor(version):
+        progress(f"one for Spark {_minor(version)} could not be fetched: {chosen} takes its place, which was tried")
     return builder.config("spark.jars", ",".join([*own, *map(str, jars)]))
 
 
@@ -82,7 +85,7 @@ def require_fitting(names: Iterable[str], pyspark_version: str) -> bool:
     """True if a Kafka connector is among the file names, paths or coordinates; ConfigError if it does not fit."""
     found = [match for name in names if (match := _CONNECTOR.search(name.strip()))]
     for match in found:
-        if match["scala"] != "2.13" or _minor(match["version"]) != _minor(pyspark_version):
+        if match["scala"] != "2.13" or _minor(match["version"]) not in _minors_for(pyspark_version):
             raise ConfigError(
                 f"The Kafka connector {match[0]} does not fit pyspark {pyspark_version}, which needs one for Scala "
                 f"2.13 and Spark {_minor(pyspark_version)}: it would load, then fail in the middle of a query.",
@@ -119,7 +122,15 @@ def _pyspark_version() -> str:
     try:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError as error:
-        raise ConfigError("pyspark is not installed.", hint="Install it: pip install 'pyspark>=4.0,<4.3'.") from error
+        raise ConfigError("pyspark is not installed.", hint="Install it: pip install 'pyspark>=4.0,<4.4'.") from error
+
+
+def _minors_for(pyspark_version: str) -> set[str]:
+    """The minor versions of the connector that work with this pyspark."""
+    from reconciler.artifacts import STAND_INS
+
+    own = _minor(pyspark_version)
+    return {own} | {_minor(stand_in) for minor, stand_in in STAND_INS.items() if minor == own}
 
 
 def _minor(version: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
-from reconciler.core.anchors import Anchor, Identity
+from reconciler.core.anchors import Anchor, Identity, Record
 from reconciler.core.errors import ConfigError
 from reconciler.identity import UNITS_PER_MS, identity_from_spec, json_text
 from reconciler.ports import TopicPartition
@@ -60,6 +60,19 @@ class LastRecord:
     payload_known: bool = True
     """False where key and value were left out (too long, or not wanted): no fingerprint can be made then."""
 
+    @classmethod
+    def of(cls, at: TopicPartition, record: Record) -> LastRecord:
+        """A record that was read from the log."""
+        return cls(
+            at=at,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            append_time=record.append_time,
+            key=record.key,
+            value=record.value,
+            headers=tuple(record.headers),
+        )
+
 
 @dataclass(frozen=True)
 class BatchIdentity:
@@ -102,6 +115,11 @@ class BatchIdentity:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+    @property
+    def has_columns(self) -> bool:
+        """True if only Spark can read the id or the timestamp."""
+        return not (isinstance(self.id, str) and isinstance(self.timestamp, str))
 
     @property
     def needs_headers(self) -> bool:
@@ -172,10 +190,9 @@ class BatchIdentity:
     def _aggregated(self, batch: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f
 
-        has_own = not (isinstance(self.id, str) and isinstance(self.timestamp, str))
         names = [name for name in (*SOURCE_COLUMNS, *OPTIONAL_COLUMNS) if name in batch.columns]
         # The user's columns may build on any of the batch's, and are computed only for the last records.
-        carried = batch.columns if has_own else names
+        carried = batch.columns if self.has_columns else names
         last = f.max_by(f.struct(*(_quoted(name) for name in carried)), f.col("offset")).alias("last")
         ends = batch.groupBy("topic", "partition").agg(last).select("last.*")
         own = self.own_columns(ends)

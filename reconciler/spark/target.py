@@ -40,11 +40,11 @@ class ClusterAccess:
     def bootstrap_servers(self) -> str:
         return str(self.client["bootstrap.servers"])
 
-    def reader(self, who: str = "job's", *, timeout_s: float = 10.0) -> LogReader:
+    def reader(self, who: str = "job's", *, timeout_s: float = 10.0, committed_only: bool = False) -> LogReader:
         """A connection to the cluster's log. ``who`` says in errors whose settings these are."""
         from reconciler.kafka.reader import KafkaLogReader
 
-        return KafkaLogReader(self.client, timeout_s=timeout_s, who=who)
+        return KafkaLogReader(self.client, timeout_s=timeout_s, who=who, committed_only=committed_only)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ import pytest
 from reconciler.artifacts import cache_directory
 
 TIMEOUT_S = 900
+OURS = ("confluent-kafka>=2.12,<3", "happybase>=1.2,<2", "tenacity>=9,<10", "prometheus-client", "fsspec")
+STATE_IN_PYTHON = ("pandas>=2.2,<3", "pyarrow>=18", "protobuf")
+"""What PySpark needs for state in Python functions, ``transformWithState`` included."""
 
 
 def packages(name: str, *requirements: str) -> Path:
@@ -33,6 +36,11 @@ def python_with(name: str, *requirements: str) -> Path:
         ]
 
     return _made(name, steps, moves=False) / "bin/python"
+
+
+def python_with_pyspark(version: str) -> Path:
+    """The Python of an environment with this PySpark, and what the product and state in Python need."""
+    return python_with(f"pyspark-{version}-state", f"pyspark=={version}", *OURS, *STATE_IN_PYTHON)
 
 
 def _pip(*arguments: str) -> list[str]:

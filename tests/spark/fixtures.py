@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.spark.sent import Kafka
+from tests.spark.sessions import local_session
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 """Spark's tasks, also those of child processes, run in this Python, not in the first ``python3`` in the path."""
@@ -17,21 +18,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    from reconciler.spark.connector import with_kafka
-
-    builder = SparkSession.builder.master("local[2]").appName("reconciler-tests")
-    for key, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }.items():
-        builder = builder.config(key, value)
-    session = with_kafka(builder, print).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = local_session("reconciler-tests", spark_sql_shuffle_partitions="1")
     yield session
     session.stop()
 

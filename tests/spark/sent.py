@@ -35,17 +35,26 @@ class Kafka:
         admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])[topic].result(30)
         return topic
 
-    def send(self, topic: str, records: Sequence[Sent], *, transaction: str | None = None) -> None:
+    def send(self, topic: str, records: Sequence[Sent], *, transaction: str | None = None, abort: bool = False) -> None:
         """Produce, in one transaction if it has a name (which leaves a marker behind in each partition)."""
         settings = {"bootstrap.servers": self.bootstrap, "linger.ms": 5}
         producer = Producer({**settings, "transactional.id": transaction} if transaction else settings)
         if transaction:
             producer.init_transactions(30)
             producer.begin_transaction()
+        failed: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            failed.extend([error] if error is not None else [])
+
         for r in records:
-            producer.produce(topic, r.value, r.key, r.partition, timestamp=r.timestamp_ms, headers=list(r.headers))
+            how = {"timestamp": r.timestamp_ms, "headers": list(r.headers), "on_delivery": delivered}
+            producer.produce(topic, r.value, r.key, r.partition, **how)
         assert producer.flush(30) == 0
-        if transaction:
+        assert not failed, failed
+        if transaction and abort:
+            producer.abort_transaction(30)
+        elif transaction:
             producer.commit_transaction(30)
 
     def last_record(self, topic: str, partition: int) -> Any:

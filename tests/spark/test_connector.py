@@ -85,6 +85,18 @@ def test_one_of_another_version_is_refused(options):
         connector.with_kafka(Builder(**options))
 
 
+def test_one_that_was_tried_with_another_spark_takes_its_place_and_that_is_said(monkeypatch):
+    monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.3.0")
+    said: list[str] = []
+    assert connector.with_kafka(Builder(), said.append)._options["spark.jars"]
+    assert said[1:] == ["one for Spark 4.3 could not be fetched: 4.2.0 takes its place, which was tried"]
+    for options in ({"spark_jars_packages": FITS}, {"spark_jars_packages": FITS.replace("4.2.0", "4.3.0")}):
+        assert connector.with_kafka(Builder(**options))._options == Builder(**options)._options
+    monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.2.0")
+    with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.2\.0"):
+        connector.with_kafka(Builder(spark_jars_packages=FITS.replace("4.2.0", "4.3.0")))
+
+
 def test_a_cache_of_another_version_is_refused(monkeypatch):
     monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.1.3")
     with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.1\.3"):

@@ -16,6 +16,7 @@ from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.derive import Columns, derive, topics_in
 from reconciler.stores.registry import open_store
+from tests.spark.sessions import set_for_now
 
 pytestmark = pytest.mark.system
 
@@ -81,12 +82,8 @@ def test_the_newest_batch_is_left_out_where_a_column_names_it(spark: Any, output
 
 @pytest.mark.parametrize("zone", ["Pacific/Chatham", "America/St_Johns"])
 def test_times_know_no_time_zone(spark: Any, output: Path, zone: str) -> None:
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with set_for_now(spark, {"spark.sql.session.timeZone": zone}):
         lines = found(derive(spark.read.parquet(str(output)), group="clicks", columns=Columns(timestamp="at")))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
     assert lines[("other", 0)].anchor.timestamp_ms == BASE_MS + 2
 
 

@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 from reconciler import artifacts
+from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.spark.environments import python_with
+from tests.spark.recording.world import SEARCHES
 from tests.spark.sent import BASE_MS, Kafka, Sent
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 OURS = ("confluent-kafka>=2.12,<3", "happybase>=1.2,<2", "tenacity>=9,<10", "prometheus-client", "fsspec")
-CONNECTORS = {"4.0.4": None, "4.3.0": "4.2.0"}
-"""The connector's version, where another one than PySpark's: there is none for 4.3.0, and 4.2.0's works with it."""
+CONNECTORS = {"4.0.4": None, "4.3.0": "4.2"}
+"""The connector's version, where another one than PySpark's: there is none for 4.3.0, and 4.2's works with it."""
 ANCHORED_BY = {"4.0.4": "track", "4.3.0": "observing"}
 """PySpark 4.0 reports observations of a stateful query with ``foreachBatch`` for its first batch only."""
 
@@ -30,6 +32,7 @@ from pyspark.sql import SparkSession
 from reconciler.cli.main import main
 from reconciler.spark import handoff
 from reconciler.spark.observing import observing
+from reconciler.spark.recording import recording
 from reconciler.spark.session import with_kafka
 
 place, source, destination, topic, jars, anchored_by = sys.argv[1:]
@@ -57,9 +60,12 @@ store = "checkpoint:{checkpoint}"
 counts, read = {}, []
 
 def run(options, home, watch=lambda frame: frame, settle=lambda query: None, new=False):
-    frame = watch(spark.readStream.format("kafka").options(**options).load()).selectExpr("CAST(value AS STRING) AS v")
+    frame = watch(spark.readStream.format("kafka").options(**options).load())
+    frame = frame.selectExpr("*", "CAST(value AS STRING) AS v")
     if new:
-        writer = frame.writeStream.foreachBatch(lambda batch, n: read.extend(row.v for row in batch.collect()))
+        collect = lambda batch, n: read.extend(row.v for row in batch.collect())
+        where = {"store": f"sqlite:///{place}/new.db", "group": "new", "bootstrap_servers": destination}
+        writer = frame.writeStream.foreachBatch(recording(collect, **where))
     else:
         keep = lambda batch, n: counts.update({row["v"]: row["count"] for row in batch.collect()})
         writer = frame.groupBy("v").count().writeStream.outputMode("update").foreachBatch(keep)
@@ -80,7 +86,8 @@ else:
 assert main(["plan", "-c", config, "-o", plan]) == 0
 assert main(["checkpoint", "clone", checkpoint, copy, "--plan", plan, "-c", config]) == 0
 run({"kafka.bootstrap.servers": destination, "subscribe": f"a.{topic}"}, copy)
-run(handoff.read_stream_options(plan), f"{place}/new", new=True)
+own = {"kafka.bootstrap.servers": destination}
+run(handoff.read_stream_options(plan, extra=own), f"{place}/new", new=True)
 verdict = json.loads(Path(plan).read_text())["jobs"][0]["verdict"]
 Path(place, "result.json").write_text(json.dumps({"counts": counts, "read": sorted(read), "verdict": verdict}))
 spark.stop()
@@ -119,3 +126,6 @@ def test_a_stateful_job_fails_over_with_another_pyspark(
     assert result["verdict"] == "moved"
     assert result["counts"] == {"v0": 4, "v1": 3, "v2": 3}, "as without a failover"
     assert result["read"] == ["v0", "v0", "v1", "v2"], "the records after the anchor, and no other"
+    (row,) = open_store(f"sqlite:///{tmp_path}/new.db").read("new")
+    assert row.stored.anchor.offset == 14
+    assert SEARCHES not in done.stderr, "this PySpark shows a batch's range, too"

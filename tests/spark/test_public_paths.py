@@ -45,7 +45,7 @@ KAFKA = {"anchors": None, "kafka_client": None}
 SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
     ("reconciler.spark.recording", "recording"): (
         ("function", "store", "group", "bootstrap_servers"),
-        {**KAFKA, **IDENTITY, **CONFIGURED, "topics": None, "cache": True},
+        {**KAFKA, **IDENTITY, **CONFIGURED, "topics": None, "processed": "read", "cache": True},
     ),
     ("reconciler.spark.observing", "observing"): (
         ("spark", "store", "group", "bootstrap_servers"),

@@ -67,7 +67,7 @@ def look_at_destination(
                     hint="Its records cannot be compared any more; audit the other topics with another --job.",
                 )
         places = {span.row.key: span for span in planned.spans}
-        edges = _edges(reader, places, since_ms)
+        edges = edges_of(reader, places, since_ms)
     finally:
         reader.close()
     stretches = []
@@ -103,8 +103,8 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
                     f"The source has no {at.topic}:{at.partition} any more, which the job has read.",
                     hint="Audit without the source.",
                 )
-        edges = _edges(reader, places, since_ms)
-        _require_anchors(reader, places, edges)
+        edges = edges_of(reader, places, since_ms)
+        require_anchors(reader, places, edges)
     finally:
         reader.close()
     there = [TopicPartition(name, number) for name, info in found.topics.items() for number in info.partitions]
@@ -118,7 +118,7 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Edges:
+class Edges:
     """Offsets of one partition: where the log begins, where reading begins, and where both end."""
 
     log_start: int
@@ -126,7 +126,7 @@ class _Edges:
     end: int
 
 
-def _edges(reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None) -> dict[TopicPartition, _Edges]:
+def edges_of(reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None) -> dict[TopicPartition, Edges]:
     partitions = list(places)
     if not partitions:
         return {}
@@ -138,12 +138,12 @@ def _edges(reader: LogReader, places: Iterable[TopicPartition], since_ms: int | 
     for at in partitions:
         begin = first[at]
         begin = ends[at] if begin is None else min(max(begin, starts[at]), ends[at])
-        found[at] = _Edges(starts[at], begin, max(ends[at], begin))
+        found[at] = Edges(starts[at], begin, max(ends[at], begin))
     return found
 
 
-def _require_anchors(
-    reader: LogReader, places: Mapping[TopicPartition, Span], edges: Mapping[TopicPartition, _Edges]
+def require_anchors(
+    reader: LogReader, places: Mapping[TopicPartition, Span], edges: Mapping[TopicPartition, Edges]
 ) -> None:
     """Raise Changed unless the last processed records are where the job saw them: else this is another log."""
     for at, span in places.items():

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from reconciler.core.anchors import Identity, IdOrder
+from reconciler.core.anchors import Identity
 from reconciler.core.anchors import fingerprint as core_fingerprint
 from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
@@ -52,7 +52,7 @@ class Naming:
         has_id = identity.id_of is not None
         chosen = by or (By.ID if has_id else By.CONTENT)
         if unique is None:
-            unique = chosen is By.ID and identity.id_order is IdOrder.INCREASING
+            unique = chosen is By.ID and identity.has_unique_ids
         return cls(chosen, id if isinstance(id, str) else None, identity, unique)
 
     @property

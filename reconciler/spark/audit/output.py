@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
@@ -118,6 +118,15 @@ class Output:
         by = f.when(f.col("name").isNull(), NAMELESS).otherwise(ID if columns.by is By.ID else CONTENT)
         named = numbered.withColumn("name", self._name())
         return named.select("topic", "place", by.alias("by"), f.coalesce("name", f.lit(b"")).alias("name"), "seq")
+
+    def names(self, topics: Collection[str]) -> DataFrame:
+        """``name`` of each row; null where a row does not identify its record. Rows of other topics are left out, where
+        a column has the topic. Raises ConfigError for columns that do not exist or cannot be used.
+        """
+        rows = self.frame if self.columns.topic is None else self.frame.where(self._topic().isin(*topics))
+        return rows.select(*(column.alias(name) for name, column in self._name_columns().items())).select(
+            self._name().alias("name")
+        )
 
     # ------------------------------------------------------------ columns
 

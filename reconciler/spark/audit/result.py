@@ -141,7 +141,19 @@ class AuditResult:
         """``clean``, ``unclean``, or ``unknown`` where there was nothing to compare the destination with."""
         if not all(row.is_clean for row in self.partitions):
             return UNCLEAN
-        return CLEAN if self.has_output or self.source_cluster_id is not None else UNKNOWN
+        is_compared = self.has_output or self.source_cluster_id is not None
+        return CLEAN if is_compared and not self.empty_sides else UNKNOWN
+
+    @property
+    def empty_sides(self) -> tuple[str, ...]:
+        """The sides that were compared, and of which nothing was read: they prove nothing."""
+        sums = {name: sum(row.counts[name] for row in self.partitions) for name in COUNTS}
+        read = {"the destination's log": sum(sums[name] for name in COUNTS if name.startswith("destination"))}
+        if self.source_cluster_id is not None:
+            read["the source's log"] = sums["source_processed"] + sums["source_unprocessed"]
+        if self.has_output:
+            read["the output"] = sums["output"] + self.output_elsewhere
+        return tuple(side for side, count in read.items() if not count)
 
     @property
     def exit_code(self) -> ExitCode:

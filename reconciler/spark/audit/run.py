@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from reconciler import __version__
 from reconciler.clock import clock_ms, stamp
 from reconciler.core.anchors import Identity
-from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
-from reconciler.formats.plan import Plan, parse_plan
+from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import words
+from reconciler.spark.audit.errors import plan_of, spark_errors
 from reconciler.spark.audit.findings import KINDS, examples, findings, write_parquet
 from reconciler.spark.audit.looking import LogExtent, is_dead, look_at_destination, look_at_source
 from reconciler.spark.audit.naming import OFFSET, By, Naming
@@ -39,7 +38,6 @@ from reconciler.spark.audit.result import (
 from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
 from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, Place, Span, planned
 from reconciler.spark.audit.tally import Rules, judged, sums, tally
-from reconciler.spark.session import DATA_LOSS, spark_message
 from reconciler.spark.target import ClusterAccess
 
 
@@ -77,7 +75,7 @@ def audit(
     """
     if semantics not in (AT_LEAST_ONCE, EXACTLY_ONCE):
         raise ConfigError(f'semantics = "{semantics}" is not known: use {AT_LEAST_ONCE} or {EXACTLY_ONCE}.')
-    about = planned([_plan(each) for each in plans], job)
+    about = planned([plan_of(each) for each in plans], job)
     naming = Naming.of(id, output.columns.by if output else None, unique)
     if naming.by is By.ID and naming.identity.id_of is None:
         raise ConfigError(
@@ -89,7 +87,7 @@ def audit(
     there = look_at_destination(about, at_destination, until=until, since_ms=since_ms)
     here, why_dead = _source(about, at_source, since_ms)
     auditing = _Audit(spark, about, Places(about), naming, there, here, output, since_ms)
-    with _spark_errors(), auditing.seen() as seen:
+    with spark_errors(), auditing.seen() as seen:
         found = auditing.count(seen)
         late = auditing.late(seen, found)
         partitions, elsewhere = auditing.results(found, late, semantics)
@@ -121,6 +119,8 @@ def audit(
             examples=shown,
             output_elsewhere=elsewhere,
         )
+        nothing = tuple(f"Nothing was read of {side}: it shows nothing." for side in result.empty_sides)
+        result = replace(result, unknown=(*nothing, *result.unknown))
         if parquet is not None:
             write_parquet(spark, parquet, result, all_found)
         return result
@@ -248,27 +248,6 @@ class _Audit:
         )
 
 
-@contextmanager
-def _spark_errors() -> Iterator[None]:
-    """Turn Spark's exceptions into this product's errors."""
-    try:
-        yield
-    except ReconcilerError:
-        raise
-    except (PySparkException, Py4JError) as error:
-        if DATA_LOSS in str(getattr(error, "java_exception", None) or error):
-            raise Changed(
-                "Records were deleted from a log while the audit read it.",
-                hint="Run it again; or begin later, with --since, than retention reaches.",
-            ) from error
-        if isinstance(error, AnalysisException):
-            raise ConfigError(f"Spark cannot run this audit: {spark_message(error)}.") from error
-        raise Refused(
-            f"Spark could not finish the audit: {spark_message(error)}.",
-            hint="Check that the executors reach the clusters and the output, and have disk space.",
-        ) from error
-
-
 def _read(log: LogExtent | None, span: Span | None) -> Read | None:
     found = [s for s in log.stretches if s.span is span] if log is not None and span is not None else []
     return Read(found[0].start, found[0].end) if found else None
@@ -292,14 +271,3 @@ def _source(
         if not is_dead(error):
             raise
         return None, f"The source did not answer, and was taken for dead: {error.message}"
-
-
-def _plan(given: Plan | str | Path) -> Plan:
-    if isinstance(given, Plan):
-        return given
-    try:
-        return parse_plan(Path(given).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"The plan {given} cannot be read: {error}.", hint="Name the plan that was applied."
-        ) from error

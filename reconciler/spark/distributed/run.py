@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
+from reconciler.config.settings import SearchSettings
 from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Finding
 from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
@@ -55,13 +56,15 @@ class SparkEngine:
     """Runs searches as ``engine.run`` does, on the executors of a classic SparkSession.
 
     ``session`` is called when there are searches to run. ``client``: librdkafka properties of the destination; they go
-    to the executors as a broadcast, and never into Spark's plans or pages. ``per_task``: the most partitions per task.
+    to the executors as a broadcast, and never into Spark's plans or pages. ``per_task``: the most partitions per task;
+    ``memory``: what the process that reads a task's records may hold, in bytes.
     """
 
     session: Callable[[], SparkSession]
     client: Mapping[str, Any]
     timeout_s: float = 10.0
     per_task: int = PER_TASK
+    memory: int = SearchSettings().memory
 
     def __call__(
         self,
@@ -81,13 +84,13 @@ class SparkEngine:
             return Outcome({}, {}, 0)
         settings = settings or EngineSettings()
         keys, searches = list(inquiries), list(inquiries.values())
-        topics, began = {each.partition.topic for each in searches}, clock()
+        topics, until = {each.partition.topic for each in searches}, clock() + settings.deadline_s
         leaders = insist(
             lambda: leaders_of(self.client, topics, timeout_s=self.timeout_s),
-            give_up=lambda: clock() - began >= settings.deadline_s,
+            left_s=lambda: until - clock(),
         )
         tasks = tasks_of(searches, leaders, self.per_task)
-        orders = Orders(dict(self.client), self.timeout_s, settings.deadline_s)
+        orders = Orders(dict(self.client), self.timeout_s, settings.deadline_s, self.memory)
         job = _Job(_classic(self.session()), settings.on_progress, len(searches))
         return outcome_of(keys, job.run(tasks, orders))
 

@@ -29,12 +29,14 @@ class Orders:
     """Settings of every task, sent once to each machine and apart from the tasks: ``client`` may hold passwords.
 
     ``client``: librdkafka properties of the destination. ``timeout_s`` for one request, ``deadline_s`` for how long a
-    task waits for brokers that are away, from its own start. ``version``: the package that made the tasks.
+    task waits for brokers that are away, from its own start. ``memory``: what the process that reads records for a task
+    may hold, in bytes. ``version``: the package that made the tasks.
     """
 
     client: Mapping[str, Any]
     timeout_s: float
     deadline_s: float
+    memory: int | None = None
     version: str = __version__
 
     def __repr__(self) -> str:
@@ -147,4 +149,4 @@ def _run(
 def _reader(orders: Orders) -> LogReader:
     from reconciler.kafka.reader import KafkaLogReader
 
-    return KafkaLogReader(orders.client, timeout_s=orders.timeout_s)
+    return KafkaLogReader(orders.client, timeout_s=orders.timeout_s, memory=orders.memory)

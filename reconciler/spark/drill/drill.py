@@ -235,6 +235,8 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
     anchor = row.anchor
     if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
         return True
+    if row.record_fingerprint is not None:
+        return fingerprint(record.key, record.value) == row.record_fingerprint
     if row.matched_by == MatchedBy.ID and anchor.id_hash is not None and identity.id_of is not None:
         if identity.id_order is IdOrder.INCREASING:
             return True

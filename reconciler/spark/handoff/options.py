@@ -5,7 +5,7 @@ path or as the decoded JSON object; its checksum is verified before it is used.
 
     from reconciler.spark import handoff
 
-    start = handoff.from_environment()                      # under `reconciler hook … -- spark-submit job.py`
+    start = handoff.from_environment()         # under `reconciler hook … -- spark-submit job.py`, on either side
     events = spark.readStream.format("kafka").options(**start.read_stream_options()).load()
 
 A query may add topics that are not in the plan, such as the destination's own, or subscribe by a pattern:
@@ -23,19 +23,19 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.core.verdicts import STOPS, Position, Verdict
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanSource, parse_plan
+from reconciler.clock import clock_ms
+from reconciler.core.errors import ConfigError
+from reconciler.formats.plan import Plan, PlanSource
+from reconciler.formats.start import JobStart, Side
+from reconciler.spark.handoff import proof
+from reconciler.spark.handoff.planned import Offsets, offsets_of
 
 PLAN_VARIABLE = "RECONCILER_PLAN"
 OFFSETS_VARIABLE = "RECONCILER_STARTING_OFFSETS"
+START_VARIABLE = "RECONCILER_START"
 CHECKPOINT_VARIABLE = "RECONCILER_CHECKPOINT"
 """Set for a job that goes on from a checkpoint."""
-
-Offsets = dict[str, dict[str, int]]
-"""Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
 
 DECIDED_BY_OFFSETS = frozenset(
     {"subscribe", "subscribepattern", "assign", "failondataloss"}
@@ -50,12 +50,73 @@ _POLICIES = {"earliest": -2, "latest": _LATEST}
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """One job's verified starting point: where the records are, and the next offset of every partition."""
+    """One job's starting point: where the records are, and the next offset of every partition.
+
+    ``start`` is what the hook wrote, None for a plan's own hand-off. At the source, ``offsets`` are those that the job
+    has stored until ``whole`` adds the other partitions. ``kept_in`` is the checkpoint that the hook names, if any.
+    ``vouched``: not a file alone names the cluster (``proof``).
+    """
 
     job: str
     bootstrap_servers: str
     offsets: Mapping[str, Mapping[str, int]]
     pattern: str | None = None
+    start: JobStart | None = None
+    is_whole: bool = True
+    kept_in: str | None = None
+    vouched: bool = True
+
+    @property
+    def side(self) -> Side:
+        """The cluster that the job reads now."""
+        return Side.DESTINATION if self.start is None else self.start.side
+
+    def whole(self, kafka_client: Mapping[str, str] | None = None) -> Handoff:
+        """This with an offset for every partition that exists. At the source they are looked up there.
+
+        ``kafka_client`` holds more librdkafka properties for it. Raises NeedsPerson if the source is another cluster
+        than that of the stored offsets, ConfigError for a topic that does not exist, Unreachable or Refused.
+        """
+        if self.is_whole or self.start is None:
+            return self
+        from reconciler.spark.handoff.source import complete
+
+        return replace(self, offsets=complete(self.start, self._client(kafka_client)), is_whole=True)
+
+    def checkpoint(self, base: str) -> str:
+        """The query's checkpointLocation for this stay on this cluster: ``base``, or ``base-2``, ``base-3``, ….
+
+        Restarts get the same one. After a move, or a correction by the hook, a new query begins in a new one: an old
+        checkpoint would continue at offsets that no longer hold. For a job whose store is its checkpoint, it is the
+        path that the hook names. Raises as the file system does, ConfigError without the hook.
+        """
+        if self.kept_in is not None:
+            return self.kept_in
+        if self.start is None:
+            raise ConfigError(
+                "Only the hook knows which checkpoint location goes with this start.",
+                hint="Start the job by `reconciler hook`, or choose a new location yourself.",
+            )
+        from reconciler.spark.handoff.locations import location
+
+        return location(base, self.start)
+
+    def transaction_id(self, base: str | None = None) -> str:
+        """A name for the batches of this query, for ``txnAppId``: ``base`` as for ``checkpoint``.
+
+        It belongs to the checkpoint: the same at every restart and in a copy, another one for a new checkpoint, whose
+        batches begin at 0 again. Without ``base`` for a job whose checkpoint the hook names. Raises as ``checkpoint``.
+        """
+        if self.start is None:
+            raise ConfigError("Only the hook knows which checkpoint goes with this start.", hint="Start the job by it.")
+        if base is None and self.kept_in is None:
+            raise ConfigError(
+                "Which checkpoint? A transaction's name belongs to one.",
+                hint="Give the base that checkpoint() gets: transaction_id(base).",
+            )
+        from reconciler.spark.handoff.locations import transaction_id
+
+        return transaction_id(self.checkpoint(base or ""), self.start)
 
     def also(self, *topics: str, new: str = "earliest", kafka_client: Mapping[str, str] | None = None) -> Handoff:
         """This, with topics that are not in the plan: all their partitions start as ``new`` says.
@@ -72,7 +133,7 @@ class Handoff:
                 f"The plan of job {self.job} has {', '.join(double)} already.",
                 hint="Leave it out of also(): its start is in the plan.",
             )
-        return self._with(partitions_of(self._client(kafka_client), topics), new)
+        return self.whole(kafka_client)._with(partitions_of(self._client(kafka_client), topics), new)
 
     def matching(
         self, pattern: str, *, new: str = "earliest", kafka_client: Mapping[str, str] | None = None
@@ -88,6 +149,8 @@ class Handoff:
         """
         from reconciler.spark.handoff.cluster import compiled, partitions_of, require_planned, topics_matching
 
+        if not self.is_whole:
+            return self.whole(kafka_client).matching(pattern, new=new, kafka_client=kafka_client)
         wanted, client = compiled(pattern), self._client(kafka_client)
         if left_out := [topic for topic in self.offsets if not wanted.fullmatch(topic)]:
             raise ConfigError(
@@ -116,9 +179,12 @@ class Handoff:
                 f"Jobs {self.job} and {other.job} both have a start for {', '.join(double)}.",
                 hint="Name only one of them.",
             )
-        return replace(self, job=f"{self.job}, {other.job}", offsets={**self.offsets, **other.offsets})
+        offsets, vouched = {**self.offsets, **other.offsets}, self.vouched and other.vouched
+        return replace(self, job=f"{self.job}, {other.job}", offsets=offsets, vouched=vouched)
 
     def _client(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        if not self.vouched and "bootstrap.servers" not in (more or {}):
+            raise proof.cluster_not_vouched_for(self.bootstrap_servers, 'kafka_client={"bootstrap.servers": …}')
         return {"bootstrap.servers": self.bootstrap_servers, **(more or {})}
 
     def _with(self, topics: Mapping[str, Iterable[int]], new: str) -> Handoff:
@@ -130,19 +196,27 @@ class Handoff:
 
     def starting_offsets_json(self) -> str:
         """The ``startingOffsets`` text: compact, topics by name and partitions by number."""
-        return _compact(self.offsets)
+        return compact(self.whole().offsets)
 
-    def read_stream_options(self, *, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """As the function of this name."""
-        return _options(self, extra)
+    def read_stream_options(
+        self, *, extra: Mapping[str, str] | None = None, kafka_client: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """As the function of this name; with ``includeHeaders`` where the job's identity is read off headers.
+
+        At the source, the partitions are looked up as in ``whole``.
+        """
+        return _options(self.whole(kafka_client), extra)
 
     def read_options(
         self,
         *,
         ending_offsets: str | Mapping[str, Mapping[str, int]] = "latest",
         extra: Mapping[str, str] | None = None,
+        kafka_client: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
         """As the function of this name."""
+        if not self.is_whole:
+            return self.whole(kafka_client).read_options(ending_offsets=ending_offsets, extra=extra)
         if any(offset == _LATEST for of in self.offsets.values() for offset in of.values()):
             raise ConfigError(
                 "A batch read cannot begin at the latest record: it would have nothing to read.",
@@ -157,20 +231,28 @@ Jobs = str | Iterable[str] | None
 """A job of the plan; or several, whose topics one query reads; or None for the plan's only job."""
 
 
-def load(plan: PlanSource, job: Jobs = None) -> Handoff:
+def load(plan: PlanSource, job: Jobs = None, *, trusted_keys: proof.Keys = None) -> Handoff:
     """The starting point of one job of a plan, or of several as one; ``job`` may be left out when there is only one.
+
+    ``trusted_keys`` are paths of public keys, by default those of ``$RECONCILER_TRUSTED_KEYS``: with any, the plan must
+    be signed by one of them, and must not have expired. Without, a plan's expiry is ignored: old offsets only mean more
+    replay.
 
     Raises ``Changed`` if this is not a plan or was altered, ``NeedsPerson`` if a partition has no offset to start at or
     it is not clear which job is meant, ``ConfigError`` if the file cannot be read or Spark could not use its
-    partitions. A plan's expiry is ignored: it limits how long the plan may be *applied*, and old offsets only mean more
-    replay.
+    partitions.
     """
-    parsed = plan if isinstance(plan, Plan) else parse_plan(_text(plan))
+    return of_plan(*proof.read(plan, os.environ, trusted_keys=trusted_keys, now_ms=clock_ms()), job)
+
+
+def of_plan(parsed: Plan, vouched: bool, job: Jobs) -> Handoff:
+    """The hand-off of a plan that was read."""
     names = [job] if job is None or isinstance(job, str) else list(job)
     if not names:
         raise ConfigError("No job is named.", hint="Name one, or leave job out where the plan has only one.")
     chosen = [parsed.job(name) for name in names]
-    first, *others = [Handoff(each.name, parsed.bootstrap_servers, _offsets(each)) for each in chosen]
+    servers = parsed.bootstrap_servers
+    first, *others = [Handoff(each.name, servers, offsets_of(each), vouched=vouched) for each in chosen]
     for other in others:
         first = first.joined(other)
     return first
@@ -219,117 +301,6 @@ def read_options(
     return load(plan, job).read_options(ending_offsets=ending_offsets, extra=extra)
 
 
-def from_environment(job: Jobs = None, *, environ: Mapping[str, str] | None = None) -> Handoff:
-    """The starting point that ``reconciler hook`` prepared: its plan, checked against its starting-offsets file.
-
-    Raises ``ConfigError`` if the hook's variables are absent or their files cannot be read or disagree; else as
-    ``load`` does.
-    """
-    env = os.environ if environ is None else environ
-    absent = [name for name in (PLAN_VARIABLE, OFFSETS_VARIABLE) if not env.get(name)]
-    if absent:
-        raise ConfigError(
-            f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not set in this process's environment.",
-            hint="Start the job by `reconciler hook -c FILE -- COMMAND`. Where the driver runs on another machine "
-            "(cluster deploy mode), ship both files to it and set the variables there.",
-        )
-    plan = parse_plan(_text(env[PLAN_VARIABLE]))
-    if env.get(CHECKPOINT_VARIABLE):  # it holds both positions of a repeated batch, and Spark goes by it
-        plan = plan.starts
-    found = load(plan, job)
-    handed = _read_offsets_file(env[OFFSETS_VARIABLE])
-    if any(handed.get(topic) != partitions for topic, partitions in found.offsets.items()):
-        raise ConfigError(
-            f"{env[OFFSETS_VARIABLE]} ({OFFSETS_VARIABLE}) does not hold the offsets of job {found.job} in "
-            f"{env[PLAN_VARIABLE]} ({PLAN_VARIABLE}): they are from different runs.",
-            hint="Start the job by `reconciler hook` again, which rewrites both.",
-        )
-    return found
-
-
-def _text(plan: Mapping[str, object] | str | os.PathLike[str]) -> str:
-    if isinstance(plan, Mapping):
-        return json.dumps(plan)
-    try:
-        return Path(plan).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"The plan {os.fspath(plan)} cannot be read: {error}.",
-            hint="Give the path of a file that `reconciler plan` or `reconciler hook` wrote.",
-        ) from error
-
-
-def _offsets(job: JobPlan) -> Offsets:
-    _require_startable(job)
-    by_topic: dict[str, dict[int, int]] = {}
-    for row in job.partitions:
-        if row.verdict is Verdict.MISSING:
-            continue  # a person accepted it: the destination has no such partition to start
-        if row.resume_offset is None or row.resume_offset < 0:
-            raise ConfigError(
-                f"The plan's offset for {_name(row)} is {row.resume_offset}, which Spark does not accept as an offset.",
-                hint="Plan again with --set TOPIC:PARTITION=OFFSET, an offset of 0 or more.",
-            )
-        partitions = by_topic.setdefault(row.topic, {})
-        if row.partition in partitions:
-            raise ConfigError(
-                f"The plan names {_name(row)} twice in job {job.name}.",
-                hint="Make sure that no two topics are mapped to the same name.",
-            )
-        partitions[row.partition] = row.resume_offset
-    if not by_topic:
-        raise ConfigError(
-            f"The plan has no partition for job {job.name}.", hint="Check the job's topics and plan again."
-        )
-    for topic, partitions in by_topic.items():
-        _require_all_partitions(topic, partitions)
-    return {
-        topic: {str(number): by_topic[topic][number] for number in sorted(by_topic[topic])}
-        for topic in sorted(by_topic)
-    }
-
-
-def _require_startable(job: JobPlan) -> None:
-    two_ended = list(dict.fromkeys(_name(row) for row in job.partitions if row.position != Position.NEXT))
-    if two_ended:
-        raise ConfigError(
-            f"Job {job.name} stopped within a batch: the plan has a start and an end for {', '.join(two_ended)}, which "
-            "only a checkpoint can hold.",
-            hint="Continue it from a corrected copy of its checkpoint.",
-        )
-    undecided = [f"{_name(row)} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
-    if undecided:
-        raise NeedsPerson(
-            f"By the plan job {job.name} may not start: {', '.join(undecided)}.",
-            hint="`reconciler show PLAN` gives the reasons; then plan again with --set TOPIC:PARTITION=OFFSET or "
-            "--accept VERDICT (or --accept skips).",
-        )
-
-
-def _may_start(row: PartitionPlan) -> bool:
-    """True if the plan found an offset, or a person gave one or accepted that the partition is missing."""
-    if (row.verdict in STOPS or row.no_rows) and not row.set_by_hand:
-        return False
-    if row.skips is not None and not row.skips_accepted:
-        return False
-    return row.resume_offset is not None or row.verdict is Verdict.MISSING
-
-
-def _name(row: PartitionPlan) -> str:
-    return f"{row.topic}:{row.partition}"
-
-
-def _require_all_partitions(topic: str, partitions: Mapping[int, int]) -> None:
-    """Spark needs exactly the assigned partitions: it reads one that is left out from the earliest record."""
-    holes = sorted(set(range(max(partitions) + 1)) - set(partitions))
-    if holes:
-        raise ConfigError(
-            f"The plan names {len(partitions)} partitions of {topic} up to {max(partitions)}, but not "
-            f"{', '.join(map(str, holes))}: Spark needs every partition of a topic.",
-            hint="Make the plan again for the whole topic.",
-        )
-
-
 def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     options = {
         "kafka.bootstrap.servers": start.bootstrap_servers,
@@ -338,6 +309,11 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
         # An offset outside the log must fail: with "false" Spark would silently jump.
         "failOnDataLoss": "true",
     }
+    if start.start is not None and start.start.include_headers:
+        options["includeHeaders"] = "true"
+    own_cluster = any(name.lower() == "kafka.bootstrap.servers" for name in extra or {})
+    if not (start.vouched or own_cluster):
+        raise proof.cluster_not_vouched_for(start.bootstrap_servers, 'extra={"kafka.bootstrap.servers": …}')
     for name, value in (extra or {}).items():
         if name.lower() in DECIDED_BY_OFFSETS:
             raise ConfigError(
@@ -380,19 +356,10 @@ def _ending_offsets(start: Handoff, ending: str | Mapping[str, Mapping[str, int]
                     f"{start.offsets[topic][number]}.",
                     hint="Give an end at or after the start, or -1 for the latest record.",
                 )
-    return _compact(ends)
+    return compact(ends)
 
 
-def _read_offsets_file(path: str) -> dict[str, dict[str, int]]:
-    try:
-        decoded = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{OFFSETS_VARIABLE} names {path}, which cannot be read as JSON: {error}.") from error
-    if not isinstance(decoded, dict):
-        raise ConfigError(f"{OFFSETS_VARIABLE} names {path}, which is not a JSON object of topics.")
-    return decoded
-
-
-def _compact(offsets: Mapping[str, Mapping[str, int]]) -> str:
+def compact(offsets: Mapping[str, Mapping[str, int]]) -> str:
+    """Offsets as Spark's ``startingOffsets`` text."""
     ordered = {topic: {n: offsets[topic][n] for n in sorted(offsets[topic], key=int)} for topic in sorted(offsets)}
     return json.dumps(ordered, separators=(",", ":"))

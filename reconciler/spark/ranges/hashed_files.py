@@ -17,7 +17,7 @@ Theory of operation. The steps of a batch, each atomic, and what a restart does 
 
 The stored rows show whether step 3 happened, even if a failover has corrected them meanwhile (``output.is_saved``). If
 it did not, and the job now reads another cluster, the batch is undone and its records are read there. If the rows do
-not show it, a person must decide: ``unfinished="keep"`` or ``"drop"``.
+not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
 
 Who is protected: readers of the catalogue (``output.files``, ``output.read``) see each record once, at any moment. A
 plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, or half overwritten,

@@ -33,7 +33,16 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import range_manifests as range_lines
-from reconciler.formats.json_fields import FieldError
+from reconciler.formats.json_fields import (
+    INT32_MAX,
+    INT64_MAX,
+    FieldError,
+    integer,
+    json_object,
+    required,
+    required_text,
+    string,
+)
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges.planning import OffsetRange
 
@@ -211,9 +220,9 @@ def dumps(entry: Entry) -> bytes:
 def loads(data: bytes, shown: str) -> Entry | None:
     """None for incomplete bytes. Raises Refused for complete content in another format."""
     try:
-        content = json.loads(data)
+        content: dict[str, Any] = json_object(data.decode())
         stated = content.pop("sha256")
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, KeyError):
         return None
     if stated != _sum(content) or content.get("format") != FORMAT:
         raise Refused(
@@ -222,14 +231,14 @@ def loads(data: bytes, shown: str) -> Entry | None:
         )
     try:
         return Entry(
-            content["name"],
-            content["group"],
-            tuple(content["files"]),
-            tuple(_part(each) for each in content["ranges"]),
-            tuple(content["replaces"]),
-            content["written_at_ms"],
+            required(string(content, "name"), "name"),
+            required(string(content, "group"), "group"),
+            tuple(required(string({"files": each}, "files"), "files") for each in _items(content, "files")),
+            tuple(_part(each) for each in _items(content, "ranges")),
+            tuple(required(string({"replaces": each}, "replaces"), "replaces") for each in _items(content, "replaces")),
+            required(integer(content, "written_at_ms"), "written_at_ms"),
         )
-    except (KeyError, TypeError, FieldError) as error:
+    except FieldError as error:
         raise Refused(f"{shown} cannot be read: {error}.", hint="Find out which program wrote it.") from error
 
 
@@ -248,13 +257,26 @@ def _dumped(part: Part) -> dict[str, Any]:
     return found
 
 
-def _part(content: Mapping[str, Any]) -> Part:
-    where = (content["topic"], content["partition"], content["from"], content["until"])
+def _items(content: Mapping[str, Any], key: str) -> list[object]:
+    found = content.get(key)
+    if not isinstance(found, list):
+        raise FieldError(key, "is not a list")
+    return found
+
+
+def _part(content: object) -> Part:
+    if not isinstance(content, dict):
+        raise FieldError("ranges", "holds what is no object")
+    numbers = (
+        required(integer(content, key, 0, most), key)
+        for key, most in (("partition", INT32_MAX), ("from", INT64_MAX), ("until", INT64_MAX))
+    )
+    read = OffsetRange(required_text(content, "topic"), *numbers)
     sides = []
     for side in ("before", "after"):
         line = content.get(side)
         sides.append(None if line is None else range_lines.parse_range(json.dumps(line), None).stored)
-    return Part(OffsetRange(*where), *sides)
+    return Part(read, *sides)
 
 
 # ---------------------------------------------------------------- an interrupted batch

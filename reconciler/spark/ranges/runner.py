@@ -32,7 +32,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
-from reconciler.core.anchors import Record
 from reconciler.core.errors import ConfigError
 from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
@@ -224,7 +223,7 @@ class RangeBatches:
         if planned.begin:
             begins = {at: offset for at, offset in planned.begin.items() if offset is not None}
             records = watermarks.last_records(self._log(), edges, begins)
-            lasts = {at: _as_last(at, record) for at, record in records.items()}
+            lasts = {at: LastRecord.of(at, record) for at, record in records.items()}
             offsets.save(offsets.beginnings(planned.begin, lasts, edges.cluster), "first start")
             rows = offsets.read()
             planned = planned_now()
@@ -356,15 +355,3 @@ def _require_frame(results: object) -> None:
             f"The function returned {type(results).__name__}, and exactly once needs a DataFrame of results.",
             hint="Return the results; the sink writes them.",
         )
-
-
-def _as_last(at: TopicPartition, record: Record) -> LastRecord:
-    return LastRecord(
-        at=at,
-        offset=record.offset,
-        timestamp_ms=record.timestamp_ms,
-        append_time=record.append_time,
-        key=record.key,
-        value=record.value,
-        headers=tuple(record.headers),
-    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, Unreachable
-from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.ranges.planning import LogEdges
 
 LOOK_BACK = 200
@@ -21,16 +21,22 @@ def look(reader: LogReader, topics: Iterable[str], committed: Mapping[str, Any] 
 
     Raises Unreachable and Refused, and Changed for a topic that was recreated meanwhile.
     """
-    before = reader.describe(sorted(set(topics)))
-    partitions = [TopicPartition(info.name, number) for info in before.topics.values() for number in info.partitions]
-    if not partitions:
-        return LogEdges(before, {}, {})
-    starts = reader.log_starts(partitions)
-    ends = reader.log_ends(partitions) if committed is None else _stable_ends(partitions, committed)
-    after = reader.describe(sorted(set(topics)))
-    if before.cluster_id != after.cluster_id or _ids(before) != _ids(after):
-        raise Changed("A topic was deleted or recreated while its partitions were looked up.", hint="Run this again.")
-    return LogEdges(after, starts, ends)
+    wanted = sorted(set(topics))
+    seen = reader.describe(wanted)
+    while True:
+        partitions = _partitions(seen)
+        if not partitions:
+            return LogEdges(seen, {}, {})
+        starts = reader.log_starts(partitions)
+        ends = reader.log_ends(partitions) if committed is None else _stable_ends(partitions, committed)
+        now = reader.describe(wanted)
+        if seen.cluster_id != now.cluster_id or _ids(seen) != _ids(now):
+            raise Changed(
+                "A topic was deleted or recreated while its partitions were looked up.", hint="Run this again."
+            )
+        if partitions == _partitions(now):
+            return LogEdges(now, starts, ends)
+        seen = now  # partitions were added: they have edges, too
 
 
 def last_records(reader: LogReader, log: LogEdges, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Record]:
@@ -45,7 +51,11 @@ def last_records(reader: LogReader, log: LogEdges, ends: Mapping[TopicPartition,
     return found
 
 
-def _ids(cluster: Any) -> dict[str, str | None]:
+def _partitions(cluster: ClusterInfo) -> list[TopicPartition]:
+    return [TopicPartition(info.name, number) for info in cluster.topics.values() for number in info.partitions]
+
+
+def _ids(cluster: ClusterInfo) -> dict[str, str | None]:
     return {name: info.topic_id for name, info in cluster.topics.items()}
 
 

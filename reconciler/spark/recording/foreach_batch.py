@@ -9,6 +9,10 @@
                                             bootstrap_servers="localhost:9092", id="header:message-id"))
         .option("checkpointLocation", checkpoint).start())
 
+A batch's range is known before it runs, so each partition's last record is one point read from Kafka
+(``batch_range``, ``range_ends``). Where that is impossible the batch itself is searched, after the function: it is
+cached, and sorted once more.
+
 The user's function runs first, then the store is written. A crash between them loses nothing, since Spark runs the
 batch again: a stored offset may be behind the work, never ahead of it. ``recording.store`` says what a repeated batch
 may change, ``recording.checkpoint`` the same for a job that continues from its checkpoint.
@@ -18,18 +22,25 @@ For sinks other than foreachBatch: ``reconciler.spark.observing``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Literal
 
 from reconciler.clock import clock_ms
+from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
+from reconciler.spark.recording.batch_range import BatchRanges, Unseen
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
+from reconciler.spark.recording.range_ends import RangeEnds
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
 
 BatchFunction = Callable[["DataFrame", int], None]
 
@@ -48,14 +59,15 @@ def recording(
     config_id: str | None = None,
     config_timestamp: str | None = None,
     topics: Iterable[str] | None = None,
+    processed: Literal["read", "received"] = "read",
     cache: bool = True,
     now_ms: Callable[[], int] = clock_ms,
 ) -> Recording:
     """``function`` for ``foreachBatch``, followed by storing each partition's next offset and its last record's anchor.
 
     ``bootstrap_servers`` names the cluster the query reads; ``kafka_client`` holds further librdkafka properties for it
-    (the names differ from Spark's ``kafka.*`` options). They are used for the ids of the cluster and its topics, once
-    and again when a topic appears, and for a store that lives in Kafka. ``now_ms`` gives epoch ms.
+    (the names differ from Spark's ``kafka.*`` options). They are used for the ids of the cluster and its topics, for
+    reading the last record of each partition, and for a store that lives in Kafka. ``now_ms`` gives epoch ms.
 
     ``timestamp``, ``id`` and ``unit`` are as in the configuration's ``[jobs.identity]`` and must be the same there; or
     columns, or functions from the batch to a column. ``config_id`` and ``config_timestamp`` give the text that the
@@ -67,12 +79,21 @@ def recording(
 
     ``topics`` are the topics to record, if not all: see docs/how-to/hand-off.md on jobs that read two clusters' topics.
 
-    The batch must still have the Kafka source's columns. Records filtered out before foreachBatch do not count as
-    processed: the stored offset is then earlier than it could be, never later.
+    ``processed`` says which records count as processed once the function has returned. ``read``: those that Spark read
+    for the batch, whether or not they reached the function, since Spark never gives them to the query again. Their last
+    ones are read from Kafka by their offsets; the batch is neither cached nor searched. ``received``: those that the
+    function received. A record that the query filtered out before foreachBatch may then be read again after a failover,
+    and the batch is searched for its last records, after the function.
 
-    ``cache`` keeps the batch (in memory, else on disk) from the function until its last records are found. Without it
-    Spark reads the batch's range of Kafka a second time, and counts its rows twice in the query's progress. Turn it off
-    where a batch is larger than the executors' memory and disk, or where the function caches the batch itself.
+    The batch is also searched where its offsets cannot be learned or read, which the log says once, with the cause:
+    over Spark Connect, with columns for ``id`` or ``timestamp``, for a frame other than the one that foreachBatch gave,
+    for a query with operators that hold records back (unless it continues from its checkpoint), and where Kafka does
+    not let this program read.
+
+    ``cache`` matters only where the batch is searched: it is kept (in memory, else on disk) from the function until
+    then. Without it Spark reads the batch's range of Kafka a second time, and counts its rows twice in the query's
+    progress. Turn it off where a batch is larger than the executors' memory and disk, or where the function caches the
+    batch itself. The batch must still have the Kafka source's columns.
 
     Over Spark Connect the function and the recording run in the server's process: give stores by address, and have this
     package and the stores' clients installed there.
@@ -88,7 +109,9 @@ def recording(
         anchors=anchors,
         now_ms=now_ms,
     )
-    return Recording(function, recorder_for(target), cache=cache, topics=topics)
+    if processed not in ("read", "received"):
+        raise ConfigError(f'processed = "{processed}" is not known.', hint='Use "read" or "received".')
+    return Recording(function, recorder_for(target), processed=processed, cache=cache, topics=topics)
 
 
 class Recording:
@@ -99,6 +122,7 @@ class Recording:
         function: BatchFunction,
         recorder: Recorder | CheckpointRecorder,
         *,
+        processed: Literal["read", "received"] = "read",
         cache: bool = True,
         topics: Iterable[str] | None = None,
     ) -> None:
@@ -107,29 +131,85 @@ class Recording:
         self._identity = recorder.target.identity
         self._cache = cache
         self._topics = None if topics is None else frozenset(topics)
+        self._by_range: RangeEnds | None = None
+        if processed == "read":
+            goes_along = isinstance(recorder, CheckpointRecorder)
+            self._by_range = RangeEnds(
+                recorder.target, recorder.cluster, topics=self._topics, state_goes_along=goes_along
+            )
+        self._ranges = BatchRanges(state_goes_along=True)  # only asked where sources end
+        self._told: str | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         # A wrong set-up must come to light before the function's work is done, not after.
         self._identity.check(batch)
         self._recorder.open()
-        ends = self._run(batch, batch_id)
-        if self._topics is not None:
-            ends = [end for end in ends if end.at.topic in self._topics]
+        asked = self._by_range.begin(batch) if self._by_range is not None else Unseen("")
+        if isinstance(asked, Unseen):
+            self._tell(asked)
+            with cached(batch) if self._cache else nullcontext():
+                self._function(batch, batch_id)
+                ends = self._searched(batch)
+        else:
+            self._function(batch, batch_id)
+            found = asked()
+            if isinstance(found, Unseen):
+                self._tell(found)
+                found = self._searched(batch)  # the work is done: Spark reads Kafka a second time, this once
+            ends = found
         self._recorder.batch(batch_id, ends)
 
-    def _run(self, batch: DataFrame, batch_id: int) -> list[LastRecord]:
-        if not self._cache:
-            self._function(batch, batch_id)
-            return self._identity.last_records(batch)
-        from pyspark import StorageLevel
+    def _searched(self, batch: DataFrame) -> Sequence[LastRecord]:
+        """The last records of the batch itself."""
+        ends = self._identity.last_records(up_to(batch, self._ranges.shared(batch)))
+        if self._topics is not None:
+            ends = [end for end in ends if end.at.topic in self._topics]
+        recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
+        if recreated:
+            log.warning(
+                "%s was deleted and recreated: this batch is not stored for group %s, since its offsets may be the "
+                "former topic's",
+                ", ".join(sorted(recreated)),
+                self._recorder.target.group,
+            )
+        return [end for end in ends if end.at.topic not in recreated]
 
-        batch.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            self._function(batch, batch_id)
-            return self._identity.last_records(batch)
-        finally:
-            batch.unpersist()
+    def _tell(self, unseen: Unseen) -> None:
+        """Log once why batches are searched, if nobody asked for it."""
+        if self._by_range is not None and self._told != unseen.why:
+            self._told = unseen.why
+            log.warning(
+                "recording for group %s searches each batch for its last records, one more pass over it, because %s",
+                self._recorder.target.group,
+                unseen.why,
+            )
 
     def close(self) -> None:
-        """Close the store, if it was opened here. Needed only where the process lives on after the query."""
+        """Close the store, if it was opened here, and the connection to Kafka. A process that ends with its query need
+        not call it.
+        """
+        if self._by_range is not None:
+            self._by_range.close()
         self._recorder.close()
+
+
+def up_to(batch: DataFrame, ends: Mapping[tuple[str, int], int]) -> DataFrame:
+    """The batch without records at or after these offsets, which not all of its sources have read."""
+    from pyspark.sql import functions as f
+
+    for (topic, partition), end in ends.items():
+        beyond = (f.col("topic") == topic) & (f.col("partition") == partition) & (f.col("offset") >= end)
+        batch = batch.where(~beyond)
+    return batch
+
+
+@contextmanager
+def cached(batch: DataFrame) -> Iterator[None]:
+    """Keep the batch, in memory or else on disk."""
+    from pyspark import StorageLevel
+
+    batch.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield
+    finally:
+        batch.unpersist()

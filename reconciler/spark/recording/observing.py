@@ -8,9 +8,11 @@
     query = (events.writeStream.format("parquet").option("path", "/srv/clicks/out")
              .option("checkpointLocation", "/srv/clicks/checkpoint").start())
 
-Theory of operation. ``watch`` has Spark observe the last record of each partition while the batch runs: one
-aggregation over the whole batch, with a ``max_by`` for each partition, since ``observe`` knows no groups. When the
-batch is done and committed, Spark reports its end offsets together with these records; a listener stores both.
+Theory of operation. When a batch is done and committed, Spark reports its end offsets; a listener reads each
+partition's last record before them from Kafka (``watched``, ``range_ends``) and stores both. ``watch`` only has Spark
+count the records, so that the report can be told from those of other queries. Where the source cannot be seen, or may
+not be read, ``watch`` has Spark observe the last record of each partition while the batch runs: one aggregation over
+the whole batch, with a ``max_by`` for each partition, since ``observe`` knows no groups.
 
 The report comes after the commit, so nothing is stored for a batch that failed. It is asynchronous: the last report of
 a killed driver may be lost. The store is then a batch behind the checkpoint: the anchor lags, the verdict is
@@ -37,6 +39,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.ports import OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, ColumnSpec, LastRecord, last_record
+from reconciler.spark.recording.batch_range import Unseen
 from reconciler.spark.recording.checkpoint import (
     BatchBounds,
     CheckpointRecorder,
@@ -45,7 +48,9 @@ from reconciler.spark.recording.checkpoint import (
     recorder_for,
     unknown,
 )
+from reconciler.spark.recording.range_ends import RangeEnds
 from reconciler.spark.recording.store import Recorder
+from reconciler.spark.recording.watched import Watched, ranges_of, source_of
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
@@ -110,6 +115,9 @@ class Observer:
         self._group = recorder.target.group
         self._payload = payload
         self._units: dict[str, str] = {}
+        self._watched: dict[str, Watched] = {}
+        """Of the observations in ``_units``, those that only count records."""
+        self._ranges = RangeEnds(recorder.target, recorder.cluster, topics=None, state_goes_along=True)
         self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
         self._run: tuple[str, int] | None = None
         self._listener: Any = None
@@ -144,7 +152,26 @@ class Observer:
         if self._listener is None:
             self._listener = _listener(self._hear)
             self._spark.streams.addListener(self._listener)
+        seen = self._seen(frame, places)
+        if isinstance(seen, Watched):
+            from pyspark.sql import functions as f
+
+            self._watched[name] = seen
+            return frame.observe(name, f.count(f.lit(1)).alias("records"))
+        log.warning("Spark looks for the last records of group %s in every batch, because %s", self._group, seen.why)
         return frame.observe(name, _observed(frame, places, self._fields(frame, own, types)))
+
+    def _seen(self, frame: DataFrame, places: Sequence[TopicPartition]) -> Watched | Unseen:
+        """The frame's source, if its last records can be read from Kafka."""
+        if self._identity.has_columns:
+            return Unseen("the id or the timestamp is a column, which only Spark can read")
+        if not self._payload or not places:
+            return Unseen("their keys and values are to be left out" if places else "the topics have no partitions")
+        servers = self._recorder.target.cluster.bootstrap_servers
+        seen = source_of(frame, {at.topic for at in places}, servers)
+        if isinstance(seen, Unseen):
+            return seen
+        return self._ranges.refusal(places[0], committed_only=seen.committed_only) or seen
 
     def settle(self, query: Any) -> None:
         """Store the query's reports now, before a program ends: its listener may not have received them yet.
@@ -161,6 +188,7 @@ class Observer:
         if self._listener is not None:
             self._spark.streams.removeListener(self._listener)
             self._listener = None
+        self._ranges.close()
         self._recorder.close()
 
     def _fields(self, frame: DataFrame, own: Mapping[str, Column], types: Mapping[str, str]) -> list[Column]:
@@ -202,11 +230,18 @@ class Observer:
         self._require_one_query(str(progress["id"]))
         if self._run is not None and self._run[0] == run and number <= self._run[1]:
             return  # a repeated or late report
-        ends = [last for name, row in found.items() for last in _last_records(row[0], self._units[name])]
+        watched = [self._watched[name] for name in found if name in self._watched]
+        texts = {name: row[0] for name, row in found.items() if name not in self._watched}
+        ends = [last for name, text in texts.items() for last in _last_records(text, self._units[name])]
+        if watched:
+            reported = [(_offsets(each["startOffset"]), _offsets(each["endOffset"])) for each in progress["sources"]]
+            ends += self._ranges.last_records(ranges_of(reported, watched))
+        bounds = bounds_of(number, progress["sources"])
+        last = _latest(ends, bounds.ends)
         if isinstance(self._recorder, CheckpointRecorder):
-            self._keep(self._recorder, bounds_of(number, progress["sources"]), _latest(ends))
+            self._keep(self._recorder, bounds, last)
         else:
-            self._recorder.batch(number, _latest(ends))
+            self._recorder.batch(number, last)
         self._run, self.trouble = (run, number), None
 
     def _keep(self, recorder: CheckpointRecorder, batch: BatchBounds, ends: Sequence[LastRecord]) -> None:
@@ -295,11 +330,13 @@ def _decoded(each: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _latest(ends: Iterable[LastRecord]) -> list[LastRecord]:
-    """Of two sources with the same partition, the record that is further ahead."""
+def _latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) -> list[LastRecord]:
+    """The last record of each partition that all of its sources have read: of two, one may be ahead."""
     found: dict[TopicPartition, LastRecord] = {}
     for end in ends:
-        if end.at not in found or end.offset > found[end.at].offset:
+        if end.offset < bounds.get(end.at, end.offset + 1) and (
+            end.at not in found or end.offset > found[end.at].offset
+        ):
             found[end.at] = end
     return [found[at] for at in sorted(found)]
 

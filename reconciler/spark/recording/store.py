@@ -103,6 +103,27 @@ class SourceCluster:
             )
         return self._info
 
+    def renumbered(self, topics: set[str]) -> set[str]:
+        """Look the topics up again; those that were deleted and recreated since the last time.
+
+        If the cluster does not answer, what is known of it stays.
+        """
+        before = self._info
+        if before is None or not topics:
+            return set()
+        try:
+            self.learn(self._describe(topics | set(before.topics)))
+        except ReconcilerError as error:
+            log.debug("the topics could not be looked up again: %s", error)
+            return set()
+        now = self.having(topics)
+        both = topics & set(before.topics)
+        return {name for name in both if before.topics[name].topic_id != now.topics[name].topic_id}
+
+    def learn(self, info: ClusterInfo) -> None:
+        """Take over a newer description."""
+        self._info = info
+
     def _look_up(self, topics: Iterable[str]) -> ClusterInfo:
         reader = self._cluster.reader()
         try:

@@ -170,6 +170,7 @@ def test_the_destination_alone_shows_no_loss_and_is_not_clean(world: World) -> N
     assert found[(world.one, 0)] == {"doubled": 10, "possibly_doubled": 0}, "unique ids: a copy is a copy"
 
 
+@pytest.mark.thorough
 def test_a_clean_failover_is_clean_and_its_result_is_the_same_again(world: World) -> None:
     output = Output(world.good_frame, Columns(id="event", **WHERE, order="seq"))
     texts = set()

@@ -161,6 +161,23 @@ def test_the_verdict_is_clean_only_where_something_was_compared_and_nothing_foun
     assert (found.verdict, found.exit_code) == (verdict, code)
 
 
+@pytest.mark.parametrize(
+    ("side", "name"),
+    [("source", "the source's log"), ("destination", "the destination's log"), ("output", "the output")],
+)
+def test_a_side_of_which_nothing_was_read_leaves_the_verdict_unknown(side: str, name: str) -> None:
+    found = result({})
+    (partition,) = found.partitions
+    counts = {each: 0 if each.startswith(side) else count for each, count in partition.counts.items()}
+    found = replace(found, partitions=(replace(partition, counts=counts),))
+    assert (found.verdict, found.empty_sides, found.exit_code) == ("unknown", (name,), ExitCode.NEEDS_PERSON)
+    if side == "output":
+        assert replace(found, output_elsewhere=1).verdict == "clean", "rows of other partitions are rows"
+    if side != "destination":
+        less = replace(found, source_cluster_id=None) if side == "source" else replace(found, has_output=False)
+        assert less.verdict == "clean", "it was not compared"
+
+
 def test_the_json_is_canonical_and_sealed() -> None:
     text = result({"lost": 2}).to_text()
     content = json.loads(text)

@@ -187,6 +187,7 @@ def test_a_broker_unreachable_for_executors_gives_the_local_engines_error(jobs: 
     assert "Spark" not in str(raised.value)
 
 
+@pytest.mark.thorough
 def test_separate_executors_and_one_dying_task_change_nothing(
     jobs: Jobs, tmp_path: Path, child: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -15,8 +15,8 @@ from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
+from reconciler.spark import handoff
 from reconciler.spark.handoff import cluster as cluster
-from reconciler.spark.handoff import options as handoff
 
 
 def row(topic: str, partition: int, offset: int | None, verdict: Verdict = Verdict.MOVED, **changes: Any):
@@ -108,6 +108,12 @@ def test_batch_options_end_at_the_latest_or_at_given_offsets():
 def test_ends_that_make_no_sense(ends, why):
     with pytest.raises(ConfigError, match=why):
         handoff.read_options(SMALL, ending_offsets=ends)
+
+
+def test_a_partition_of_the_largest_number_takes_no_memory():
+    """The file's word for it is enough: the partitions before it are counted, and not listed."""
+    with pytest.raises(ConfigError, match=r"but not 0, 1, .*, 19 and 2,147,483,627 more: Spark needs every partition"):
+        handoff.starting_offsets(plan(job("clicks", row("a.events", 2**31 - 1, 10))))
 
 
 def test_a_partition_without_offset_needs_a_person():
@@ -272,8 +278,9 @@ def test_a_handoff_from_the_hooks_files(hooked, monkeypatch):
         monkeypatch.setenv(name, path)
     start = handoff.from_environment()
     assert (start.job, start.bootstrap_servers) == ("clicks", "west:9092")
-    assert start.read_stream_options() == handoff.read_stream_options(SMALL)
-    assert start.read_options() == handoff.read_options(SMALL)
+    own = {"kafka.bootstrap.servers": "west:9092"}
+    assert start.read_stream_options(extra=own) == handoff.read_stream_options(SMALL)
+    assert start.read_options(extra=own) == handoff.read_options(SMALL)
 
 
 @pytest.mark.parametrize("absent", [handoff.PLAN_VARIABLE, handoff.OFFSETS_VARIABLE])

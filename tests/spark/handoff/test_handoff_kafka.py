@@ -11,7 +11,8 @@ from reconciler.cli.main import main
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
-from reconciler.spark.handoff import options as handoff
+from reconciler.spark import handoff
+from reconciler.spark.handoff.proof import CLUSTER_VARIABLE
 from reconciler.spark.recording.foreach_batch import recording
 from tests.spark.sent import BASE_MS, Kafka, Sent
 
@@ -22,7 +23,7 @@ STARTS = {0: 3, 1: 0, 2: 10, 3: 7}
 
 
 @pytest.fixture
-def plan(kafka: Kafka, topic_name: str) -> dict[str, Any]:
+def plan(kafka: Kafka, topic_name: str) -> Plan:
     kafka.create(topic_name, len(STARTS))
     kafka.send(topic_name, [Sent(partition, value=b"%d" % n) for partition in STARTS for n in range(10)])
     rows = tuple(
@@ -39,7 +40,7 @@ def plan(kafka: Kafka, topic_name: str) -> dict[str, Any]:
     )
     times = ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z")
     job = JobPlan("clicks", "clicks", "memory:", rows)
-    return Plan("0.1.0", *times, "a", None, kafka.bootstrap, kafka.cluster_id(), (job,)).to_json()
+    return Plan("0.1.0", *times, "a", None, kafka.bootstrap, kafka.cluster_id(), (job,))
 
 
 def read_offsets(rows: list[Any]) -> dict[int, list[int]]:
@@ -139,7 +140,12 @@ def values(what: str, count: int) -> list[Sent]:
 
 @pytest.mark.parametrize("by_pattern", [False, True], ids=["by name", "by pattern"])
 def test_a_job_reads_the_mirrored_and_the_local_topic_and_goes_back(
-    spark: Any, clusters: Any, topic_name: str, tmp_path: Path, by_pattern: bool
+    spark: Any,
+    clusters: Any,
+    topic_name: str,
+    tmp_path: Path,
+    by_pattern: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     two, events = Two(spark, clusters, topic_name, tmp_path), f"events-{topic_name[-8:]}"
     first = {"kafka.bootstrap.servers": two.a.bootstrap, "subscribe": events, "startingOffsets": "earliest"}
@@ -152,6 +158,7 @@ def test_a_job_reads_the_mirrored_and_the_local_topic_and_goes_back(
     two.b.send(events, values("b", 5))
 
     # On the other cluster: what was left of the mirrored topic, and all of the local one, each in a group of its own.
+    monkeypatch.setenv(CLUSTER_VARIABLE, two.b.bootstrap)
     start = handoff.load(two.plan("a", two.b, {}, ("clicks", events)), "clicks")
     start = start.matching(rf"(a\.)?{events}") if by_pattern else start.also(events)
     groups = (("clicks", [f"a.{events}"]), ("local", [events]))
@@ -164,6 +171,7 @@ def test_a_job_reads_the_mirrored_and_the_local_topic_and_goes_back(
     two.a.send(events, values("new", 2))
     names = {f"a.{events}": events, events: f"b.{events}"}
     back = two.plan("b", two.a, names, ("clicks", f"a.{events}"), ("local", events))
+    monkeypatch.setenv(CLUSTER_VARIABLE, two.a.bootstrap)
     again = handoff.load(back, ["clicks", "local"])
     assert set(again.offsets) == {events, f"b.{events}"}
     assert two.run(two.a, again.read_stream_options()) == {b"new-0", b"new-1", b"b-late-0", b"b-late-1"}

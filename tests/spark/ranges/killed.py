@@ -61,8 +61,9 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         self._server.communicate(timeout=PATIENCE_S)
 
-    def run(self, way: str, *, kill_at: int | None = None, after_s: float | None = None, **job: str) -> Ended:
-        """Run a job of this ``way`` until nothing is left; kill it right before a step, or after some seconds."""
+    def run(self, way: str, *, kill_at: int | str | None = None, after_s: float | None = None, **job: str) -> Ended:
+        """Run a job of this ``way`` until nothing is left; kill it right before a step (its number, or the first of its
+        name), or after some seconds."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         self._count += 1
@@ -152,17 +153,17 @@ def _semantics(asked: dict[str, Any], step: _Steps) -> Any:
 
 
 class _Steps:
-    def __init__(self, kill_at: int | None, file: Path) -> None:
-        self._left = kill_at
+    def __init__(self, kill_at: int | str | None, file: Path) -> None:
+        self._kill_at = kill_at
+        self._count = 0
         self._file = file
 
     def __call__(self, name: str) -> None:
         with self._file.open("a") as file:
             file.write(f"{name}\n")
-        if self._left is not None:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        self._count += 1
+        if self._kill_at in (self._count, name):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _watch(step: _Steps) -> None:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import NeedsPerson, Refused
@@ -26,6 +27,7 @@ from reconciler.spark.ranges.transactional import PostgresTransaction
 from reconciler.stores.registry import open_store
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import BASE_MS, Kafka, Sent
+from tests.spark.sessions import set_for_now
 from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F401
 
 pytestmark = pytest.mark.system
@@ -76,6 +78,9 @@ def test_a_changed_topic_is_noticed_and_nothing_is_skipped_silently(
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(30)
+    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(60)):  # the broker hears of it
+        with attempt:
+            assert len(admin.list_topics(topic_name, timeout=30).topics[topic_name].partitions) == 3
     kafka.send(topic_name, [Sent(2, b"k", b"id-40", BASE_MS)])
     assert job().run(seen.semantics) == 1
     assert seen.now() == ["id-40"]
@@ -182,15 +187,10 @@ def test_values_of_every_type_arrive_as_they_are(
             "offset AS n",
         )
 
-    zone = "spark.sql.session.timeZone"
-    before = spark.conf.get(zone)
-    spark.conf.set(zone, "Pacific/Chatham")
-    try:
+    with set_for_now(spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
         sink = PostgresTransaction(database, 'Odd "types')
         assert a_job(spark, kafka, topic_name).run(exactly_once(results, into=sink)) == 1
         sink.close()
-    finally:
-        spark.conf.set(zone, before)
     found = psql.execute('SELECT * FROM "Odd ""types" ORDER BY n').fetchall()
     some = (date(2026, 2, 28),), ({"a": [1]}, Decimal("12.34"), ["x", None], True)
     raw = b"\x00\x00\x00\x00\x01" + stream.getvalue()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import ConfigError, ExitCode, Refused
 from reconciler.folder import open_folder
 from reconciler.ports import TopicPartition
+from reconciler.spark.ranges import output
 from reconciler.spark.ranges.output import BEGUN, Catalogue, Entry, Part, dumps, files, is_saved, loads, snapshot_name
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.runner import require_single_attempts
+from tests.fuzz import attempt, documents, fuzz, sized, with_field
 
 
 def at(number: int, cluster: str = "a", topic_id: str = "t", record: int | None = None) -> StoredOffset:
@@ -123,3 +126,17 @@ def test_at_most_once_is_refused_where_spark_repeats_tasks():
     }.items():
         with pytest.raises(ConfigError, match="repeats tasks"):
             require_single_attempts(master, settings)
+
+
+@sized
+def test_any_entry_of_the_catalogue_is_read_or_refused_with_a_sentence(runs: int) -> None:
+    def summed(content: dict[str, object]) -> dict[str, object]:
+        rest = {name: value for name, value in content.items() if name != "sha256"}
+        return with_field(rest, "sha256", output._sum(rest))
+
+    def claim(data: bytes) -> None:
+        found = attempt(lambda: loads(data, "an entry"), ExitCode.UNREACHABLE)
+        assert found is None or loads(dumps(found), "an entry") == found
+
+    original = json.loads(dumps(entry("batch-1", part(None, at(7)), part(at(3), at(7), 1), files=("a.parquet",))))
+    fuzz(runs, documents([original], summed), claim)

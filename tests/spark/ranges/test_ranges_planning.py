@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import ClusterInfo, Row, TopicInfo, TopicPartition
 from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
+from reconciler.spark.ranges.watermarks import look
 
 HERE, THERE = "cluster-here", "cluster-there"
 
@@ -43,6 +47,21 @@ def spans(found: RangePlan) -> list[tuple[int, int, int]]:
 
 def test_a_batch_goes_from_the_stored_offset_to_the_end():
     assert spans(planned(a_log((0, 30), (0, 20)), a_row(10), a_row(5, 1))) == [(0, 10, 30), (1, 5, 20)]
+
+
+class Growing(MemoryLog):
+    """A topic that gets its second partition while its edges are looked up."""
+
+    def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        ends = super().log_ends(partitions)
+        self.partitions.setdefault(TopicPartition("events", 1), MemoryPartition())
+        return ends
+
+
+def test_a_partition_that_is_added_during_the_look_has_edges_too():
+    edges = look(Growing(HERE, {"events": 1}), ["events"])
+    assert edges.cluster.topics["events"].partitions == (0, 1)
+    assert set(edges.starts) == set(edges.ends) == {TopicPartition("events", 0), TopicPartition("events", 1)}
 
 
 def test_a_partition_without_news_is_not_read():

@@ -87,6 +87,7 @@ def test_recording_and_observing_over_spark_connect(kafka: Kafka, topic_name: st
             break
     assert done.returncode == 0, done.stdout + done.stderr
     assert (place / "seen").read_text() == "0 5\n"
+    assert done.stderr.count("because Spark Connect does not show a batch's offsets") == 1
 
     at = TopicPartition(topic_name, 0)
     (row,) = open_store(f"sqlite:///{place}/rows.db").read("clicks")

@@ -11,6 +11,7 @@ from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity
+from tests.spark.sessions import set_for_now
 
 pytestmark = pytest.mark.system
 
@@ -79,12 +80,8 @@ def test_bytes_are_kept_unchanged(batch, key, value):
 def test_times_know_no_time_zone(batch, spark, zone, ms):
     """Two of these are in the hour that Lisbon's clocks ran through twice."""
     frame = batch(record(1, timestamp=at_ms(ms)))
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with set_for_now(spark, {"spark.sql.session.timeZone": zone}):
         (anchor,) = anchors(BatchIdentity(), frame)
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
     assert anchor.timestamp_ms == ms
 
 

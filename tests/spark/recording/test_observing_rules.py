@@ -17,6 +17,7 @@ from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.observing import Observer
+from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 
@@ -143,3 +144,17 @@ def test_null_and_empty_payloads_are_distinguished(store: MemoryStore, tmp_path:
     assert stored(store).anchor.fingerprint == fingerprint(None, b"")
     mine._hear(report(1, 10, 20, key=None, value=None, payload_known=False))
     assert stored(store).anchor.fingerprint is None
+
+
+def test_of_two_sources_in_one_partition_the_one_that_is_behind_decides(store: MemoryStore) -> None:
+    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(id="key"), store, now_ms=lambda: 99)
+    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
+    mine._units = {METRIC: "s", "reconciler:clicks:1": "s"}
+    ahead, behind = report(0, 0, 30), report(0, 0, 10)
+    metrics = {METRIC: ahead["observedMetrics"][METRIC], "reconciler:clicks:1": behind["observedMetrics"][METRIC]}
+    mine._hear({**ahead, "sources": ahead["sources"] + behind["sources"], "observedMetrics": metrics})
+    assert [row.stored.offset for row in store.read(GROUP)] == [10]
+    silent = report(1, 10, 10)["sources"]
+    later = report(1, 30, 40)
+    mine._hear({**later, "sources": later["sources"] + silent})
+    assert [row.stored.offset for row in store.read(GROUP)] == [10], "it has read none of them"

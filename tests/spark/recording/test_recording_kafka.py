@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,64 +14,11 @@ from reconciler.core.anchors import fingerprint
 from reconciler.ports import TopicPartition
 from reconciler.spark.recording.foreach_batch import recording
 from reconciler.stores.registry import open_store
-from tests.spark.sent import BASE_MS, Kafka, Sent
+from tests.spark.recording.world import SEARCHES, Job, records
+from tests.spark.sent import BASE_MS, Sent
+from tests.spark.sessions import set_for_now
 
 pytestmark = pytest.mark.system
-
-ZONE = "spark.sql.session.timeZone"
-
-
-class Job:
-    """A query over some topics, run until it has read all there is; restarts from the same checkpoint."""
-
-    def __init__(self, spark: Any, kafka: Kafka, topics: str, place: Path) -> None:
-        self.spark, self.kafka, self.topics = spark, kafka, topics
-        self.checkpoint = place / "checkpoint"
-        self.address = f"sqlite:///{place / 'offsets.db'}"
-        self.seen: list[tuple[int, int]] = []
-        """(batch id, records) of every run of the function."""
-
-    def work(self, batch: Any, batch_id: int) -> None:
-        self.seen.append((batch_id, batch.count()))
-
-    def run(
-        self,
-        function: Callable[[Any, int], None] | None = None,
-        *,
-        prepare: Callable[[Any], Any] = lambda frame: frame,
-        options: dict[str, str] | None = None,
-        **how: Any,
-    ) -> Any:
-        source = {
-            "kafka.bootstrap.servers": self.kafka.bootstrap,
-            "subscribe": self.topics,
-            "startingOffsets": "earliest",
-            **(options or {}),
-        }
-        recorder = recording(
-            function or self.work,
-            store=self.address,
-            group="clicks",
-            bootstrap_servers=self.kafka.bootstrap,
-            **how,
-        )
-        query = (
-            prepare(self.spark.readStream.format("kafka").options(**source).load())
-            .writeStream.foreachBatch(recorder)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return query
-
-    def rows(self) -> dict[TopicPartition, Any]:
-        return {row.key: row for row in open_store(self.address).read("clicks")}
-
-    def forget_commit(self, batch_id: int) -> None:
-        """As after a crash between the function and the commit: Spark runs that batch again."""
-        for name in (str(batch_id), f".{batch_id}.crc"):
-            (self.checkpoint / "commits" / name).unlink()
 
 
 @pytest.fixture
@@ -80,20 +26,17 @@ def job(spark, kafka, topic_name, tmp_path) -> Job:
     return Job(spark, kafka, topic_name, tmp_path)
 
 
-def records(partition: int, count: int, start: int = 0) -> list[Sent]:
-    return [
-        Sent(partition, b"k%d" % n, b'{"id":%d,"ts":%d}' % (n, 1_700_000_000 + n), BASE_MS + n, (("id", b"h%d" % n),))
-        for n in range(start, start + count)
-    ]
-
-
-@pytest.mark.parametrize("cache", [True, False])
-def test_the_last_record_of_every_partition_is_stored(job, topic_name, cache, spark):
+@pytest.mark.parametrize(
+    ("how", "reads"),
+    [({}, 1), ({"processed": "received"}, 1), ({"processed": "received", "cache": False}, 2)],
+    ids=["by range", "searched", "searched without cache"],
+)
+def test_the_last_record_of_every_partition_is_stored(job, topic_name, how, reads, spark, caplog):
     job.kafka.create(topic_name, 3)
     job.kafka.send(topic_name, [*records(0, 50), *records(1, 7)])
     started = clock_ms()
     cached = spark.sparkContext._jsc.sc().getPersistentRDDs().size()  # by other tests of this session
-    query = job.run(options={"maxOffsetsPerTrigger": "20"}, cache=cache)
+    query = job.run(options={"maxOffsetsPerTrigger": "20"}, **how)
 
     rows = job.rows()
     assert sorted(rows) == [TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)], "2 has no records"
@@ -109,8 +52,9 @@ def test_the_last_record_of_every_partition_is_stored(job, topic_name, cache, sp
     assert len(job.seen) > 2, "several batches, so that rows were moved forward"
     assert sum(count for _, count in job.seen) == 57
     counted = sum(progress["numInputRows"] for progress in query.recentProgress)
-    assert counted == (57 if cache else 114), "without the cache Spark reads Kafka once more, and counts it"
+    assert counted == 57 * reads, "a search without the cache has Spark read Kafka once more, and counts it"
     assert spark.sparkContext._jsc.sc().getPersistentRDDs().size() == cached
+    assert SEARCHES not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -132,12 +76,8 @@ def test_ids_and_times_of_every_kind(job, topic_name, spec, id, timestamp_ms):
 def test_the_sessions_time_zone_changes_nothing(job, topic_name, spark):
     job.kafka.create(topic_name)
     job.kafka.send(topic_name, records(0, 3))
-    before = spark.conf.get(ZONE)
-    spark.conf.set(ZONE, "Pacific/Chatham")
-    try:
+    with set_for_now(spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
         job.run()
-    finally:
-        spark.conf.set(ZONE, before)
     (row,) = job.rows().values()
     assert row.stored.anchor.timestamp_ms == BASE_MS + 2
 
@@ -159,16 +99,6 @@ def test_after_a_transaction_the_marker_is_not_counted(job, topic_name):
     ends = json.loads((job.checkpoint / "offsets" / "0").read_text().splitlines()[-1])
     assert ends[topic_name]["0"] == job.kafka.end(topic_name, 0) == 6, "Spark's end is past the marker"
     assert (row.stored.offset, row.stored.anchor.offset) == (5, 4)
-
-
-def test_a_batch_of_markers_stores_nothing(job, topic_name):
-    job.kafka.create(topic_name)
-    job.kafka.send(topic_name, records(0, 5), transaction=f"tx-{topic_name}")
-    job.run()
-    before = job.rows()
-    job.kafka.send(topic_name, records(0, 1), transaction=f"tx-{topic_name}")
-    job.run(prepare=lambda frame: frame.where("false"))
-    assert job.rows() == before
 
 
 def test_a_function_that_fails_stores_nothing(job, topic_name):

@@ -12,7 +12,7 @@ from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
 from reconciler.ports import Capabilities, Change, ClusterInfo, Row, TopicInfo, TopicPartition, WriteResult
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.recording import recording
-from reconciler.spark.recording.store import Recorder, moves
+from reconciler.spark.recording.store import Recorder, SourceCluster, moves
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 
@@ -316,3 +316,34 @@ def test_an_anchor_takes_the_users_own_columns():
     last = replace(end(41), own_id=b"7", own_time_ms=8)
     anchor = own.anchor_of(last, cluster_id="here", topic_id=None)
     assert (anchor.id, anchor.timestamp_ms, anchor.offset) == (b"7", 8, 41)
+
+
+def test_a_topic_that_is_recreated_while_the_query_runs_is_noticed():
+    ids = {"events": "first", "more": "same"}
+
+    def describe(topics):
+        return ClusterInfo("here", {t: TopicInfo(t, ids[t], (0,)) for t in topics})
+
+    cluster = SourceCluster(ClusterAccess.at("nowhere:1"), describe)
+    assert cluster.renumbered({"events"}) == set(), "nothing is known yet"
+    cluster.having({"events", "more"})
+    assert cluster.renumbered({"events", "more"}) == set()
+    ids["events"] = "second"
+    assert cluster.renumbered({"events", "more"}) == {"events"}
+    assert cluster.renumbered({"events", "more"}) == set(), "from now on it is the one that counts"
+    assert cluster.having({"events"}).topics["events"].topic_id == "second"
+
+
+def test_a_cluster_that_does_not_answer_later_fails_no_batch():
+    answers = iter([ClusterInfo("here", {"events": TopicInfo("events", "first", (0,))})])
+
+    def describe(topics):
+        try:
+            return next(answers)
+        except StopIteration:
+            raise Unreachable("away") from None
+
+    cluster = SourceCluster(ClusterAccess.at("nowhere:1"), describe)
+    cluster.having({"events"})
+    assert cluster.renumbered({"events"}) == set()
+    assert cluster.having({"events"}).topics["events"].topic_id == "first"

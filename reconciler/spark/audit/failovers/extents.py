@@ -1,0 +1,183 @@
+"""The logs' extents over all stays, looked up once before any record is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.core.errors import Changed, ReconcilerError, Unreachable
+from reconciler.formats.plan import PartitionPlan
+from reconciler.ports import ClusterInfo, LogReader, TopicPartition
+from reconciler.spark.audit.failovers.stays import ClusterStays, Stays
+from reconciler.spark.audit.looking import TIMEOUT_S, Edges, edges_of, is_dead, require_anchors
+from reconciler.spark.audit.spans import Span
+from reconciler.spark.ranges.planning import OffsetRange, some
+from reconciler.spark.target import ClusterAccess
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The offsets of one partition that are read: [start, end). ``read`` are those that the job's stays have read.
+
+    From ``until`` on the job has not come to them; None on a cluster that it has left. ``log_start`` is where the log
+    begins.
+    """
+
+    at: TopicPartition
+    start: int
+    end: int
+    log_start: int
+    read: tuple[tuple[int, int], ...]
+    until: int | None
+
+    @property
+    def range(self) -> OffsetRange:
+        return OffsetRange(self.at.topic, self.at.partition, self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLog:
+    """One cluster's side of the audit. ``silent`` are partitions of its topics that no plan names."""
+
+    cluster: ClusterAccess
+    cluster_id: str
+    reaches: tuple[Reach, ...]
+    is_last: bool
+    silent: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The logs that answered, and a sentence for each cluster that was given and did not."""
+
+    logs: tuple[ClusterLog, ...]
+    dead: tuple[str, ...]
+    absent: tuple[str, ...]
+    """Clusters of the plans that were not given."""
+
+
+def look_at(
+    found: Stays,
+    given: Mapping[str, ClusterAccess],
+    *,
+    until: Mapping[TopicPartition, int] | None,
+    since_ms: int | None,
+) -> Looked:
+    """The logs of the plans' clusters. ``given``: their settings, under a name for messages.
+
+    Raises Changed if a cluster is none of the plans', or a log is no longer the one that the job has read; Unreachable
+    if the cluster where the job is now does not answer; Refused.
+    """
+    logs: dict[int, ClusterLog] = {}
+    dead: dict[str, ReconcilerError] = {}
+    for name, cluster in given.items():
+        try:
+            number, log = _look(found, name, cluster, until, since_ms)
+        except ReconcilerError as error:
+            if not is_dead(error):
+                raise
+            dead[name] = error
+            continue
+        if number in logs:
+            raise Changed(f"[{name}] is the same cluster as another one.", hint="Correct its bootstrap_servers.")
+        logs[number] = log
+    missing = [each for number, each in enumerate(found.clusters) if number not in logs]
+    if any(each.is_last for each in missing):
+        raise next(iter(dead.values()), None) or Unreachable(
+            "The cluster that the last plan leads to was not given.", hint="Add it to the configuration."
+        )
+    return Looked(
+        tuple(log for _, log in sorted(logs.items())),
+        tuple(f"[{name}] did not answer, and was taken for dead: {error.message}" for name, error in dead.items()),
+        tuple(each.cluster_id or "unknown" for each in missing) if not dead else (),
+    )
+
+
+def _look(
+    found: Stays,
+    name: str,
+    cluster: ClusterAccess,
+    until: Mapping[TopicPartition, int] | None,
+    since_ms: int | None,
+) -> tuple[int, ClusterLog]:
+    reader = cluster.reader(name, timeout_s=TIMEOUT_S)
+    try:
+        info = reader.describe({at.topic for each in found.clusters for at in each.intervals})
+        number = _which(found, name, info)
+        stays = found.clusters[number]
+        _require_topics(stays, info)
+        edges = edges_of(reader, stays.intervals, since_ms)
+        _require_anchors(reader, stays.sources, edges)
+    finally:
+        reader.close()
+    reaches = []
+    for at, intervals in stays.intervals.items():
+        edge = edges[at]
+        stop = min(edge.end, (until or {}).get(at, edge.end)) if stays.is_last else None
+        read = tuple((each.start, stop if each.end is None and stop is not None else each.end) for each in intervals)
+        closed = tuple((start, edge.end if end is None else end) for start, end in read)
+        reaches.append(Reach(at, edge.start, edge.end, edge.log_start, closed, stop))
+    topics = {at.topic for at in stays.intervals}
+    there = (TopicPartition(topic, each) for topic in topics for each in info.topics[topic].partitions)
+    silent = tuple(sorted(at for at in there if at not in stays.intervals))
+    return number, ClusterLog(cluster, info.cluster_id, tuple(reaches), stays.is_last, silent)
+
+
+def _which(found: Stays, name: str, info: ClusterInfo) -> int:
+    """The number of the plans' cluster that this is. Raises Changed if it is none."""
+    ids = [each.cluster_id for each in found.clusters]
+    if info.cluster_id in ids:
+        return ids.index(info.cluster_id)
+    if None in ids:
+        return ids.index(None)
+    raise Changed(
+        f"The plans are for the clusters {some([str(each) for each in ids])}, and [{name}] is {info.cluster_id}.",
+        hint="Audit with the configuration that the plans were made with.",
+    )
+
+
+def _require_topics(stays: ClusterStays, info: ClusterInfo) -> None:
+    for at in stays.intervals:
+        topic = info.topics.get(at.topic)
+        planned_id = stays.topic_ids.get(at.topic)
+        recreated = topic is not None and None not in (planned_id, topic.topic_id) and planned_id != topic.topic_id
+        if topic is None or at.partition not in topic.partitions or recreated:
+            raise Changed(
+                f"{at.topic}:{at.partition} is no longer the log that the plans are about: it was deleted or "
+                "recreated.",
+                hint="Its records cannot be compared any more: leave out the plans from before.",
+            )
+
+
+def _require_anchors(reader: LogReader, rows: Iterable[PartitionPlan], edges: Mapping[TopicPartition, Edges]) -> None:
+    """Raise Changed unless the last processed record of each plan is where the job saw it."""
+    rounds: list[dict[TopicPartition, Span]] = []
+    for row in rows:
+        at, span = row.source_key, Span(row, row.resume_offset or 0, remapped=False)
+        if at not in edges:  # the job had read nothing of it, or there is no such partition
+            continue
+        into = next((each for each in rounds if at not in each), None)
+        if into is None:
+            rounds.append(into := {})
+        into[at] = span
+    for each in rounds:
+        require_anchors(reader, each, edges)
+
+
+def announce(logs: Sequence[ClusterLog]) -> Iterable[str]:
+    """Sentences on what the logs do not show."""
+    for log in logs:
+        if log.silent:
+            yield f"{some([f'{at.topic}:{at.partition}' for at in log.silent])} of cluster {log.cluster_id} " + (
+                "is in no plan: not compared."
+            )
+        cut = [f"{each.at.topic}:{each.at.partition}" for each in log.reaches if each.log_start > 0]
+        if cut:
+            yield f"Cluster {log.cluster_id} has deleted the first records of {some(cut)}: they are not known."
+        short = [f"{each.at.topic}:{each.at.partition}" for each in log.reaches if _ends_early(each)]
+        if short:
+            yield f"On cluster {log.cluster_id} the log of {some(short)} ends before an offset of the plans."
+
+
+def _ends_early(reach: Reach) -> bool:
+    return any(reach.end < end for _, end in reach.read)

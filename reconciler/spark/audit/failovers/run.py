@@ -1,0 +1,229 @@
+"""An audit over several failovers, from plans to result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from reconciler import __version__
+from reconciler.clock import clock_ms, stamp
+from reconciler.core.anchors import Identity
+from reconciler.core.errors import ConfigError
+from reconciler.formats.plan import Plan
+from reconciler.ports import TopicPartition
+from reconciler.spark.audit.errors import plan_of, spark_errors
+from reconciler.spark.audit.failovers.extents import ClusterLog, announce, look_at
+from reconciler.spark.audit.failovers.result import Finding, Place, Range, Side, StaysResult, empty_sides
+from reconciler.spark.audit.failovers.stays import Stays, stays
+from reconciler.spark.audit.failovers.tally import (
+    KINDS,
+    SCHEMA,
+    Found,
+    of_sink,
+    records_of,
+    sighted,
+    tallied,
+)
+from reconciler.spark.audit.findings import MOST_EXAMPLES
+from reconciler.spark.audit.naming import By, Naming
+from reconciler.spark.audit.output import Output
+from reconciler.spark.audit.result import AT_LEAST_ONCE, EXACTLY_ONCE, split_doubled
+from reconciler.spark.audit.sightings import small_table
+from reconciler.spark.audit.tally import PART_SHIFT
+from reconciler.spark.ranges.planning import some
+from reconciler.spark.target import ClusterAccess
+
+
+def audit_stays(
+    spark: SparkSession,
+    plans: Iterable[Plan | str | Path],
+    *,
+    clusters: Mapping[str, ClusterAccess],
+    output: Output,
+    sink: str = "the output",
+    id: str | Identity = "none",
+    job: str | None = None,
+    unique: bool | None = None,
+    semantics: str = AT_LEAST_ONCE,
+    since_ms: int | None = None,
+    until: Mapping[TopicPartition, int] | None = None,
+    examples_of_each: int = 10,
+    parquet: str | None = None,
+    now_ms: int | None = None,
+) -> StaysResult:
+    """Count what a job's sink lacks, has too often, or has of no record, over all failovers of ``plans``.
+
+    ``plans`` are the applied plans in any order, those of the way back too. ``clusters``: their settings by a name for
+    messages; each is recognized by its id. One that does not answer is dead, unless the job is there now. ``sink`` is
+    the output's name in the result. Everything else is as in ``reconciler.spark.audit.audit``.
+
+    Raises as that does; ConfigError also for plans with a gap between them.
+    """
+    if semantics not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        raise ConfigError(f'semantics = "{semantics}" is not known: use {AT_LEAST_ONCE} or {EXACTLY_ONCE}.')
+    if output.columns.by is By.OFFSET:
+        raise ConfigError(
+            "Over several failovers a row cannot be found by its offset.",
+            hint="Identify the rows by id, key and value, or fingerprint.",
+        )
+    naming = Naming.of(id, output.columns.by, unique)
+    if naming.by is By.ID and naming.identity.id_of is None:
+        raise ConfigError(
+            "The output has ids, but the job's identity reads none from a record.",
+            hint="Set [jobs.identity] id, or name the output's key and value.",
+        )
+    found = stays([plan_of(each) for each in plans], job)
+    looked = look_at(found, clusters, until=until, since_ms=since_ms)
+    with (
+        spark_errors(),
+        tallied(
+            sightings(spark, looked.logs, naming, output, since_ms), len(looked.logs), unique=naming.unique
+        ) as counted,
+    ):
+        shown = examples(counted, looked.logs, naming, examples_of_each)
+        if parquet is not None:
+            write_findings(counted, looked.logs, naming, parquet)
+    sums = counted.sums
+    announced, beyond = split_doubled(sums["doubled"], sums["doubled_read_again"], found.announced, semantics)
+    totals = {**sums, "doubled_as_announced": announced, "doubled_beyond": beyond}
+    sides = tuple(
+        Side(log.cluster_id, sums[f"named{number}"], sums[f"nameless{number}"], tuple(_ranges(log)))
+        for number, log in enumerate(looked.logs)
+    )
+    rows = Side(sink, sums["named"], sums["nameless"])
+    unknown = [
+        *looked.dead,
+        *(f"Cluster {each} was not read: what only it has is not known." for each in looked.absent),
+        *empty_sides(sides, rows),
+        *found.assumed,
+        *_unknown(found, naming, sums, sides, rows),
+        *announce(looked.logs),
+    ]
+    is_read = len(looked.logs) == len(found.clusters) and since_ms is None
+    return StaysResult(
+        tool_version=__version__,
+        created_at=stamp(clock_ms() if now_ms is None else now_ms),
+        plans=found.digests,
+        job=found.job,
+        told_apart_by=naming.by.value,
+        unique=naming.unique,
+        semantics=semantics,
+        since_ms=since_ms,
+        order=tuple(each or "unknown" for each in found.order),
+        clusters=sides,
+        sink=rows,
+        totals=totals,
+        examples=shown,
+        compared=tuple(_compared(naming)),
+        unknown=tuple(unknown),
+        logs_are_whole=is_read and not any(reach.log_start for log in looked.logs for reach in log.reaches),
+        unanswered=bool(looked.dead),
+    )
+
+
+def sightings(
+    spark: SparkSession, logs: Sequence[ClusterLog], naming: Naming, output: Output, since_ms: int | None
+) -> DataFrame:
+    """Every record of the logs, and every row of the output."""
+    topics = {reach.at.topic for log in logs for reach in log.reaches}
+    frames = [of_sink(output.names(topics))]
+    for number, log in enumerate(logs):
+        records = records_of(spark, log, naming, since_ms=since_ms)
+        empty = small_table(spark, [], SCHEMA)
+        frames.append(empty if records is None else sighted(records, log, naming, number))
+    return reduce(DataFrame.union, frames)
+
+
+def examples(counted: Found, logs: Sequence[ClusterLog], naming: Naming, of_each: int) -> tuple[Finding, ...]:
+    """The first ``of_each`` findings of every kind, by their places in the logs."""
+    if not of_each:
+        return ()
+    at = [f"at{number}" for number in range(len(logs))]
+    found: list[Finding] = []
+    for kind in (kind for kind in KINDS if counted.sums[kind]):
+        order = [*(f.asc_nulls_last(name) for name in at), f.asc("name")]
+        most = min(of_each, MOST_EXAMPLES - len(found))
+        rows = counted.names.where(f.col(kind) > 0).orderBy(*order).limit(most).select("name", kind, *at).collect()
+        for row in rows:
+            id_hash = bytes(row["name"])[:8].hex() if naming.by is By.ID else None
+            places = tuple(_place(log, row[name]) for log, name in zip(logs, at, strict=True) if row[name] is not None)
+            found.append(Finding(kind, int(row[kind]), id_hash, places))
+    return tuple(found)
+
+
+def write_findings(counted: Found, logs: Sequence[ClusterLog], naming: Naming, folder: str) -> None:
+    """``FOLDER/findings``: a row for every finding and place; ConfigError if it exists already."""
+    from pyspark.errors import AnalysisException
+
+    from reconciler.spark.session import spark_message
+
+    names = counted.names
+    kinds = f.array(*(f.struct(f.lit(kind).alias("kind"), f.col(kind).alias("count")) for kind in KINDS))
+    id_hash = f.lower(f.hex(f.substring("name", 1, 8))) if naming.by is By.ID else f.lit(None).cast("string")
+    rows = names.select("*", f.explode(kinds).alias("of")).where("of.count > 0")
+    shown = rows.select("of.kind", "of.count", id_hash.alias("id_hash"), *(f"at{n}" for n in range(len(logs))))
+    for number, log in enumerate(logs):
+        lanes = [(n, each.at.topic, each.at.partition) for n, each in enumerate(log.reaches)]
+        fields = f"lane{number} int, topic{number} string, partition{number} int"
+        there = f.broadcast(small_table(names.sparkSession, lanes, fields))
+        shown = shown.withColumns(
+            {
+                f"lane{number}": f.shiftright(f"at{number}", PART_SHIFT).cast("int"),
+                f"offset{number}": f.col(f"at{number}").bitwiseAND(f.lit(2**PART_SHIFT - 1)),
+                f"cluster_id{number}": f.when(f.col(f"at{number}").isNotNull(), log.cluster_id),
+            }
+        ).join(there, f"lane{number}", "left")
+    places = [
+        f.col(f"{field}{number}")
+        for number in range(len(logs))
+        for field in ("cluster_id", "topic", "partition", "offset")
+    ]
+    try:
+        shown.select("kind", "count", "id_hash", *places).write.parquet(f"{folder.rstrip('/')}/findings")
+    except AnalysisException as error:
+        raise ConfigError(
+            f"The findings cannot be written: {spark_message(error)}.", hint="Name a folder that does not exist."
+        ) from error
+
+
+def _place(log: ClusterLog, at: int) -> Place:
+    reach = log.reaches[at >> PART_SHIFT]
+    return Place(log.cluster_id, reach.at.topic, reach.at.partition, at & (2**PART_SHIFT - 1))
+
+
+def _ranges(log: ClusterLog) -> Iterator[Range]:
+    for reach in log.reaches:
+        for start, end in reach.read:
+            yield Range(reach.at.topic, reach.at.partition, start, end)
+
+
+def _compared(naming: Naming) -> Iterator[str]:
+    yield f"Records are distinguished by {naming.by.value}. One that is in both logs is one record."
+    yield "lost: records of a log that the sink does not hold; unread: of these, those that no stay of the job read."
+    yield "doubled: rows beyond " + ("the first: ids are unique." if naming.unique else "the record's copies.")
+    yield "unknown rows: rows of the sink that match no record of a log."
+
+
+def _unknown(found: Stays, naming: Naming, sums: Mapping[str, int], sides: Sequence[Side], rows: Side) -> Iterator[str]:
+    if found.undecided:
+        places = [f"{at.topic}:{at.partition}" for at in found.undecided]
+        yield f"A plan gives no offset for {some(places)}."
+    nameless = sum(side.nameless for side in (*sides, rows))
+    if nameless:
+        lacking = "without an id" if naming.by is By.ID else "that do not identify a record"
+        yield f"{nameless:,} records and rows {lacking} were not compared."
+    if sums["possibly_lost"]:
+        yield (
+            f"{sums['possibly_lost']:,} records may be lost: a log has them more often than the sink. A mirror "
+            "may have sent them twice."
+        )
+    if sums["possibly_doubled"]:
+        yield (
+            f"{sums['possibly_doubled']:,} more may be doubled: a log has them more than once. They may be equal "
+            "records, or records that a mirror has sent twice."
+        )
+    yield "The order of the rows: over several failovers it is not judged."

@@ -1,0 +1,101 @@
+"""What ``reconciler hook`` leaves in the environment of the job that it starts, as a hand-off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from reconciler.clock import clock_ms
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.fileio import read_regular
+from reconciler.formats.start import Side, parse_start
+from reconciler.spark.handoff import proof
+from reconciler.spark.handoff.options import (
+    CHECKPOINT_VARIABLE,
+    OFFSETS_VARIABLE,
+    PLAN_VARIABLE,
+    START_VARIABLE,
+    Handoff,
+    Jobs,
+    of_plan,
+)
+
+
+def from_environment(
+    job: Jobs = None, *, environ: Mapping[str, str] | None = None, trusted_keys: proof.Keys = None
+) -> Handoff:
+    """The starting point that ``reconciler hook`` prepared, on the side where the job is.
+
+    The start's file must be the one that the hook wrote, by ``$RECONCILER_START_SHA256``. With ``trusted_keys`` (as for
+    ``load``) a start at the destination must also be that of the plan, which one of them has signed.
+
+    Without the start's file, the plan is taken, and checked against the starting-offsets file.
+
+    Raises ``ConfigError`` if the hook's variables are absent or their files cannot be read or disagree; else as
+    ``load`` does.
+    """
+    env = os.environ if environ is None else environ
+    if env.get(START_VARIABLE):
+        return _started(env, job, trusted_keys)
+    absent = [name for name in (PLAN_VARIABLE, OFFSETS_VARIABLE) if not env.get(name)]
+    if absent:
+        raise ConfigError(
+            f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not set in this process's environment.",
+            hint="Start the job by `reconciler hook -c FILE -- COMMAND`. Where the driver runs on another machine "
+            "(cluster deploy mode), ship both files to it and set the variables there.",
+        )
+    found = _planned(env, job, trusted_keys)
+    handed = proof.read_offsets(env[OFFSETS_VARIABLE], OFFSETS_VARIABLE)
+    if any(handed.get(topic) != partitions for topic, partitions in found.offsets.items()):
+        raise ConfigError(
+            f"{env[OFFSETS_VARIABLE]} ({OFFSETS_VARIABLE}) does not hold the offsets of job {found.job} in "
+            f"{env[PLAN_VARIABLE]} ({PLAN_VARIABLE}): they are from different runs.",
+            hint="Start the job by `reconciler hook` again, which rewrites both.",
+        )
+    return found
+
+
+def _planned(env: Mapping[str, str], job: Jobs, trusted_keys: proof.Keys) -> Handoff:
+    plan, vouched = proof.read(env[PLAN_VARIABLE], env, trusted_keys=trusted_keys, now_ms=clock_ms())
+    # With a checkpoint the plan holds both positions of a repeated batch, and Spark goes by the checkpoint.
+    return of_plan(plan.starts if env.get(CHECKPOINT_VARIABLE) else plan, vouched, job)
+
+
+def _started(env: Mapping[str, str], job: Jobs, trusted_keys: proof.Keys) -> Handoff:
+    path = env[START_VARIABLE]
+    try:
+        text = read_regular(Path(path)).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{START_VARIABLE} names {path}, which cannot be read: {error}.",
+            hint="Start the job by `reconciler hook`; where the driver runs on another machine, ship the file to it.",
+        ) from error
+    start = parse_start(text, f"{path} ({START_VARIABLE})")
+    vouched = proof.is_vouched_for(path, text, start.bootstrap_servers, env)
+    if proof.keys_of(trusted_keys, env) and start.side is Side.DESTINATION:
+        if not env.get(PLAN_VARIABLE):
+            raise ConfigError(
+                f"Plans must be signed here, and {PLAN_VARIABLE} is not set.", hint="Ship the signed plan, too."
+            )
+        planned = _planned(env, start.job, trusted_keys)
+        if (planned.bootstrap_servers, planned.offsets) != (start.bootstrap_servers, start.offsets):
+            raise Changed(
+                f"{path} ({START_VARIABLE}) does not start where the signed plan {env[PLAN_VARIABLE]} says.",
+                hint="Start the job by `reconciler hook` again, which rewrites both.",
+            )
+        vouched = True
+    names = [job] if isinstance(job, str) else list(job or [start.job])
+    if names != [start.job]:
+        raise ConfigError(
+            f"The hook has started job {start.job}, not {', '.join(names)}.", hint="Start that job by its own hook."
+        )
+    return Handoff(
+        start.job,
+        start.bootstrap_servers,
+        start.offsets,
+        start=start,
+        is_whole=start.side is Side.DESTINATION,
+        kept_in=env.get(CHECKPOINT_VARIABLE),
+        vouched=vouched,
+    )

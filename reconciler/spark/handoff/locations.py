@@ -1,0 +1,174 @@
+"""Where a query keeps its checkpoint: one location for each stay of a job on a cluster.
+
+A checkpoint holds offsets of the cluster that its query read, and a query that continues from it ignores
+``startingOffsets``. So a stay gets a location of its own: ``base``, then ``base-2``, ``base-3``, …. The newest one is
+used again as long as it belongs to this stay, which a note in its folder tells:
+
+- the cluster is the same, by its id, or by its address where the id was not known yet;
+- no hook has corrected the job's offsets since.
+
+A first location without a note is a job's from before it asked for one. At the source it is continued.
+
+The note has an id of its own, too: a name for the batches of the queries in that location (``transaction_id``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import posixpath
+import re
+import secrets
+from dataclasses import dataclass
+from hashlib import sha256
+
+from reconciler.core.errors import ConfigError, NotCreated
+from reconciler.folder import Folder, open_folder
+from reconciler.formats.json_fields import FieldError, Fields, json_value
+from reconciler.formats.start import JobStart, Side
+
+NOTE = "_reconciler-start.json"
+"""In the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
+FORMAT = "reconciler.stay/1"
+_FIELDS = frozenset({"format", "cluster_id", "bootstrap_servers", "correction"})
+_GROWN = frozenset({"id"})
+
+log = logging.getLogger("reconciler.handoff")
+
+
+def location(base: str, start: JobStart) -> str:
+    """The checkpoint's location for this start. A new one is noted before it is returned: the next start gets it too.
+
+    Raises ConfigError for a note that cannot be read, NeedsPerson where a sink of the start would drop the query's
+    batches; Refused, Unreachable or OutcomeUnknown as the file system does.
+    """
+    parent, name = posixpath.split(base.rstrip("/"))
+    folder = open_folder(parent or ".")
+    newest = _newest(folder, name)
+    if newest == 0:
+        _refuse_by_sinks(start, None)
+        return _begin(folder, base, name, 1, start)
+    at = _numbered(name, newest)
+    try:
+        is_same = _is_of(_read(folder.read(f"{at}/{NOTE}"), f"{base}: {at}/{NOTE}"), start)
+    except FileNotFoundError:
+        if newest == 1 and start.side is Side.SOURCE:
+            _refuse_by_sinks(start, base)
+            return _begin(folder, base, name, 1, start)
+        is_same = False
+    if is_same:
+        _refuse_by_sinks(start, _numbered(base.rstrip("/"), newest))
+        return _numbered(base.rstrip("/"), newest)
+    _refuse_by_sinks(start, None)
+    log.warning(
+        "job %s begins a new query in %s: %s holds the offsets of an earlier stay",
+        start.job,
+        _numbered(name, newest + 1),
+        at,
+    )
+    return _begin(folder, base, name, newest + 1, start)
+
+
+def _refuse_by_sinks(start: JobStart, path: str | None) -> None:
+    """Raise NeedsPerson where a sink would drop the query's batches. ``path``: its checkpoint, None for a new one."""
+    if not start.sinks:
+        return
+    from reconciler.failover.sinks import of_checkpoint, of_new_checkpoint, refuse
+
+    try:
+        rows = None if path is None else of_checkpoint(start.sinks, path)
+    except NotCreated:  # begun, and its query has not run yet
+        rows = None
+    if rows is None:
+        rows = of_new_checkpoint(start.sinks, placed=bool(start.offsets) or start.store is not None)
+    refuse(start.job, rows)
+
+
+def transaction_id(path: str, start: JobStart) -> str:
+    """A name for the batches of the queries on this checkpoint: another one for each location, the same at a restart.
+
+    A checkpoint that has no note, but a query, has that query's id. Raises as ``location`` does.
+    """
+    parent, name = posixpath.split(path.rstrip("/"))
+    folder = open_folder(parent or ".")
+    try:
+        note = folder.read(f"{name}/{NOTE}")
+    except FileNotFoundError:
+        query = _query_of(path)
+        if query is not None:
+            return query
+        _begin(folder, path, name, 1, start)
+        note = folder.read(f"{name}/{NOTE}")
+    return (
+        _read(note, f"{path}/{NOTE}").id or sha256(f"{name}\n".encode() + note).hexdigest()[:32]
+    )  # of an older release
+
+
+def _query_of(path: str) -> str | None:
+    from reconciler.stores.checkpoint import read_checkpoint
+
+    try:
+        return read_checkpoint(path).query_id
+    except NotCreated:
+        return None
+
+
+def _newest(folder: Folder, name: str) -> int:
+    """The number of the newest location there is; 0 for none."""
+    pattern = re.compile(rf"{re.escape(name)}(?:-([2-9]|[1-9]\d+))?")
+    return max((int(found[1] or 1) for each in folder.names() if (found := pattern.fullmatch(each))), default=0)
+
+
+def _numbered(path: str, number: int) -> str:
+    return path if number == 1 else f"{path}-{number}"
+
+
+def _begin(folder: Folder, base: str, name: str, number: int, start: JobStart) -> str:
+    note = {
+        "format": FORMAT,
+        "cluster_id": start.cluster_id,
+        "bootstrap_servers": start.bootstrap_servers,
+        "correction": start.correction,
+        "id": secrets.token_hex(16),
+    }
+    try:
+        folder.publish(f"{_numbered(name, number)}/{NOTE}", json.dumps(note).encode() + b"\n")
+    except FileExistsError:
+        log.debug("another query of job %s has begun %s at the same moment", start.job, _numbered(name, number))
+    return _numbered(base.rstrip("/"), number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What a location's note holds; ``id`` None: an older release wrote it."""
+
+    cluster_id: str | None
+    bootstrap_servers: str
+    correction: str
+    id: str | None
+
+
+def _read(note: bytes, place: str) -> _Note:
+    try:
+        fields = Fields(json_value(note.decode()), "", _FIELDS, _GROWN)
+        if fields.text("format") != FORMAT:
+            raise FieldError("format", f"is not {FORMAT}")
+        return _Note(
+            fields.text_or_null("cluster_id"),
+            fields.text("bootstrap_servers"),
+            fields.any_text("correction"),
+            fields.text_or_null("id"),
+        )
+    except (FieldError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{place} cannot be read: {error}.", hint="Restore it, or move that checkpoint away."
+        ) from error
+
+
+def _is_of(note: _Note, start: JobStart) -> bool:
+    """True if the location was begun in this stay."""
+    if start.correction > note.correction:  # an older one, or none, is what another machine's folder of plans holds
+        return False
+    if note.cluster_id is None or start.cluster_id is None:
+        return note.bootstrap_servers == start.bootstrap_servers
+    return note.cluster_id == start.cluster_id

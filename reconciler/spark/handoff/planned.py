@@ -1,0 +1,93 @@
+"""From a planned job's partitions to the offsets that Spark takes, or why it may not start at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.verdicts import STOPS, Position, Verdict
+from reconciler.formats.plan import JobPlan, PartitionPlan
+
+Offsets = dict[str, dict[str, int]]
+"""Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
+MOST_NAMED = 20
+"""Partitions that one message lists."""
+
+
+def offsets_of(job: JobPlan) -> Offsets:
+    """The offset of every partition of a planned job.
+
+    Raises NeedsPerson for a partition without a decision, ConfigError for partitions that Spark could not use.
+    """
+    _require_startable(job)
+    by_topic: dict[str, dict[int, int]] = {}
+    for row in job.partitions:
+        if row.verdict is Verdict.MISSING:
+            continue  # a person accepted it: the destination has no such partition to start
+        if row.resume_offset is None or row.resume_offset < 0:
+            raise ConfigError(
+                f"The plan's offset for {_name(row)} is {row.resume_offset}, which Spark does not accept as an offset.",
+                hint="Plan again with --set TOPIC:PARTITION=OFFSET, an offset of 0 or more.",
+            )
+        partitions = by_topic.setdefault(row.topic, {})
+        if row.partition in partitions:
+            raise ConfigError(
+                f"The plan names {_name(row)} twice in job {job.name}.",
+                hint="Make sure that no two topics are mapped to the same name.",
+            )
+        partitions[row.partition] = row.resume_offset
+    if not by_topic:
+        raise ConfigError(
+            f"The plan has no partition for job {job.name}.", hint="Check the job's topics and plan again."
+        )
+    for topic, partitions in by_topic.items():
+        _require_all_partitions(topic, partitions)
+    return {
+        topic: {str(number): by_topic[topic][number] for number in sorted(by_topic[topic])}
+        for topic in sorted(by_topic)
+    }
+
+
+def _require_startable(job: JobPlan) -> None:
+    two_ended = list(dict.fromkeys(_name(row) for row in job.partitions if row.position != Position.NEXT))
+    if two_ended:
+        raise ConfigError(
+            f"Job {job.name} stopped within a batch: the plan has a start and an end for {', '.join(two_ended)}, which "
+            "only a checkpoint can hold.",
+            hint="Continue it from a corrected copy of its checkpoint.",
+        )
+    undecided = [f"{_name(row)} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
+    if undecided:
+        raise NeedsPerson(
+            f"By the plan job {job.name} may not start: {', '.join(undecided)}.",
+            hint="`reconciler show PLAN` gives the reasons; then plan again with --set TOPIC:PARTITION=OFFSET or "
+            "--accept VERDICT (or --accept skips).",
+        )
+
+
+def _may_start(row: PartitionPlan) -> bool:
+    """True if the plan found an offset, or a person gave one or accepted that the partition is missing."""
+    if (row.verdict in STOPS or row.no_rows) and not row.set_by_hand:
+        return False
+    if row.skips is not None and not row.skips_accepted:
+        return False
+    return row.resume_offset is not None or row.verdict is Verdict.MISSING
+
+
+def _name(row: PartitionPlan) -> str:
+    return f"{row.topic}:{row.partition}"
+
+
+def _require_all_partitions(topic: str, partitions: Mapping[int, int]) -> None:
+    """Spark needs exactly the assigned partitions: it reads one that is left out from the earliest record."""
+    lacking = max(partitions) + 1 - len(partitions)
+    if lacking:
+        # The numbers are the file's: one row may name the partition 2,147,483,647.
+        first = list(islice((number for number in range(max(partitions)) if number not in partitions), MOST_NAMED))
+        more = f" and {lacking - len(first):,} more" if lacking > len(first) else ""
+        raise ConfigError(
+            f"The plan names {len(partitions)} partitions of {topic} up to {max(partitions)}, but not "
+            f"{', '.join(map(str, first))}{more}: Spark needs every partition of a topic.",
+            hint="Make the plan again for the whole topic.",
+        )

@@ -1,0 +1,91 @@
+"""A start at the source: the job's stored offsets, and all other partitions of its topics.
+
+The hook needs no cluster for a start at the source. The job needs the source anyway, so it looks there for what Spark
+wants to know: every partition's offset. It also sees whether this is the cluster that the stored offsets come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.policies import StartPlace
+from reconciler.formats.start import JobStart
+from reconciler.ports import LogReader, TopicPartition
+from reconciler.spark.handoff.cluster import TIMEOUT_S
+from reconciler.spark.handoff.planned import Offsets
+
+EARLIEST, LATEST = -2, -1
+"""Spark's own numbers in ``startingOffsets``."""
+
+
+def complete(start: JobStart, client: Mapping[str, str]) -> Offsets:
+    """An offset for every partition of the job's topics at the source; those without a stored one start as new.
+
+    Raises ConfigError for a topic that does not exist, NeedsPerson where the stored offsets are another cluster's or,
+    for a job that is not called new, where there is none; Unreachable or Refused.
+    """
+    from reconciler.kafka.reader import KafkaLogReader
+
+    with closing(KafkaLogReader(client, timeout_s=TIMEOUT_S, who="job's")) as reader:
+        return complete_from(start, reader, client)
+
+
+def complete_from(start: JobStart, reader: LogReader, client: Mapping[str, str]) -> Offsets:
+    """As ``complete``, by a reader of the source."""
+    there = reader.describe(start.topics)
+    stored, clusters = _stored(start, client)
+    if others := sorted(clusters - {there.cluster_id}):
+        raise NeedsPerson(
+            f"The cluster at {start.bootstrap_servers} is {there.cluster_id}, and the offsets that job {start.job} has "
+            f"stored are in the numbering of {', '.join(others)}.",
+            hint="Point [source] bootstrap_servers at that cluster. If it is lost, or was replaced, move the job: "
+            "reconciler failover start, or hook --to destination.",
+        )
+    if absent := [topic for topic in start.topics if topic not in there.topics]:
+        raise ConfigError(
+            f"The source at {start.bootstrap_servers} has no topic {', '.join(absent)}.",
+            hint="Correct the name, or create the topic first: Spark cannot subscribe to one that does not exist.",
+        )
+    new = [
+        TopicPartition(topic, number)
+        for topic in start.topics
+        for number in there.topics[topic].partitions
+        if (topic, number) not in stored
+    ]
+    offsets = stored | {(key.topic, key.partition): at for key, at in zip(new, _new(start, reader, new), strict=True)}
+    found: Offsets = {topic: {} for topic in start.topics}
+    for topic, number in sorted(offsets):
+        if topic in found:
+            found[topic][str(number)] = offsets[topic, number]
+    return found
+
+
+def _stored(start: JobStart, client: Mapping[str, str]) -> tuple[dict[tuple[str, int], int], set[str]]:
+    """The stored offsets, and the clusters in whose numbering they are."""
+    if start.store is None:
+        handed = {(topic, int(number)): at for topic, of in start.offsets.items() for number, at in of.items()}
+        return handed, set() if start.cluster_id is None else {start.cluster_id}
+    from reconciler.stores.registry import open_store
+
+    with closing(open_store(start.store, kafka_client=client)) as store:
+        rows = [row for row in store.read(start.group, start.topics) if not row.stored.is_sentinel]
+    if not rows and not start.may_be_new:
+        raise NeedsPerson(
+            f"{start.store} has no offset of group {start.group} at the source, and job {start.job} is not called new.",
+            hint="Correct the group. If the job is new, start it once with `hook --accept new`, or write "
+            'new = "earliest" in its [[jobs]] table until it has stored its first offsets.',
+        )
+    anchors = [row.stored.anchor for row in rows if row.stored.anchor is not None]
+    clusters = {anchor.cluster_id for anchor in anchors if anchor.cluster_id is not None}
+    return {(row.key.topic, row.key.partition): row.stored.offset for row in rows}, clusters
+
+
+def _new(start: JobStart, reader: LogReader, partitions: list[TopicPartition]) -> list[int]:
+    """Where partitions without a stored offset start."""
+    if start.new.place is not StartPlace.TIME or not partitions:
+        return [LATEST if start.new.place is StartPlace.LATEST else EARLIEST] * len(partitions)
+    assert start.new.timestamp_ms is not None
+    found = reader.offsets_for_times([(each, start.new.timestamp_ms) for each in partitions])
+    return [LATEST if offset is None else offset for offset in found]

@@ -1,0 +1,223 @@
+"""Each partition's last record of a batch, read from Kafka by the batch's range: a point read, and no look at the data.
+
+The read runs beside the job's function, and is used only where it surely names the last record that Spark counts as
+read:
+
+- E1  It reads the cluster that Spark reads: an address in common, or the same cluster id by Spark's own client.
+- E2  It leaves out the same records as Spark: those of aborted transactions where the source has ``read_committed``.
+- E3  The topics have the same ids before and after it, so that no record of a recreated topic counts as the old one's.
+- E4  It stays within the range, whose end Spark has found in the log. Records can only vanish meanwhile (retention,
+      compaction): then it names an earlier one, or none and the row stays. Both are early, never late.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.anchors import Record
+from reconciler.core.errors import ReconcilerError, Unreachable
+from reconciler.core.probes import Search, ask_edges
+from reconciler.core.scan import last_before
+from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.ports import ClusterInfo, LogReader, TopicPartition
+from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, cluster_id
+from reconciler.spark.recording.store import SourceCluster
+from reconciler.spark.target import AnchorTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 5.0
+PAUSE_S = 300.0
+"""Seconds without point reads after one has failed: a batch must not wait each time for a cluster that refuses."""
+ATTEMPTS = 2
+"""How often the records are read if topics are recreated meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The offsets of one partition that a batch reads, from ``start`` up to, and without, ``end``."""
+
+    start: int
+    end: int
+    committed_only: bool = False
+
+
+def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) -> dict[TopicPartition, Span]:
+    """What the sources read in this batch, without partitions that have nothing new.
+
+    Where two sources read one partition, the lower end counts, as in a checkpoint's rows, also if that source has
+    nothing new: it has not read further. A partition that is new to the query has no start; Spark begins at the first
+    offset there is.
+    """
+    found: dict[TopicPartition, Span] = {}
+    for source in sources:
+        for (topic, number), end in source.ends.items():
+            if topics is not None and topic not in topics:
+                continue
+            at, start = TopicPartition(topic, number), source.starts.get((topic, number), 0)
+            other = found.get(at, Span(start, end))
+            committed_only = source.committed_only or other.committed_only
+            found[at] = Span(min(start, other.start), min(end, other.end), committed_only)
+    return {at: span for at, span in found.items() if span.start < span.end}
+
+
+def last_in(span: Span) -> Callable[[], Search[Record | None]]:
+    """The search for a span's last record. Only one that starts over asks where the log begins and ends."""
+    started = False
+
+    def search() -> Search[Record | None]:
+        nonlocal started
+        start, again = span.start, started
+        started = True
+        if again:
+            edges = yield from ask_edges()
+            if edges.end < span.end:
+                return None  # the log was cut: its numbers are no longer those of the batch
+            start = max(start, edges.start)
+        return (yield from last_before(span.end, start))
+
+    return search
+
+
+class RangeEnds:
+    """Finds the last records of one recording's batches by their ranges."""
+
+    def __init__(
+        self, target: AnchorTarget, cluster: SourceCluster, *, topics: frozenset[str] | None, state_goes_along: bool
+    ) -> None:
+        self._target, self._cluster, self._topics = target, cluster, topics
+        self._ranges = BatchRanges(state_goes_along=state_goes_along)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._readers: dict[bool, LogReader] = {}
+        self._here: dict[str, bool] = {}
+        self._pause: tuple[float, Unseen] | None = None
+        self._worker: ThreadPoolExecutor | None = None  # one thread: batches of two queries take turns
+
+    def begin(self, batch: DataFrame) -> Callable[[], Sequence[LastRecord] | Unseen] | Unseen:
+        """Begin to look up the last records of the batch that runs now; the function that is returned waits for them.
+
+        Neither raises. To be called in the batch's own thread.
+        """
+        if self._target.identity.has_columns:
+            return Unseen("the id or the timestamp is a column, which only Spark can read")
+        if self._pause is not None and monotonic() < self._pause[0]:
+            return self._pause[1]
+        sources = self._ranges.of(batch)
+        if isinstance(sources, Unseen):
+            return sources
+        wanted = [each for each in sources if spans([each], self._topics)]
+        elsewhere = [each.servers for each in wanted if not self._reads_here(batch, each)]
+        if elsewhere:
+            return Unseen(f"the query reads from {elsewhere[0]}, which is not known to be the cluster at {self._at}")
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="reconciler-recording")
+        return self._worker.submit(self._look_up, spans(sources, self._topics)).result
+
+    def last_records(self, sources: Iterable[SourceRange]) -> Sequence[LastRecord]:
+        """The last records that all of these sources have read, in any thread. Raises ReconcilerError."""
+        return self._read(spans(sources, self._topics))
+
+    def refusal(self, at: TopicPartition, *, committed_only: bool) -> Unseen | None:
+        """Why records cannot be read from Kafka; None if they can."""
+        try:
+            self._found({at: Span(0, 1, committed_only)}, committed_only=committed_only)
+        except ReconcilerError as error:
+            return Unseen(f"records could not be read from Kafka: {error}")
+        return None
+
+    def _look_up(self, wanted: Mapping[TopicPartition, Span]) -> Sequence[LastRecord] | Unseen:
+        try:
+            return self._read(wanted)
+        except Exception as error:  # the job can do without, whatever it is
+            log.debug("the last records of a batch could not be read", exc_info=True)
+            self._pause = monotonic() + PAUSE_S, Unseen(f"its range could not be read from Kafka: {error}")
+            return self._pause[1]
+
+    def _read(self, wanted: Mapping[TopicPartition, Span]) -> list[LastRecord]:
+        if not wanted:
+            return []
+        topics = {at.topic for at in wanted}
+        for _ in range(ATTEMPTS):
+            before = self._cluster.having(topics)
+            found = {**self._found(wanted, committed_only=False), **self._found(wanted, committed_only=True)}
+            after = self._reader(any(span.committed_only for span in wanted.values())).describe(before.topics)
+            self._cluster.learn(after)
+            if _numbering(before, topics) == _numbering(after, topics):
+                return [found[at] for at in sorted(found)]
+        raise Unreachable("Topics were deleted and recreated while their last records were read.")
+
+    def _found(
+        self, wanted: Mapping[TopicPartition, Span], *, committed_only: bool
+    ) -> dict[TopicPartition, LastRecord]:
+        searches = {
+            at: Inquiry(at, last_in(span)) for at, span in wanted.items() if span.committed_only is committed_only
+        }
+        if not searches:
+            return {}
+        answers = run(
+            self._reader(committed_only), searches, clock=monotonic, settings=EngineSettings(deadline_s=TIMEOUT_S)
+        ).found
+        records = {at: answer.finding for at, answer in answers.items()}
+        return {at: LastRecord.of(at, record) for at, record in records.items() if record is not None}
+
+    def _reader(self, committed_only: bool) -> LogReader:
+        if committed_only not in self._readers:
+            access = self._target.cluster
+            self._readers[committed_only] = access.reader(timeout_s=TIMEOUT_S, committed_only=committed_only)
+        return self._readers[committed_only]
+
+    # ------------------------------------------------------------ the cluster
+
+    @property
+    def _at(self) -> str:
+        return self._target.cluster.bootstrap_servers
+
+    def _reads_here(self, batch: DataFrame, source: SourceRange) -> bool:
+        """Whether the source reads the cluster that this recording was given (E1)."""
+        if source.servers not in self._here:
+            if addresses(source.servers) & addresses(self._at):
+                self._here[source.servers] = True
+            else:
+                self._here[source.servers] = self._has_id(cluster_id(batch, source), source)
+        return self._here[source.servers]
+
+    def _has_id(self, cluster: str | None, source: SourceRange) -> bool:
+        try:
+            return self._cluster.having({topic for topic, _ in source.ends}).cluster_id == cluster
+        except ReconcilerError as error:
+            log.debug("the cluster could not be described: %s", error)
+            return False
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.shutdown()
+        for reader in self._readers.values():
+            reader.close()
+        self._begin()
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_here = ("_readers", "_here", "_pause", "_worker")
+        return {name: value for name, value in self.__dict__.items() if name not in left_here}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+
+def addresses(servers: str) -> set[str]:
+    return {address.strip().lower() for address in servers.split(",") if address.strip()}
+
+
+def _numbering(cluster: ClusterInfo, topics: Iterable[str]) -> tuple[str, dict[str, str | None]]:
+    return cluster.cluster_id, {name: cluster.topics[name].topic_id for name in topics if name in cluster.topics}

@@ -1,0 +1,74 @@
+"""The Kafka source of a watched frame, known without a look at its records.
+
+With it the offsets in a batch's report are enough: each partition's last record is read from Kafka, as ``recording``
+does it (``range_ends``), and Spark only counts the batch's records, so that its report can be told from other queries'.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reconciler.formats.spark_checkpoint import Offsets
+from reconciler.spark.recording.batch_range import SERVERS, SourceRange, Unseen
+from reconciler.spark.recording.range_ends import addresses
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+RELATION = "StreamingRelationV2"
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A source that is watched. ``committed_only``: it leaves out records of aborted transactions."""
+
+    topics: frozenset[str]
+    committed_only: bool
+
+
+def source_of(frame: DataFrame, topics: Iterable[str], servers: str) -> Watched | Unseen:
+    """The only source of a frame, if it is Spark's Kafka source and reads from one of ``servers``."""
+    if not hasattr(frame, "_jdf"):
+        return Unseen("Spark Connect does not show a frame's source")
+    try:
+        plan: Any = frame._jdf.queryExecution().analyzed()
+        leaves = [leaf for leaf in _each(plan.collectLeaves()) if leaf.isStreaming()]
+        kinds = [str(leaf.getClass().getSimpleName()) for leaf in leaves]
+        if kinds != [RELATION] or str(leaves[0].sourceName()) != "kafka":
+            return Unseen("the frame is not that of one Kafka source")
+        options = leaves[0].extraOptions()  # finds names in any case
+        given = str(options.get(SERVERS) or "")
+        committed_only = options.get("kafka.isolation.level") == "read_committed"
+    except Exception as error:  # internals of Spark may differ in any way, and must not fail the job
+        log.debug("the source of a frame was not found", exc_info=True)
+        return Unseen(f"this version of Spark does not show a frame's source ({type(error).__name__})")
+    if not addresses(given) & addresses(servers):
+        return Unseen(f"the frame reads from {given}, which is not known to be the cluster at {servers}")
+    return Watched(frozenset(topics), committed_only)
+
+
+def ranges_of(
+    sources: Iterable[tuple[Offsets | None, Offsets | None]], watched: Collection[Watched]
+) -> list[SourceRange]:
+    """What the reported sources (start and end of each) read of the watched topics."""
+    committed_only = {topic: each.committed_only for each in watched for topic in each.topics}
+    found = []
+    for starts, ends in sources:
+        for only in (False, True):
+            mine = _of({topic for topic, each in committed_only.items() if each is only}, ends)
+            if mine:
+                found.append(SourceRange(starts or {}, mine, "", only))
+    return found
+
+
+def _of(topics: Collection[str], offsets: Offsets | None) -> Mapping[tuple[str, int], int]:
+    return {place: offset for place, offset in (offsets or {}).items() if place[0] in topics}
+
+
+def _each(sequence: Any) -> Iterable[Any]:
+    return (sequence.apply(number) for number in range(sequence.size()))

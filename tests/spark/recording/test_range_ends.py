@@ -1,0 +1,310 @@
+"""Which offsets a batch's range has, the last record in it, and when the batch is searched instead."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import fingerprint
+from reconciler.core.errors import Refused
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.recording import range_ends
+from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, holds_back, lowest_of_several
+from reconciler.spark.recording.range_ends import RangeEnds, Span, spans
+from reconciler.spark.recording.store import SourceCluster
+from reconciler.spark.target import AnchorTarget, ClusterAccess
+
+HERE = "kafka-1:9092,kafka-2:9092"
+AT = TopicPartition("events", 0)
+
+
+def source(
+    ends: dict[int, int], starts: dict[int, int] | None = None, topic: str = "events", **how: Any
+) -> SourceRange:
+    def numbered(offsets: dict[int, int]) -> dict[tuple[str, int], int]:
+        return {(topic, number): offset for number, offset in offsets.items()}
+
+    settings = {"servers": "kafka-2:9092", "committed_only": False, **how}
+    return SourceRange(numbered(dict.fromkeys(ends, 0) if starts is None else starts), numbered(ends), **settings)
+
+
+# ---------------------------------------------------------------- spans
+
+
+def test_a_partition_without_new_offsets_has_no_span():
+    assert spans([source({0: 5, 1: 9}, {0: 5, 1: 7})]) == {TopicPartition("events", 1): Span(7, 9)}
+
+
+def test_a_partition_that_is_new_to_the_query_begins_wherever_its_log_does():
+    assert spans([source({0: 5}, {})]) == {AT: Span(0, 5)}
+
+
+def test_of_two_sources_in_one_partition_the_lower_end_counts():
+    two = [source({0: 30}, {0: 20}), source({0: 10}, committed_only=True)]
+    assert spans(two) == spans(reversed(two)) == {AT: Span(0, 10, committed_only=True)}
+
+
+def test_a_source_that_has_nothing_new_holds_the_others_back():
+    """It has not read what they have: its records come in a later batch."""
+    assert spans([source({0: 30, 1: 9}, {0: 20, 1: 7}), source({0: 10}, {0: 10})]) == {
+        TopicPartition("events", 1): Span(7, 9)
+    }
+    assert spans([source({0: 30}, {0: 20}), source({0: 25}, {0: 25})]) == {AT: Span(20, 25)}
+
+
+def test_only_where_sources_differ_does_one_hold_the_others_back():
+    ends = [{("o", 0): 30, ("o", 1): 5}, {("o", 0): 10, ("o", 1): 5}, {("o", 2): 7}]
+    assert lowest_of_several(ends) == {("o", 0): 10}
+
+
+def test_only_the_topics_asked_for_have_spans():
+    assert spans([source({0: 5}), source({0: 5}, topic="more")], frozenset({"events"})) == {AT: Span(0, 5)}
+
+
+# ---------------------------------------------------------------- the last record
+
+
+@dataclass
+class Lookup:
+    """A recording's look-ups in a log in memory."""
+
+    log: MemoryLog
+    sources: Sequence[SourceRange] | Unseen
+    ends: RangeEnds
+    asked: list[Any]
+
+    def last(self) -> Sequence[LastRecord] | Unseen:
+        asked = self.ends.begin(SimpleNamespace())
+        return asked if isinstance(asked, Unseen) else asked()
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        found = self.last()
+        assert not isinstance(found, Unseen), found
+        return {each.at: each.offset for each in found}
+
+
+@pytest.fixture
+def lookup(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Lookup]:
+    def made(log: MemoryLog, *sources: SourceRange, identity: BatchIdentity | None = None) -> Lookup:
+        access = ClusterAccess.at(HERE)
+        asked: list[Any] = []
+        monkeypatch.setattr(BatchRanges, "of", lambda self, batch: sources)
+        monkeypatch.setattr(ClusterAccess, "reader", lambda self, **how: asked.append(how) or log)
+        target = AnchorTarget("g", access, identity or BatchIdentity(), "memory:")
+        cluster = SourceCluster(access, describe=log.describe)
+        return Lookup(log, sources, RangeEnds(target, cluster, topics=None, state_goes_along=False), asked)
+
+    return made
+
+
+def log_of(count: int, partitions: int = 1) -> MemoryLog:
+    log = MemoryLog("a", {"events": partitions})
+    for number in range(partitions):
+        for n in range(count):
+            log.partition("events", number).append(1_000 + n, b"k%d" % n, b"v%d" % n, (("id", b"h%d" % n),))
+    return log
+
+
+def test_the_last_record_of_the_range_is_read_whatever_came_after_it(lookup):
+    (last,) = lookup(log_of(50), source({0: 20})).last()
+    assert (last.at, last.offset, last.timestamp_ms, last.key, last.value) == (AT, 19, 1_019, b"k19", b"v19")
+    assert last.headers == (("id", b"h19"),)
+    anchor = BatchIdentity(id="header:id").anchor_of(last, cluster_id="a", topic_id="t")
+    assert (anchor.id, anchor.fingerprint) == (b"h19", fingerprint(b"k19", b"v19"))
+
+
+def test_compacted_offsets_and_markers_at_the_end_are_stepped_over(lookup):
+    log = log_of(40)
+    log.partition("events", 0).compact(range(5, 38))
+    log.partition("events", 0).append_marker(9_999)
+    assert lookup(log, source({0: 41})).offsets() == {AT: 39}
+    assert lookup(log, source({0: 38})).offsets() == {AT: 4}
+
+
+def test_a_range_without_a_record_leaves_the_row_as_it_is(lookup):
+    log = log_of(40)
+    log.partition("events", 0).compact(range(10, 20))
+    assert lookup(log, source({0: 20}, {0: 10})).offsets() == {}
+
+
+def test_retention_within_the_range_does_not_hide_its_last_record(lookup):
+    log = log_of(40)
+    log.partition("events", 0).delete_before(18)
+    assert lookup(log, source({0: 20})).offsets() == {AT: 19}
+
+
+def test_a_range_that_retention_has_taken_whole_stores_nothing(lookup):
+    log = log_of(40)
+    log.partition("events", 0).delete_before(30)
+    assert lookup(log, source({0: 20})).offsets() == {}
+
+
+def test_a_log_that_was_cut_before_the_end_of_the_range_stores_nothing(lookup):
+    assert lookup(log_of(10), source({0: 20})).offsets() == {}
+
+
+def test_the_same_range_gives_the_same_record(lookup):
+    mine = lookup(log_of(40, 3), source({0: 20, 1: 7, 2: 40}))
+    assert mine.last() == mine.last()
+
+
+def test_a_source_that_reads_committed_records_only_is_looked_up_so(lookup):
+    log = log_of(5, 2)
+    mine = lookup(log, source({0: 5}, committed_only=True), source({1: 5}))
+    assert mine.offsets() == {AT: 4, TopicPartition("events", 1): 4}
+    assert sorted(how["committed_only"] for how in mine.asked) == [False, True]
+
+
+class Recreating(MemoryLog):
+    """A log whose topic is deleted and made again, with other records, during the first reads."""
+
+    def __init__(self, *args: Any, times: int) -> None:
+        super().__init__(*args)
+        self.times = times
+
+    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Any]:
+        if self.times > 0:
+            self.times -= 1
+            self.delete("events")
+            self.create("events", 1, f"again-{self.times}")
+            for n in range(20):
+                self.partition("events", 0).append(5_000 + n, b"other", b"record")
+        return super().read(requests)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_recreated_topics_record_never_goes_with_the_old_topics_id(lookup, times):
+    log = Recreating("a", {"events": 1}, times=times)
+    for n in range(20):
+        log.partition("events", 0).append(1_000 + n, b"k", b"v")
+    mine = lookup(log, source({0: 20}))
+    mine.ends._cluster.having({"events"})
+    found = mine.last()
+    if times == 1:  # read again, with the id of the topic that holds it
+        assert [each.key for each in found] == [b"other"]
+        assert mine.ends._cluster.having({"events"}).topics["events"].topic_id == "again-0"
+    else:
+        assert isinstance(found, Unseen)
+
+
+# ---------------------------------------------------------------- when the batch is searched
+
+
+def test_a_column_is_read_by_spark_alone(lookup):
+    found = lookup(log_of(5), source({0: 5}), identity=BatchIdentity(id=lambda frame: frame["key"])).last()
+    assert isinstance(found, Unseen)
+    assert "column" in found.why
+
+
+@pytest.mark.parametrize(("theirs", "used"), [("a", True), ("b", False), (None, False)])
+def test_other_addresses_must_lead_to_the_same_cluster(lookup, monkeypatch, theirs, used):
+    monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: theirs)
+    found = lookup(log_of(5), source({0: 5}, servers="10.0.0.1:9092")).last()
+    assert isinstance(found, Unseen) is not used
+
+
+def test_a_source_of_topics_that_are_not_recorded_may_be_anywhere(lookup, monkeypatch):
+    monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: "b")
+    mine = lookup(log_of(5), source({0: 5}), source({0: 5}, topic="other", servers="elsewhere:1"))
+    mine.ends._topics = frozenset({"events"})
+    assert mine.offsets() == {AT: 4}
+
+
+class Closed(MemoryLog):
+    """A log that this user may describe and not read."""
+
+    reads = 0
+
+    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Any]:
+        self.reads += 1
+        raise Refused("not allowed to read events")
+
+
+def test_after_a_refusal_batches_are_searched_for_a_while_without_asking_again(lookup, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(range_ends, "monotonic", lambda: now[0])
+    log = Closed("a", {"events": 1})
+    mine = lookup(log, source({0: 5}))
+    for _ in range(3):
+        found = mine.last()
+        assert isinstance(found, Unseen)
+        assert "not allowed to read events" in found.why
+    assert log.reads == 1
+    now[0] += range_ends.PAUSE_S
+    mine.last()
+    assert log.reads == 2
+
+
+def test_it_is_sent_to_spark_connects_server_without_its_connections(lookup):
+    mine = lookup(log_of(5), source({0: 5}))
+    mine.last()
+    mine.ends._cluster = SourceCluster(ClusterAccess.at(HERE))
+    there = pickle.loads(pickle.dumps(mine.ends))
+    assert there._readers == {}
+
+
+# ---------------------------------------------------------------- plans
+
+
+class Sequenced(list):  # type: ignore[type-arg]
+    """A list as Scala's sequences look from Python."""
+
+    def size(self) -> int:
+        return len(self)
+
+    def apply(self, number: int) -> Any:
+        return self[number]
+
+
+class Node:
+    """An operator of a plan."""
+
+    def __init__(self, name: str, *children: Node, streams: bool = True) -> None:
+        self.nodeName, self.isStreaming = (lambda: name), (lambda: streams)
+        self.children = lambda: Sequenced(children)
+
+
+def chain(*names: str) -> Node:
+    node = Node("StreamingDataSourceV2ScanRelation")
+    for name in names:
+        node = Node(name, node)
+    return node
+
+
+TABLE = Node("LogicalRelation", streams=False)
+
+
+@pytest.mark.parametrize(
+    ("plan", "found"),
+    [
+        (chain("Filter", "Project", "MapInPandas", "WriteToMicroBatchDataSourceV1"), None),
+        (chain("EventTimeWatermark", "DeduplicateWithinWatermark"), None),
+        (Node("Union", chain("Filter"), chain()), None),
+        (Node("Join", chain(), Node("Aggregate", TABLE, streams=False)), None),
+        (Node("Union", chain(), Node("Join", chain(), chain("Filter"))), "Join"),
+        (Node("Project", chain("FlatMapGroupsWithState", "Project")), "FlatMapGroupsWithState"),
+        (chain("Aggregate"), "Aggregate"),
+        (chain("SomethingNew"), "SomethingNew"),
+    ],
+)
+def test_an_operator_that_may_hold_records_back_is_found(plan, found):
+    assert holds_back(plan) == found
+
+
+def test_without_a_jvm_the_range_is_not_seen():
+    found = BatchRanges(state_goes_along=False).of(SimpleNamespace())
+    assert isinstance(found, Unseen)
+    assert "Spark Connect" in found.why
+
+
+def test_an_unexpected_fault_inside_spark_is_no_fault_of_the_job():
+    found = BatchRanges(state_goes_along=False).of(SimpleNamespace(_jdf=None))
+    assert isinstance(found, Unseen)
+    assert "this version of Spark" in found.why

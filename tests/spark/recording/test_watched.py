@@ -1,0 +1,92 @@
+"""The source of a watched frame, and what the offsets in a report say of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.ports import TopicPartition
+from reconciler.spark.recording.batch_range import Unseen
+from reconciler.spark.recording.range_ends import Span, spans
+from reconciler.spark.recording.watched import Watched, ranges_of, source_of
+
+HERE = "kafka-1:9092,kafka-2:9092"
+
+
+class Leaf:
+    """A source in a plan, as the JVM shows it."""
+
+    def __init__(
+        self, kind: str = "StreamingRelationV2", name: str = "kafka", streams: bool = True, **options: str
+    ) -> None:
+        self.kind, self.name, self.streams = kind, name, streams
+        self.options = {"kafka.bootstrap.servers": "kafka-2:9092", **options}
+
+    def isStreaming(self) -> bool:
+        return self.streams
+
+    def getClass(self) -> Any:
+        return self
+
+    def getSimpleName(self) -> str:
+        return self.kind
+
+    def sourceName(self) -> str:
+        return self.name
+
+    def extraOptions(self) -> dict[str, str]:
+        return self.options
+
+
+class Frame:
+    """A frame with these sources."""
+
+    def __init__(self, *leaves: Leaf) -> None:
+        self.leaves = leaves
+        self._jdf = self
+
+    def queryExecution(self) -> Any:
+        return self
+
+    analyzed = collectLeaves = queryExecution
+
+    def size(self) -> int:
+        return len(self.leaves)
+
+    def apply(self, number: int) -> Leaf:
+        return self.leaves[number]
+
+
+def test_a_kafka_source_on_this_cluster_is_seen() -> None:
+    table = Leaf("LocalRelation", streams=False)
+    assert source_of(Frame(Leaf(), table), ["o"], HERE) == Watched(frozenset({"o"}), committed_only=False)
+    committed = Leaf(**{"kafka.isolation.level": "read_committed"})
+    assert source_of(Frame(committed), ["o"], HERE) == Watched(frozenset({"o"}), committed_only=True)
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (object(), "Spark Connect"),
+        (Frame(Leaf(), Leaf()), "not that of one Kafka source"),
+        (Frame(Leaf(name="rate")), "not that of one Kafka source"),
+        (Frame(Leaf("StreamingRelation")), "not that of one Kafka source"),
+        (Frame(Leaf(**{"kafka.bootstrap.servers": "elsewhere:9092"})), "reads from elsewhere:9092"),
+        (Frame(None), "this version of Spark"),  # type: ignore[arg-type]
+    ],
+)
+def test_any_other_source_is_not(frame: Any, why: str) -> None:
+    found = source_of(frame, ["o"], HERE)
+    assert isinstance(found, Unseen)
+    assert why in found.why
+
+
+def test_a_reports_offsets_are_those_of_the_watched_topics() -> None:
+    watched = [Watched(frozenset({"o"}), False), Watched(frozenset({"p"}), True)]
+    both = {("o", 0): 5, ("p", 0): 7, ("q", 0): 9}
+    behind = ({("o", 0): 1}, {("o", 0): 3})
+    found = ranges_of([({("o", 0): 1, ("p", 0): 7}, both), behind, (None, None)], watched)
+    assert spans(found) == {TopicPartition("o", 0): Span(1, 3)}
+    fresh = ranges_of([(None, both)], watched)
+    assert spans(fresh) == {TopicPartition("o", 0): Span(0, 5), TopicPartition("p", 0): Span(0, 7, committed_only=True)}
