@@ -13,9 +13,9 @@ from contextlib import closing
 from reconciler.config.file import Config
 from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.errors import ReconcilerError
-from reconciler.failover.apply import anchor_for
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key
+from reconciler.failover.writing.apply import anchor_for
 from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.formats.spark_checkpoint import END
 from reconciler.ports import Change, TopicPartition

@@ -21,22 +21,28 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from reconciler import __version__
+from reconciler import __version__, written
 from reconciler.checkpoints.anchors import keep_anchors
-from reconciler.checkpoints.files import MANIFEST, Listed, Tree, changed, copy_tree
+from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
+from reconciler.checkpoints.files import MANIFEST, Listed, Tree, changed
+from reconciler.checkpoints.needed import older_state
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.checkpoints.verify import verify, verify_configured
 from reconciler.clock import stamp
-from reconciler.config.file import Config, load_config
+from reconciler.config.file import Config, SearchSettings, load_config
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import both, ends_of, planned_ends
-from reconciler.formats.json_fields import FieldError
+from reconciler.failover.sinks import is_stateful, repeated, sure_of_sinks
+from reconciler.fileio import read_regular
+from reconciler.formats.json_fields import FieldError, json_value
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
+from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, batch_of, readings
 from reconciler.formats.spark_checkpoint_edit import entry_with, initial_with
+from reconciler.formats.spark_progress import Behind
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 
@@ -60,8 +66,10 @@ class Clone:
     ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records. Where its end is not known at the
     destination, up to ``repeated_at_most`` records that it may have put out come again in the batches after it.
     ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
+    ``behind``: the query may have put out more than its log said, which comes again, too.
     ``sources`` were moved, ``kept`` were not. ``anchors``: how many anchors of the copy's offsets were kept in the
-    configuration's [anchors] store.
+    configuration's [anchors] store. ``copied``: how many files and bytes; ``older``: files of state that no restart
+    reads any more, which are not in the copy. ``sinks``: how many of the job's it was compared with.
     """
 
     path: str
@@ -77,6 +85,10 @@ class Clone:
     edits: tuple[Edit, ...]
     left_out: tuple[str, ...]
     anchors: int = 0
+    copied: Copied | None = None
+    older: int = 0
+    behind: Behind | None = None
+    sinks: int = 0
 
 
 def clone(
@@ -87,13 +99,14 @@ def clone(
     job: str | None = None,
     config: Config | str | PathLike[str] | None = None,
     outside: Outside | None = None,
+    on_copied: OnCopied | None = None,
 ) -> Clone:
     """Copy the checkpoint at ``path`` to ``new_path``, to go on at the plan's offsets.
 
     Paths are local, or URLs that fsspec opens. ``config``, the file that the plan was made with, is needed where the
     destination wants a login, where ids decide and the records' content was changed on the way, and for a policy other
     than the default. With it, anchors of the copy's offsets are kept in its [anchors] store, as ``apply`` does.
-    ``outside``: the destination and the clocks, if the caller has them.
+    ``outside``: the destination and the clocks, if the caller has them. ``on_copied`` is told how far the copy is.
 
     Raises NeedsPerson if a partition must not start, Changed if the plan has expired or was altered, or the checkpoint
     or the destination has changed since, ConfigError if the new path is taken or the job's topics do not fit, Refused
@@ -111,7 +124,7 @@ def clone(
     with _the_outside(known, settings, outside) as world:
         if found.repeats_a_batch:
             translate(found, chosen)  # a plan that does not fit is refused before anything is asked
-            chosen = _with_ends(known, chosen, settings, world)
+            chosen = _whole_or_empty(_with_ends(known, chosen, settings, world), settings)
             refuse_undecided(chosen, policy)
         moved = translate(found, chosen)
         now_ms = world.now_ms()
@@ -122,10 +135,33 @@ def clone(
         edits = tuple(_edits(source, moved))
         left_out = tuple(sorted(name for name in _side_files(edits) if name in listed.files))
         made = _made(source, target, found, chosen, moved, edits, left_out)
+        older = older_state(listed.files, made.batch, source.read_all)
+        made = replace(made, older=len(older))
+        made = _beside_its_sinks(made, settings, chosen, found)
         manifest = _manifest(made, known, chosen, stamp(now_ms), _earlier_manifest(source, listed))
-        _copy(source, target, listed, made, manifest)
+        copied = _copy(source, target, listed, made, manifest, older, on_copied or world.on_copied)
         kept = keep_anchors(settings, chosen, known.cluster_id, records, world) if settings is not None else 0
-    return replace(made, anchors=kept)
+    return replace(made, anchors=kept, copied=copied)
+
+
+def _beside_its_sinks(made: Clone, config: Config | None, job: JobPlan, found: Checkpoint) -> Clone:
+    """The clone, if each sink of the job takes its batches once. Raises NeedsPerson if not."""
+    if config is None:
+        if job.sinks:
+            names = ", ".join(row.sink for row in job.sinks)
+            raise ConfigError(
+                f"The copy must be compared with the sinks of job {job.name} ({names}).",
+                hint="Give the configuration that the plan was made with: -c FILE.",
+            )
+        return made
+    (configured,) = config.chosen(job.name)
+    again = repeated(job)
+    if not any(row.position == END for row in job.partitions):
+        again = replace(again, of_batch=made.repeated_at_most)
+    rows = sure_of_sinks(configured.sinks, found, job.name, again, stateful=is_stateful(made.path))
+    made = replace(made, sinks=len(rows))
+    is_open = bool(rows) and all(row.outcome is SinkOutcome.OPEN for row in rows)
+    return replace(made, repeated_at_most=0) if is_open else made
 
 
 def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside) -> JobPlan:
@@ -144,14 +180,42 @@ def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside
     return job if ends is None else both(job, ends)
 
 
-def _copy(source: Tree, target: Tree, listed: Listed, made: Clone, manifest: bytes) -> None:
+def _whole_or_empty(job: JobPlan, config: Config | None) -> JobPlan:
+    """The job without the ends of its batch where not each is exact, if it has sinks.
+
+    A batch with a part of its records could be taken for the original's own by a sink; an empty one shows.
+    """
+    if config is None or not config.chosen(job.name)[0].sinks or not repeated(job).of_batch:
+        return job
+    return replace(job, partitions=tuple(row for row in job.partitions if row.position != END))
+
+
+def _copy(
+    source: Tree,
+    target: Tree,
+    listed: Listed,
+    made: Clone,
+    manifest: bytes,
+    older: frozenset[str],
+    on_copied: OnCopied | None,
+) -> Copied:
     instead = {edit.file: edit.after for edit in made.edits} | {MANIFEST: manifest}
 
     def still() -> None:
         _refuse_changed(source, listed, made.edits)
 
     barrier = f"offsets/{_newest(listed) + 1}"
-    copy_tree(source, target, listed, leave_out=made.left_out, instead=instead, barrier=barrier, still=still)
+    with written.writing(target.shown):
+        return copy_tree(
+            source,
+            target,
+            listed,
+            leave_out=older.union(made.left_out),
+            instead=instead,
+            barrier=barrier,
+            still=still,
+            on_copied=on_copied,
+        )
 
 
 def _parsed(plan: PlanSource) -> Plan:
@@ -160,7 +224,7 @@ def _parsed(plan: PlanSource) -> Plan:
     if isinstance(plan, Mapping):
         return parse_plan(json.dumps(plan))
     try:
-        return parse_plan(Path(plan).read_text(encoding="utf-8"))
+        return parse_plan(read_regular(Path(plan)).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The plan {fspath(plan)} cannot be read: {error}.", hint="Make one with: reconciler plan -c FILE -o PLAN"
@@ -175,7 +239,8 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
     client: Mapping[str, str] = {"bootstrap.servers": plan.bootstrap_servers}
     if config is not None:
         client = config.destination.client
-    with connect(client, config.anchor_store if config else None, timeout_s=TIMEOUT_S) as outside:
+    memory = (config.search if config else SearchSettings()).memory
+    with connect(client, config.anchor_store if config else None, timeout_s=TIMEOUT_S, memory=memory) as outside:
         yield outside
 
 
@@ -187,7 +252,7 @@ def _refuse_taken(source: Tree, target: Tree) -> None:
             f"{target.shown} and {source.shown} are one folder, or one is in the other.",
             hint="Give NEW_PATH a place of its own: the original stays as it is.",
         )
-    if not target.is_empty():
+    if not target.is_free():
         raise ConfigError(f"{target.shown} exists already.", hint="Choose a NEW_PATH that does not exist.")
 
 
@@ -259,6 +324,7 @@ def _made(
         kept=moved.kept,
         edits=edits,
         left_out=left_out,
+        behind=found.behind,
     )
 
 
@@ -281,9 +347,11 @@ def _earlier_manifest(source: Tree, listed: Listed) -> Any:
     if MANIFEST not in listed.files:
         return None
     try:
-        return json.loads(source.read(MANIFEST))
-    except ValueError:
+        earlier = json_value(source.read(MANIFEST).decode(), fractions=False)
+        _text_of([[earlier]])  # it will be written two levels deep
+    except (ValueError, RecursionError):  # damaged, or written to be: the copy does not depend on it
         return None
+    return earlier
 
 
 def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, earlier: Any) -> bytes:
@@ -305,6 +373,11 @@ def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, earlier: Any) -> b
             {"file": edit.file, "before": edit.before.decode(), "after": edit.after.decode()} for edit in made.edits
         ],
         "left_out": list(made.left_out),
+        "older_state_left_out": made.older,
         "cloned_before": earlier,
     }
+    return _text_of(content)
+
+
+def _text_of(content: object) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

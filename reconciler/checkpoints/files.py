@@ -1,38 +1,26 @@
-"""The files of a checkpoint on any file system that fsspec opens: listing, copying byte by byte, making visible.
-
-A torn copy is never taken for a checkpoint:
-
-- Where a directory can be renamed in one step (local, HDFS and other file systems), everything is copied under another
-  name beside the new path, and renamed last. The new path is whole, or does not exist.
-- Object stores (S3, GCS, Azure's blobs) have no such step. The first file written is a barrier: an entry of the offset
-  log, with the number after the last, that no Spark can read. It is removed last, after ``metadata`` is written. So
-  Spark refuses to start on a torn copy: every version because of the barrier, and 4.2 also without ``metadata``.
-"""
+"""The files of a checkpoint on any file system that fsspec opens: listed, and read."""
 
 from __future__ import annotations
 
+import math
 import os
 import posixpath
-import secrets
-import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
-from reconciler.fileio import sync
+from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.folder import one_line, open_folder
-
-T = TypeVar("T")
+from reconciler.formats.spark_checkpoint import batch_of
+from reconciler.waits import waiting
 
 WITHOUT_RENAME = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
 MANIFEST = "_reconciler-clone.json"
 """In the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
-CHUNK = 8 * 1024 * 1024
 AT_ONCE = 16
-"""Files copied at the same time on file systems of other machines."""
+"""Requests at the same time to file systems of other machines."""
 BARRIER = b"This copy is not finished: do not start a query on it.\n"
 
 
@@ -83,20 +71,39 @@ class Tree:
     def _local_path(self) -> str:
         return self.url.split("://", 1)[1] if "://" in self.url else self.url.removeprefix("file:")
 
-    def listing(self) -> Listed:
-        """Everything below the folder, as it is now."""
-        fs, root = self.open()
+    def listing(self, root: str | None = None) -> Listed:
+        """Everything below the folder, or below another one of its file system, as it is now."""
+        fs, own = self.open()
+        root = own if root is None else root
+        files: dict[str, tuple[int, str]] = {}
+        folders = set()
         with self.tried():
             fs.invalidate_cache()
-            found = fs.find(root, withdirs=True, detail=True)
-        files, folders = {}, set()
-        for path, info in found.items():
-            name = str(path)[len(root) :].strip("/")
-            if info.get("type") == "directory":
-                folders.add(name)
-            elif name:
-                files[name] = (int(info.get("size") or 0), _mark(info))
+            for path, kind, size, mark in self._below(fs, root):
+                name = path[len(root) :].strip("/")
+                if kind == "directory":
+                    folders.add(name)
+                elif name:
+                    files[name] = (size, mark)
         return Listed(files, frozenset(folders - {""}))
+
+    def _below(self, fs: Any, root: str) -> Iterator[tuple[str, str, int, str]]:
+        """Path, kind, size and mark of everything. Raises, where fsspec's ``find`` leaves out what it cannot list."""
+        if self.is_local:
+            yield from _local_files(root)
+            return
+        if not self.renames:
+            found = fs.find(root, withdirs=True, detail=True).values()
+            yield from (_entry(info) for info in found)
+            return
+        folders = [root]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            while folders:
+                entries = [
+                    _entry(info) for each in pool.map(lambda path: _listed(self, fs, path), folders) for info in each
+                ]
+                yield from entries
+                folders = [path for path, kind, _, _ in entries if kind == "directory"]
 
     def is_empty(self) -> bool:
         """True if there is nothing at this path, or an empty folder."""
@@ -109,16 +116,37 @@ class Tree:
                 return True
             return info.get("type") == "directory" and not fs.find(root)
 
+    def is_free(self) -> bool:
+        """True if a copy may go here: there is nothing, an empty folder, or a copy that was cut off."""
+        return self.is_empty() or (not self.renames and self.unfinished() is not None)
+
+    def unfinished(self) -> bytes | None:
+        """The barrier in a copy that was cut off, if there is one: the last entry of its offset log."""
+        fs, root = self.open()
+        with self.tried():
+            fs.invalidate_cache()
+            below = posixpath.join(root, "offsets")
+            names = [posixpath.basename(str(name)) for name in fs.find(below)] if fs.exists(root) else []
+            last = max((number for name in names if (number := batch_of(name)) is not None), default=None)
+            data = b"" if last is None else bytes(fs.cat_file(posixpath.join(below, str(last))))
+        return data if data.startswith(BARRIER) else None
+
     def read(self, name: str) -> bytes:
         fs, root = self.open()
         with self.tried():
             return bytes(fs.cat_file(posixpath.join(root, name)))
 
+    def read_all(self, names: list[str]) -> list[bytes]:
+        """Several files; those of another machine at the same time."""
+        with ThreadPoolExecutor(1 if self.is_local else AT_ONCE) as pool:
+            return list(pool.map(self.read, names))
+
     @contextmanager
-    def tried(self) -> Any:
-        """Raise the file system's errors as this product's."""
+    def tried(self) -> Iterator[None]:
+        """Raise the file system's errors as this product's, and note the wait for another machine."""
         try:
-            yield
+            with nullcontext() if self.is_local else waiting(self.shown, lambda: math.inf):
+                yield
         except (ReconcilerError, FileNotFoundError):
             raise
         except ImportError as err:
@@ -145,157 +173,6 @@ class Tree:
         )
 
 
-def copy_tree(
-    source: Tree,
-    target: Tree,
-    listed: Listed,
-    *,
-    leave_out: Iterable[str],
-    instead: Mapping[str, bytes],
-    barrier: str,
-    still: Callable[[], None],
-) -> None:
-    """Copy all listed files but ``leave_out``. ``instead`` has new contents by name, also of files that did not exist.
-
-    ``still`` is called when everything is copied and nothing is visible yet; it raises if the copy must not appear.
-    Raises Changed if a listed file vanished, and OutcomeUnknown if the answer to the last step was lost. After any
-    other error no part of the copy is left.
-    """
-    out = set(leave_out) | set(instead)
-    names = sorted(name for name in listed.files if name not in out)
-    if target.renames:
-        _copy_and_rename(source, target, listed, names, instead, still)
-    else:
-        _copy_in_place(source, target, names, instead, barrier, still)
-
-
-def _copy_and_rename(
-    source: Tree,
-    target: Tree,
-    listed: Listed,
-    names: list[str],
-    instead: Mapping[str, bytes],
-    still: Callable[[], None],
-) -> None:
-    fs, root = target.open()
-    parent, last = posixpath.split(root)
-    beside = posixpath.join(parent, f".{last}.unfinished-{secrets.token_hex(4)}")
-    try:
-        with target.tried():
-            fs.makedirs(beside, exist_ok=True)
-            for folder in sorted(listed.folders):
-                fs.makedirs(posixpath.join(beside, folder), exist_ok=True)
-        _copy_files(source, target, names, beside)
-        _write_files(target, instead, beside)
-        still()
-        _publish(target, beside, root)
-    finally:
-        with suppress(Exception):
-            if fs.exists(beside):
-                fs.rm(beside, recursive=True)
-
-
-def _publish(target: Tree, beside: str, root: str) -> None:
-    """Give the finished copy its name. Raises OutcomeUnknown where the answer was lost."""
-    fs, _ = target.open()
-    with target.tried():
-        if not target.is_empty():
-            raise ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
-        if target.is_local:
-            _sync(beside)
-            os.rename(beside, root)  # takes the place of an empty folder, and of nothing else
-            sync(os.path.dirname(root))
-            return
-        if fs.exists(root):
-            fs.rm(root, recursive=True)  # an empty folder, into which the copy would be moved
-    try:
-        fs.mv(beside, root)
-    except Exception as err:
-        raise OutcomeUnknown(
-            f"Whether {target.shown} exists is not known: the request to rename the finished copy failed "
-            f"({one_line(err)}).",
-            hint="See with: reconciler checkpoint show. If it exists, it is whole.",
-        ) from err
-    with target.tried():
-        _see_published(target, beside, root)
-
-
-def _see_published(target: Tree, beside: str, root: str) -> None:
-    """WebHDFS refuses in an answer that fsspec ignores, and moves the copy into a folder that exists by now."""
-    fs, _ = target.open()
-    fs.invalidate_cache()
-    astray = posixpath.join(root, posixpath.basename(beside))
-    if fs.exists(astray):
-        fs.rm(astray, recursive=True)
-        raise ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
-    if not fs.exists(root) or fs.exists(beside):
-        raise Refused(f"The finished copy could not be named {target.shown}.", hint="Choose another NEW_PATH.")
-
-
-def _copy_in_place(
-    source: Tree,
-    target: Tree,
-    names: list[str],
-    instead: Mapping[str, bytes],
-    barrier: str,
-    still: Callable[[], None],
-) -> None:
-    fs, root = target.open()
-    last = "metadata"
-    try:
-        _write_files(target, {barrier: BARRIER}, root)
-        _copy_files(source, target, [name for name in names if name != last], root)
-        _write_files(target, instead, root)
-        still()
-        _copy_files(source, target, [name for name in names if name == last], root)
-    except BaseException:
-        with suppress(Exception):
-            fs.rm(root, recursive=True)
-        raise
-    try:
-        fs.rm_file(posixpath.join(root, barrier))
-    except Exception as err:
-        raise OutcomeUnknown(
-            f"Whether the barrier {barrier} was removed from {target.shown} is not known ({one_line(err)}).",
-            hint=f"The rest is complete: remove {barrier}, and the query can start.",
-        ) from err
-
-
-def _copy_files(source: Tree, target: Tree, names: Iterable[str], to: str) -> None:
-    one_place = source.is_local and target.is_local
-    with ThreadPoolExecutor(1 if one_place else AT_ONCE) as pool:
-        for done in pool.map(lambda name: _copy_file(source, target, name, to), names):
-            assert done is None
-
-
-def _copy_file(source: Tree, target: Tree, name: str, to: str) -> None:
-    (fs_from, root), (fs_to, _) = source.open(), target.open()
-    came_from, goes_to = posixpath.join(root, name), posixpath.join(to, name)
-    try:
-        if source.is_local and target.is_local:
-            with target.tried():
-                os.makedirs(os.path.dirname(goes_to), exist_ok=True)
-                shutil.copy2(came_from, goes_to)
-            return
-        with target.tried():
-            if target.renames:
-                fs_to.makedirs(posixpath.dirname(goes_to), exist_ok=True)
-            with fs_from.open(came_from, "rb") as reading, fs_to.open(goes_to, "wb") as writing:
-                shutil.copyfileobj(reading, writing, CHUNK)
-    except FileNotFoundError as err:
-        raise changed(source, f"{name} vanished") from err
-
-
-def _write_files(target: Tree, contents: Mapping[str, bytes], to: str) -> None:
-    fs, _ = target.open()
-    with target.tried():
-        for name, data in contents.items():
-            path = posixpath.join(to, name)
-            if target.renames:
-                fs.makedirs(posixpath.dirname(path), exist_ok=True)
-            fs.pipe_file(path, data)
-
-
 def changed(source: Tree, what: str) -> Changed:
     """The error for a checkpoint that a query writes during the copy."""
     return Changed(
@@ -312,9 +189,24 @@ def _mark(info: Mapping[str, Any]) -> str:
     return ""
 
 
-def _sync(folder: str) -> None:
-    """Flush a local copy's files to the disk before it gets its name."""
-    for path, _, names in os.walk(folder):
-        for name in names:
-            sync(os.path.join(path, name))
-        sync(path)
+def _entry(info: Mapping[str, Any]) -> tuple[str, str, int, str]:
+    return str(info["name"]), str(info.get("type")), int(info.get("size") or 0), _mark(info)
+
+
+def _listed(tree: Tree, fs: Any, path: str) -> list[Mapping[str, Any]]:
+    with suppress(FileNotFoundError), tree.tried():
+        return list(fs.ls(path, detail=True))
+    return []
+
+
+def _local_files(folder: str) -> Iterator[tuple[str, str, int, str]]:
+    with suppress(FileNotFoundError):
+        with os.scandir(folder) as entries:
+            found = list(entries)
+        for entry in found:
+            if entry.is_dir():
+                yield entry.path, "directory", 0, ""
+                yield from _local_files(entry.path)
+            else:
+                about = entry.stat()
+                yield entry.path, "file", about.st_size, str(about.st_mtime_ns)

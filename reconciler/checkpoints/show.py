@@ -10,8 +10,6 @@ Plain Python: needs no pyspark. Nothing is written.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -20,8 +18,10 @@ from typing import Any
 from reconciler.checkpoints.files import MANIFEST
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import json_fields
+from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Checkpoint, SourcePosition, batch_of
+from reconciler.formats.spark_progress import Behind
 from reconciler.stores.checkpoint import read_checkpoint
 
 FORMAT = "reconciler.checkpoint/1"
@@ -52,8 +52,9 @@ class Description:
     """Everything that is known of a checkpoint.
 
     ``last_batch`` None: no batch was planned. ``next_batch``: the batch that a restart runs; ``repeats``: it was begun
-    before. ``numbers_missing``: the logs have gaps, as asynchronous progress tracking leaves them. Real-time mode
-    leaves no trace. ``watermark_ms`` and ``planned_at_ms`` (epoch ms) are the last batch's.
+    before. ``numbers_missing``: the logs have gaps, as asynchronous progress tracking leaves them. ``behind``: the
+    query may have put out more than its log says. ``watermark_ms`` and ``planned_at_ms`` (epoch ms) are the last
+    batch's.
     """
 
     path: str
@@ -71,6 +72,7 @@ class Description:
     operators: tuple[Operator, ...]
     state_provider: str | None
     cloned_from: str | None
+    behind: Behind | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, format ``reconciler.checkpoint/1``."""
@@ -104,6 +106,9 @@ class Description:
                 ],
             },
             "cloned_from": self.cloned_from,
+            "behind": None
+            if self.behind is None
+            else {"tracking": self.behind.tracking.name.lower(), "step_ms": self.behind.step_ms},
         }
 
 
@@ -132,6 +137,7 @@ def describe(path: str | PathLike[str]) -> Description:
         operators=tuple(_operators(folder)),
         state_provider=provider.rpartition(".")[2] if isinstance(provider, str) else None,
         cloned_from=_cloned_from(folder),
+        behind=found.behind,
     )
 
 
@@ -165,8 +171,8 @@ def _commit_version(folder: Folder) -> int | None:
     numbers = [number for name in folder.names("commits") if (number := batch_of(name)) is not None]
     if not numbers:
         return None
-    found = re.match(rb"v(\d+)", folder.read(f"commits/{max(numbers)}"))
-    return int(found.group(1)) if found else None
+    first, _, _ = folder.read(f"commits/{max(numbers)}").partition(b"\n")
+    return whole_number(first[1:]) if first.startswith(b"v") else None
 
 
 def _operators(folder: Folder) -> Iterator[Operator]:
@@ -180,16 +186,19 @@ def _operator_name(folder: Folder, below: str) -> str | None:
     newest = max((n for name in folder.names(f"{below}/v2") if (n := batch_of(name)) is not None), default=None)
     try:
         text = folder.read(f"{below}/metadata" if newest is None else f"{below}/v2/{newest}").decode()
-        about = json.loads(text.partition("\n")[2])["operatorInfo"]["operatorName"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        operator = json_fields.json_object(text.partition("\n")[2]).get("operatorInfo")
+    except (FileNotFoundError, ValueError):
         return None
-    return about if isinstance(about, str) else None
+    return _text(operator, "operatorName")
 
 
 def _cloned_from(folder: Folder) -> str | None:
     try:
-        content = json.loads(folder.read(MANIFEST))
+        return _text(json_fields.json_object(folder.read(MANIFEST).decode()), "from")
     except (FileNotFoundError, ValueError):
         return None
-    came_from = content.get("from") if isinstance(content, dict) else None
-    return came_from if isinstance(came_from, str) else None
+
+
+def _text(content: object, key: str) -> str | None:
+    found = content.get(key) if isinstance(content, dict) else None
+    return found if isinstance(found, str) and json_fields.encodable(found) else None

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.sinks import refuse
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
 from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, Offsets, Reading, readings
@@ -83,7 +84,8 @@ class _Work:
 
 
 def refuse_undecided(job: JobPlan, policy: StartPolicy) -> None:
-    """Raise NeedsPerson for a partition that must not start, or whose offset is not decided."""
+    """Raise NeedsPerson for a partition that must not start, or whose offset is not decided; and for a sink."""
+    refuse(job.name, job.sinks)
     for row in job.partitions:
         why = why_stopped(row, policy)
         if why is None and row.resume_offset is None and row.verdict is not Verdict.MISSING:
@@ -102,6 +104,12 @@ def translate(found: Checkpoint, job: JobPlan) -> Translation:
     not whole sources of it, NeedsPerson if two sources differ, Refused for a source that is not understood.
     """
     topics = _topics(job)
+    if found.last is not None and found.repartitions:
+        raise Refused(
+            f"Batch {found.last.batch} spreads the state over {found.last.partitions} partitions and was not finished: "
+            "Spark starts no query on such a checkpoint.",
+            hint="Repartition it again with Spark, to the same number; then make a new plan.",
+        )
     if found.last is not None and found.committed and any(topic.ends for topic in topics):
         raise Changed(f"Batch {found.last.batch} is committed, and was not when the plan was made.", hint=AGAIN)
     places = readings(found)

@@ -14,10 +14,10 @@ from reconciler.config.file import Config
 from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import MatchedBy, Verdict
-from reconciler.failover.apply import prepare
 from reconciler.failover.outside import Outside
-from reconciler.failover.plan_checks import AGAIN, check_destination, check_offsets, records_before
 from reconciler.failover.positions import ends_of
+from reconciler.failover.writing.apply import prepare
+from reconciler.failover.writing.plan_checks import AGAIN, check_destination, check_offsets, records_before
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.formats.spark_checkpoint import END, NEXT
 from reconciler.ports import ClusterInfo, LogReader

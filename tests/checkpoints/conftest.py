@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoints.checkpoint_files import Files
+from tests.spark.sessions import set_for_now
 
 
 @pytest.fixture
@@ -27,8 +28,5 @@ def named_sources(spark: Any) -> Iterator[None]:
         "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
         "spark.sql.streaming.offsetLog.formatVersion": "2",
     }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name in settings:
-        spark.conf.unset(name)
+    with set_for_now(spark, settings):
+        yield

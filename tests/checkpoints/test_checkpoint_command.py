@@ -86,6 +86,7 @@ def test_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFixture[str]) 
         ],
         "state": {"provider": None, "operators": [{"number": 0, "name": "dedupe", "partitions": 2}]},
         "cloned_from": None,
+        "behind": None,
     }
 
 
@@ -157,6 +158,19 @@ def test_a_clone_says_what_it_made_and_what_it_left(
     assert "the end of batch 1 is not known: its output before the stop (8 records at most)" in said
     capsys.readouterr()
     assert f"cloned     from {files.path}" in shown(Files(tmp_path / "new"), capsys)
+
+
+@pytest.mark.usefixtures("in_memory")
+def test_a_log_behind_the_output_is_told_by_show_and_by_clone(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.planned(4, {"o": {0: 1_300, 1: 9}}, "18")
+    files.done(4)
+    told = "asynchronous progress tracking: what the query put out after batch 4 is in no file and is read again"
+    assert told in " ".join(shown(files, capsys).split())
+    assert json.loads(shown(files, capsys, "--format", "json"))["behind"] == {"tracking": "asynchronous", "step_ms": 0}
+    assert cloned(files, tmp_path, row(0, 1_300, 3), row(1, 9, 4)) == 0
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("in_memory")

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from fsspec.implementations.webhdfs import WebHDFS
 
-from reconciler.checkpoints import files as checkpoint_files
+from reconciler.checkpoints import copying
 from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.files import MANIFEST
 from reconciler.checkpoints.show import describe
@@ -69,14 +69,14 @@ def test_what_appears_there_or_changes_there_meanwhile_is_noticed(
     world = outside(log(o=10))
     clone(files.path, f"{home}/first", PLAN, outside=world)
     fs, root = fsspec.url_to_fs(home)
-    real = checkpoint_files._write_files
+    real = copying._write_files
 
     def someone_writes(*given: Any) -> None:
         real(*given)
         fs.pipe_file(f"{root}/first/state/0/0/2.delta", b"STATE")
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint_files, "_write_files", someone_writes)
+        patched.setattr(copying, "_write_files", someone_writes)
         with pytest.raises(Changed, match=r"state/0/0/2\.delta was written"):
             clone(f"{home}/first", f"{home}/new", moved_plan(), outside=world)
     assert names(home) == ["first"]

@@ -24,6 +24,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.handoff.options import read_stream_options
 from tests.checkpoints.checkpoint_files import job, plan, row
 from tests.spark.sent import Kafka, Sent
+from tests.spark.sessions import set_for_now
 
 pytestmark = pytest.mark.system
 NOW = 1_795_000_000_000
@@ -88,6 +89,7 @@ def the_plan(kafka: Kafka, topic: str, at: PartitionPlan) -> tuple[Plan, Outside
 WHOLE = {"early": 3, "x": 1, "y": 2, "z": 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("named_sources")
 def test_a_query_with_named_sources_goes_on_in_its_copy_or_under_a_new_name(
     spark: Any, kafka: Kafka, topics: tuple[str, str], tmp_path: Path
@@ -141,7 +143,8 @@ def test_a_query_in_real_time_mode_leaves_the_same_files_and_goes_on(
         frame = spark.readStream.format("kafka").options(**read(kafka, topic)).load()
         writer = frame.select("value").writeStream.format("kafka").option("topic", out).outputMode("update")
         writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).option("checkpointLocation", str(at))
-        return writer.trigger(realTime="1 second").start()
+        with set_for_now(spark, {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}):
+            return writer.trigger(realTime="1 second").start()
 
     def await_true(query: Any, is_so: Callable[[], bool]) -> None:
         for attempt in Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(120), reraise=True):
@@ -150,7 +153,6 @@ def test_a_query_in_real_time_mode_leaves_the_same_files_and_goes_on(
                 assert is_so()
 
     kafka.send(topic_name, [Sent(value=b"early")] * 5)
-    spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000")
     query = begin(topic_name, home)
     await_true(query, lambda: (home / "commits/1").exists())
     query.stop()
@@ -163,5 +165,4 @@ def test_a_query_in_real_time_mode_leaves_the_same_files_and_goes_on(
     query = begin(there, copy)
     await_true(query, lambda: kafka.end(out, 0) >= end + 8)
     query.stop()
-    spark.conf.unset("spark.sql.streaming.realTimeMode.minBatchDuration")
     assert written(spark, kafka, out, end)[:8] == [b"%d" % n for n in range(2, 10)]

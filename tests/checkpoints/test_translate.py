@@ -53,6 +53,21 @@ def test_within_a_batch_its_start_and_its_end_are_rewritten(files: Files, moved:
     assert not moved(*rows).repeats_empty
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_repartitioning_that_was_not_finished_is_refused(
+    files: Files, moved: Callable[..., Translation], version: int
+) -> None:
+    source = '0:{"o":{"0":30,"1":31}}' if version == 2 else '{"o":{"0":30,"1":31}}'
+    for batch, partitions in ((0, 2), (1, 4)):
+        settings = f'{{"batchTimestampMs":5,"conf":{{"spark.sql.shuffle.partitions":"{partitions}"}}}}'
+        files.put(f"offsets/{batch}", f"v{version}\n{settings}\n{source}")
+    files.done(0)
+    with pytest.raises(Refused, match="Batch 1 spreads the state over 4 partitions and was not finished"):
+        moved(*both(position="start"))
+    files.done(1)
+    assert moved(*both()).edits.keys() == {"offsets/1"}
+
+
 def test_within_the_first_batch_the_sources_beginning_is_rewritten(
     files: Files, moved: Callable[..., Translation]
 ) -> None:

@@ -1,6 +1,6 @@
 """Stateful queries that are failed over: what they read, how they run, and what they put out. Also a program:
 
-    python -m tests.checkpoints.stateful_queries SETTINGS.json
+    python -m tests.checkpoints.restarted.stateful_queries SETTINGS.json
 
 runs them on a cluster of the source's, once through and then, if asked to, into a batch that never ends.
 """
@@ -16,10 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.spark.sessions import set_for_now
+
 PROVIDERS = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
+NAMES = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.queryEvolution.enableSinkEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+"""Sources and sinks with names, and the second format of the offset log."""
 PER_BATCH = 60
 DELAY = "30 seconds"
 
@@ -36,10 +44,11 @@ class Side:
 # ---------------------------------------------------------------- the queries
 
 
-def stream(spark: Any, side: Side, topic: str) -> Any:
-    """A topic's records: an id, who, how much, and when (the event's time, in the record)."""
+def stream(spark: Any, side: Side, topic: str, name: str | None = None) -> Any:
+    """A topic's records: an id, who, how much, and when (the event's time, in the record). ``name``: the source's."""
     options = {"kafka.bootstrap.servers": side.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    frame = spark.readStream.format("kafka").options(maxOffsetsPerTrigger=PER_BATCH, **options).load()
+    reader = spark.readStream.name(name) if name else spark.readStream
+    frame = reader.format("kafka").options(maxOffsetsPerTrigger=PER_BATCH, **options).load()
     return frame.selectExpr("from_json(CAST(value AS STRING), 'id INT, who STRING, n INT, at INT') AS r").selectExpr(
         "r.id", "r.who", "r.n", "timestamp_seconds(1780000000 + r.at) AS at"
     )
@@ -86,7 +95,46 @@ def totals(spark: Any, side: Side) -> Any:
     )
 
 
+def transform(spark: Any, side: Side) -> Any:
+    """Arbitrary state in Python, of the newer kind (``transformWithState``): a value, and a list that grows."""
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Add(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.sums = handle.getValueState("sums", "c LONG, s LONG")
+            self.seen = handle.getListState("seen", "n LONG")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            import pandas
+
+            count, total = self.sums.get() if self.sums.exists() else (0, 0)
+            for frame in rows:
+                count, total = count + len(frame), total + int(frame["n"].sum())
+                self.seen.appendList([(int(n),) for n in frame["n"]])
+            self.sums.update((count, total))
+            seen = sum(1 for _ in self.seen.get())
+            yield pandas.DataFrame({"who": [key[0]], "c": [count], "s": [total], "seen": [seen]})
+
+        def close(self) -> None:
+            """Nothing is held."""
+
+    grouped = stream(spark, side, side.orders).select("who", "n").groupBy("who")
+    return grouped.transformWithStateInPandas(Add(), "who STRING, c LONG, s LONG, seen LONG", "update", "None")
+
+
+def named(spark: Any, side: Side) -> Any:
+    """A source and a sink with names, and the newer format of the offset log."""
+    from pyspark.sql import functions as f
+
+    frame = stream(spark, side, side.orders, "orders").withWatermark("at", DELAY)
+    return frame.groupBy(f.window("at", "10 seconds"), "who").agg(f.sum("n").alias("s"))
+
+
 QUERIES: dict[str, Callable[[Any, Side], Any]] = {"windows": windows, "unique": unique, "join": join, "totals": totals}
+ALL_QUERIES = {**QUERIES, "transform": transform, "named": named}
+"""Those; one that needs RocksDB and a package more (protobuf); and one whose sink has a name (4.2.1)."""
+RUNNING = ("totals", "transform")
+"""Queries that put out a running result for each key."""
 
 
 # ---------------------------------------------------------------- running them
@@ -97,6 +145,8 @@ def settings_of(query: str, provider: str) -> dict[str, str]:
     partitions = "2" if query == "windows" else "1"
     found = {"spark.sql.shuffle.partitions": partitions}
     found["spark.sql.streaming.stateStore.providerClass"] = PROVIDERS[provider]
+    if query == "named":
+        found.update(NAMES)
     if (query, provider) == ("join", "rocksdb"):
         found["spark.sql.streaming.stateStore.checkpointFormatVersion"] = "2"
     return found
@@ -122,16 +172,12 @@ def start(
         if stuck:
             stuck("after", number)
 
-    wanted = settings_of(query, provider)
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        writer = QUERIES[query](spark, side).writeStream.foreachBatch(put)
-        writer = writer.outputMode("update" if query == "totals" else "append")
+    with set_for_now(spark, settings_of(query, provider)):
+        writer = ALL_QUERIES[query](spark, side).writeStream.foreachBatch(put)
+        if query == "named":  # PySpark has no word for it yet
+            writer._jwrite = writer._jwrite.name("counts")
+        writer = writer.outputMode("update" if query in RUNNING else "append")
         return writer.option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
-    finally:
-        for name in wanted:
-            spark.conf.unset(name)
 
 
 def batches(home: Path) -> dict[int, list[dict[str, Any]]]:
@@ -143,13 +189,17 @@ def batches(home: Path) -> dict[int, list[dict[str, Any]]]:
 def result(query: str, home: Path) -> list[str]:
     """The output of all batches together: every row; of running totals, the last one for each."""
     rows = [row for _, each in sorted(batches(home).items()) for row in each]
-    if query == "totals":
+    if query in RUNNING:
         rows = list({row["who"]: row for row in rows}.values())
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
 def main(path: str) -> None:
-    """The program: ``side``, ``homes`` (query, provider, folder, where to get stuck) and ``began`` in the settings."""
+    """The program: ``side``, ``homes`` (query, provider, folder, where to get stuck) and ``began`` in the settings.
+
+    ``in_turn``: the next query starts when the one before has ended or is stuck. Spark gives a Python worker ten
+    seconds to begin (``transformWithState`` starts one with every query), which many queries at once can take from it.
+    """
     from pyspark.sql import SparkSession
 
     from reconciler.spark.connector import with_kafka
@@ -170,12 +220,14 @@ def main(path: str) -> None:
 
         return stuck
 
-    queries = [
-        start(spark, side, query, provider, Path(home), stuck=for_ever(f"{query}-{provider}", place))
-        for query, provider, home, place in given["homes"]
-    ]
-    for query in queries:
-        query.awaitTermination()
+    queries = []
+    for query, provider, home, place in given["homes"]:
+        name = f"{query}-{provider}"
+        queries.append(start(spark, side, query, provider, Path(home), stuck=for_ever(name, place)))
+        while given["in_turn"] and queries[-1].isActive and not (began / name).exists():
+            queries[-1].awaitTermination(0.1)
+    for running in queries:
+        running.awaitTermination()
     (began / "done").write_text("")
     sys.stdout.flush()
     os._exit(0)

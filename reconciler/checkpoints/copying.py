@@ -1,0 +1,360 @@
+"""Copies a checkpoint's files, and makes the copy visible when it is whole.
+
+A torn copy is never taken for a checkpoint:
+
+- Where a directory can be renamed in one step (local, HDFS and other file systems), everything is copied under another
+  name beside the new path, and renamed last. The new path is whole, or does not exist.
+- Object stores (S3, GCS, Azure's blobs) have no such step. The first file written is a barrier: an entry of the offset
+  log, with the number after the last, that no Spark can read. It is removed last, after ``metadata`` is written. So
+  Spark refuses to start on a torn copy: every version because of the barrier, and 4.2 also without ``metadata``.
+
+A copy that was cut off is gone on with. Its name, or the barrier's text, has a digest of all that is copied: names,
+sizes and times. So the files in it are the ones that are wanted; one of full length is whole, since its length grows as
+it is written. That does not hold for a local disk after a power failure: there the digest has the boot's id.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from reconciler.checkpoints.files import AT_ONCE, BARRIER, Listed, Tree, changed
+from reconciler.checkpoints.local import Copier, boot, flush
+from reconciler.checkpoints.needed import is_immutable
+from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.fileio import sync
+from reconciler.folder import one_line
+
+CHUNK = 1024 * 1024
+LOCAL_AT_ONCE = 4
+LAST = "metadata"
+_COPIES_ITSELF = frozenset({"s3", "s3a", "gs", "gcs", "memory"})
+"""Stores that copy an object on a request. Azure's may answer before it has copied."""
+
+log = logging.getLogger("reconciler.checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """How far a copy is: files and bytes done, of all. ``shared``: files whose blocks the original has, too."""
+
+    files: int
+    of_files: int
+    size: int
+    of_size: int
+    shared: int = 0
+
+
+OnCopied = Callable[[Copied], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One copy. ``instead`` has new contents by name, also of files that did not exist."""
+
+    source: Tree
+    target: Tree
+    listed: Listed
+    names: tuple[str, ...]
+    instead: Mapping[str, bytes]
+    still: Callable[[], None]
+    on_copied: OnCopied
+
+    @property
+    def digest(self) -> str:
+        parts = [
+            self.source.shown,
+            boot() if self.target.is_local else "",
+            [(name, *self.listed.files[name]) for name in self.names],
+            sorted(self.instead),
+        ]
+        return sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+    @property
+    def in_one_place(self) -> bool:
+        return self.source.is_local and self.target.is_local
+
+    @property
+    def copied_by_server(self) -> bool:
+        """Whether the store copies, so that no byte passes through here."""
+        fs = self.source.open()[0]
+        protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+        return bool(protocols & _COPIES_ITSELF) and fs == self.target.open()[0]
+
+
+def copy_tree(
+    source: Tree,
+    target: Tree,
+    listed: Listed,
+    *,
+    leave_out: Iterable[str],
+    instead: Mapping[str, bytes],
+    barrier: str,
+    still: Callable[[], None],
+    on_copied: OnCopied | None = None,
+) -> Copied:
+    """Copy all listed files but ``leave_out``, and those of ``instead`` as they are there.
+
+    ``still`` is called when everything is copied and nothing is visible yet; it raises if the copy must not appear.
+    Raises Changed if a listed file vanished, and OutcomeUnknown if the answer to the last step was lost. After an error
+    no part of the copy is left, unless another machine's file system went away or the command was interrupted.
+    """
+    out = set(leave_out) | set(instead)
+    names = tuple(sorted(name for name in listed.files if name not in out))
+    work = _Work(source, target, listed, names, instead, still, on_copied or (lambda _: None))
+    return _copy_and_rename(work) if target.renames else _copy_in_place(work, barrier)
+
+
+def _copy_and_rename(work: _Work) -> Copied:
+    target = work.target
+    _, root = target.open()
+    parent, last = posixpath.split(root)
+    beside = posixpath.join(parent, f".{last}.unfinished-{work.digest}")
+    with _held(target, beside), _removed_on_failure(work, beside):
+        there = target.listing(beside)
+        _make_folders(work, beside, there)
+        done = _copy_files(work, beside, there)
+        _write_files(target, work.instead, beside)
+        work.still()
+        _see_whole(work, beside)
+        _publish(target, beside, root)
+    return done
+
+
+@contextmanager
+def _held(target: Tree, beside: str) -> Iterator[None]:
+    """Make the folder. On this machine no other process copies into it meanwhile."""
+    fs, _ = target.open()
+    with target.tried():
+        fs.makedirs(beside, exist_ok=True)
+    if not target.is_local:
+        yield
+        return
+    descriptor = os.open(beside, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"Another process is copying to {target.shown}.", hint="Wait for it, or choose another NEW_PATH."
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _removed_on_failure(work: _Work, folder: str) -> Iterator[None]:
+    """Remove a copy that failed. It is kept if the same command may go on with it, and that would spare requests."""
+    try:
+        yield
+    except BaseException as error:
+        cut_off = isinstance(error, Unreachable | OutcomeUnknown) or not isinstance(error, Exception)
+        if cut_off and not work.in_one_place:
+            log.warning("the files copied so far are kept: the same command goes on from there")
+            raise
+        fs, _ = work.target.open()
+        with suppress(Exception):
+            fs.invalidate_cache()
+            if fs.exists(folder):
+                fs.rm(folder, recursive=True)
+        raise
+
+
+def _make_folders(work: _Work, beside: str, there: Listed) -> None:
+    """Make the folders that are missing; those with folders in them come with these."""
+    fs, _ = work.target.open()
+    wanted = work.listed.folders | {posixpath.dirname(name) for name in work.instead}
+    parents = {posixpath.dirname(folder) for folder in wanted}
+    missing = sorted(wanted - parents - there.folders - {""})
+
+    def make(folder: str) -> None:
+        with work.target.tried():
+            fs.makedirs(posixpath.join(beside, folder), exist_ok=True)
+
+    with ThreadPoolExecutor(1 if work.target.is_local else AT_ONCE) as pool:
+        list(pool.map(make, missing))
+
+
+def _see_whole(work: _Work, folder: str) -> None:
+    """Compare the copy's files with those that should be there, by name and length."""
+    wanted = {name: work.listed.files[name][0] for name in work.names}
+    wanted |= {name: len(data) for name, data in work.instead.items()}
+    found = {name: size for name, (size, _) in work.target.listing(folder).files.items()}
+    wrong = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
+    if wrong:
+        raise Refused(
+            f"The copy in {work.target.shown} is not whole: {wrong[0]} has {found.get(wrong[0], 'no')} bytes, and "
+            f"should have {wanted.get(wrong[0], 'no')}.",
+            hint="Find out what else writes there, then run this again.",
+        )
+
+
+def _publish(target: Tree, beside: str, root: str) -> None:
+    """Give the finished copy its name. Raises OutcomeUnknown where the answer was lost."""
+    fs, _ = target.open()
+    with target.tried():
+        if not target.is_empty():
+            raise ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
+        if target.is_local:
+            flush(beside)
+            os.rename(beside, root)  # takes the place of an empty folder, and of nothing else
+            sync(os.path.dirname(root))
+            return
+        if fs.exists(root):
+            fs.rm(root, recursive=True)  # an empty folder, into which the copy would be moved
+    try:
+        fs.mv(beside, root)
+    except Exception as err:
+        raise OutcomeUnknown(
+            f"Whether {target.shown} exists is not known: the request to rename the finished copy failed "
+            f"({one_line(err)}).",
+            hint="See with: reconciler checkpoint show. If it exists, it is whole.",
+        ) from err
+    with target.tried():
+        _see_published(target, beside, root)
+
+
+def _see_published(target: Tree, beside: str, root: str) -> None:
+    """WebHDFS refuses in an answer that fsspec ignores, and moves the copy into a folder that exists by now."""
+    fs, _ = target.open()
+    fs.invalidate_cache()
+    astray = posixpath.join(root, posixpath.basename(beside))
+    if fs.exists(astray):
+        fs.rm(astray, recursive=True)
+        raise ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
+    if not fs.exists(root) or fs.exists(beside):
+        raise Refused(f"The finished copy could not be named {target.shown}.", hint="Choose another NEW_PATH.")
+
+
+def _copy_in_place(work: _Work, barrier: str) -> Copied:
+    target = work.target
+    fs, root = target.open()
+    mark = BARRIER + f"{work.digest}\n".encode()
+    found = target.unfinished()
+    if found is not None and found != mark:
+        raise ConfigError(
+            f"{target.shown} has an unfinished copy of something else, or of an earlier state of {work.source.shown}.",
+            hint="Remove it, or choose another NEW_PATH.",
+        )
+    with _removed_on_failure(work, root):
+        there = target.listing() if found is not None else Listed({}, frozenset())
+        _write_files(target, {barrier: mark}, root)
+        first = tuple(name for name in work.names if name != LAST)
+        done = _copy_files(work, root, there, first)
+        _write_files(target, work.instead, root)
+        work.still()
+        if LAST in work.names:
+            done = _copy_files(work, root, there, (LAST,), done)
+        _see_whole(_with(work, barrier, mark), root)
+    try:
+        fs.rm_file(posixpath.join(root, barrier))
+    except Exception as err:
+        raise OutcomeUnknown(
+            f"Whether the barrier {barrier} was removed from {target.shown} is not known ({one_line(err)}).",
+            hint=f"The rest is complete: remove {barrier}, and the query can start.",
+        ) from err
+    return done
+
+
+def _copy_files(
+    work: _Work, to: str, there: Listed, names: Sequence[str] | None = None, done: Copied | None = None
+) -> Copied:
+    """Copy the files that are not there in full length yet."""
+    sizes = {name: work.listed.files[name][0] for name in work.names}
+    done = done or Copied(0, len(sizes), 0, sum(sizes.values()))
+    names = work.names if names is None else names
+    kept = [name for name in names if name in there.files and there.files[name][0] == sizes[name]]
+    if kept:
+        log.info("%d files are there already, of a copy that was cut off", len(kept))
+    done = _plus(done, kept, sizes)
+    left = sorted(set(names) - set(kept))
+    together = 50 if work.in_one_place else 1
+    tasks = [left[first : first + together] for first in range(0, len(left), together)]
+    copier = Copier()
+    with ThreadPoolExecutor(LOCAL_AT_ONCE if work.in_one_place else AT_ONCE) as pool:
+        for task, shared in zip(tasks, pool.map(lambda task: _copied(work, copier, task, to), tasks), strict=True):
+            done = _plus(done, task, sizes, shared)
+            work.on_copied(done)
+    return done
+
+
+def _plus(done: Copied, names: Sequence[str], sizes: Mapping[str, int], shared: int = 0) -> Copied:
+    size = sum(sizes[name] for name in names)
+    return replace(done, files=done.files + len(names), size=done.size + size, shared=done.shared + shared)
+
+
+def _copied(work: _Work, copier: Copier, names: Iterable[str], to: str) -> int:
+    return sum(_copy_file(work, copier, name, to) for name in names)
+
+
+def _copy_file(work: _Work, copier: Copier, name: str, to: str) -> bool:
+    """Copy one file; True if the copy shares its blocks."""
+    source, target = work.source, work.target
+    (fs_from, root), (fs_to, _) = source.open(), target.open()
+    came_from, goes_to = posixpath.join(root, name), posixpath.join(to, name)
+    try:
+        if work.in_one_place:
+            with target.tried():
+                return copier.copy(came_from, goes_to, immutable=is_immutable(name))
+        if work.copied_by_server:
+            with target.tried():
+                fs_to.cp_file(came_from, goes_to)
+            return False
+        with source.tried():
+            reading = fs_from.open(came_from, "rb")
+    except FileNotFoundError as err:
+        raise changed(source, f"{name} vanished") from err
+    with reading:
+        _pour(reading, goes_to, source, target)
+    return False
+
+
+def _pour(reading: Any, goes_to: str, source: Tree, target: Tree) -> None:
+    fs, _ = target.open()
+    with ExitStack() as opened:
+        with target.tried():
+            writing = opened.enter_context(_closed_in_time(target, fs.open(goes_to, "wb")))
+        while True:
+            with source.tried():
+                chunk = reading.read(CHUNK)
+            if not chunk:
+                return
+            with target.tried():
+                writing.write(chunk)
+
+
+@contextmanager
+def _closed_in_time(target: Tree, writing: Any) -> Iterator[Any]:
+    """Close a file with its errors as this product's: closing sends what is left."""
+    try:
+        yield writing
+    finally:
+        with target.tried():
+            writing.close()
+
+
+def _write_files(target: Tree, contents: Mapping[str, bytes], to: str) -> None:
+    fs, _ = target.open()
+    with target.tried():
+        for name, data in contents.items():
+            path = posixpath.join(to, name)
+            if target.is_local:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)  # a new file: never into one that may have another name
+            fs.pipe_file(path, data)
+
+
+def _with(work: _Work, name: str, data: bytes) -> _Work:
+    return replace(work, instead={**work.instead, name: data})

@@ -1,0 +1,129 @@
+"""Which files of state a restart can read, and which are older.
+
+Spark keeps a hundred versions of its state (``spark.sql.streaming.minBatchesToRetain``). The batch N that a restart
+runs reads version N: the newest snapshot at or before N, and every change after it. Source: Spark 4.2.0
+(``HDFSBackedStateStoreProvider``, ``RocksDB``, ``RocksDBFileManager``, ``AutoSnapshotLoader``). In each folder of a
+store:
+
+==============================  ======================================================================
+``7.delta``, ``7.changelog``    what changed in version 7
+``7.snapshot``, ``7.zip``       version 7 whole; of RocksDB, the list of its files in ``SSTs`` and ``logs``
+``7_ID.changelog``, ``7_ID.zip``  the same, of one of several attempts at version 7 (commit log v2)
+``SSTs/…``, ``logs/…``          RocksDB's own files, shared by versions
+==============================  ======================================================================
+
+The rule, which leaves out too little rather than too much:
+
+- Two snapshots are kept: where the newest is damaged, Spark goes back to the one before (4.1 and later).
+- Of several attempts at one version, which one counts is only known from the commits: such a version is no snapshot.
+- A store without version N, or with a version missing before it, is kept whole, and so is every file that has none of
+  these names. What is newer than N is kept.
+- RocksDB's files are left out only where every list that is kept could be read, and names files that are there.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from io import BytesIO
+
+STATE = "state/"
+KEPT_SNAPSHOTS = 2
+_VERSIONED = re.compile(r"(0|[1-9]\d{0,18})(?:_([0-9a-fA-F-]{36}))?\.(delta|changelog|snapshot|zip)")
+_WHOLE = ("snapshot", "zip")
+_SHARED = ("SSTs", "logs")
+_IMMUTABLE = re.compile(r"\.(delta|changelog|snapshot|zip|sst|log)(\.crc)*$")
+
+
+def is_immutable(name: str) -> bool:
+    """Whether Spark never changes this file in place: it is written under another name, or has a name of its own."""
+    return name.startswith(STATE) and _IMMUTABLE.search(name) is not None
+
+
+def older_state(names: Collection[str], version: int, read: Callable[[list[str]], list[bytes]]) -> frozenset[str]:
+    """The files that no restart reads which begins with ``version`` of the state. ``read``: the contents of files."""
+    stores: dict[str, dict[str, tuple[int, str, str]]] = defaultdict(dict)
+    for name in names:
+        folder, last = posixpath.split(name)
+        found = _VERSIONED.fullmatch(last) if name.startswith(STATE) else None
+        if found is not None:
+            stores[folder][last] = int(found[1]), found[2] or "", found[3]
+    bases = {folder: base for folder, files in stores.items() if (base := _base(list(files.values()), version)) > 0}
+    left_out = {
+        f"{folder}/{last}" for folder, base in bases.items() for last, of in stores[folder].items() if of[0] < base
+    }
+    left_out |= _unlisted(names, {folder: stores[folder] for folder in bases}, left_out, read)
+    return frozenset(left_out | {side for name in left_out for side in _side_files(name)} & set(names))
+
+
+def _base(files: Iterable[tuple[int, str, str]], version: int) -> int:
+    """The lowest version to keep; 0 keeps all."""
+    attempts: dict[int, set[str]] = defaultdict(set)
+    whole = set()
+    for number, attempt, kind in files:
+        attempts[number].add(attempt)
+        if kind in _WHOLE:
+            whole.add(number)
+    snapshots = sorted(n for n in whole if n <= version and len(attempts[n]) == 1)
+    if len(snapshots) < KEPT_SNAPSHOTS:
+        return 0
+    base = snapshots[-KEPT_SNAPSHOTS]
+    return base if all(number in attempts for number in range(base, version + 1)) else 0
+
+
+def _unlisted(
+    names: Collection[str],
+    stores: dict[str, dict[str, tuple[int, str, str]]],
+    left_out: Collection[str],
+    read: Callable[[list[str]], list[bytes]],
+) -> set[str]:
+    """RocksDB's files that no kept version lists."""
+    shared: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        folder, last = posixpath.split(name)
+        store, kind = posixpath.split(folder)
+        if kind in _SHARED and store in stores and not last.startswith(".") and not last.endswith(".crc"):
+            shared[store].add(name)
+    lists = [
+        f"{store}/{last}"
+        for store in shared
+        for last, (_, _, kind) in stores[store].items()
+        if kind == "zip" and f"{store}/{last}" not in left_out
+    ]
+    listed: dict[str, set[str] | None] = {store: set() for store in shared}
+    for name, data in zip(lists, read(lists) if lists else [], strict=True):
+        store, found = posixpath.dirname(name), _listed(data)
+        so_far = listed[store]
+        there = found is not None and all(f"{store}/{each}" in shared[store] for each in found)
+        listed[store] = None if so_far is None or found is None or not there else so_far | found
+    return {
+        name
+        for store, files in shared.items()
+        if (kept := listed[store]) is not None
+        for name in files
+        if name.removeprefix(f"{store}/") not in kept
+    }
+
+
+def _listed(data: bytes) -> set[str] | None:
+    """The files in ``SSTs`` and ``logs`` that a version of RocksDB has; None where its list is not understood."""
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as packed:
+            version, _, text = packed.read("metadata").decode().partition("\n")
+        content = json.loads(text)
+        sst, logs = content["sstFiles"], content.get("logFiles") or []
+        if version not in ("v1", "v2"):
+            return None
+        return {f"SSTs/{each['dfsSstFileName']}" for each in sst} | {f"logs/{each['dfsLogFileName']}" for each in logs}
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError, NotImplementedError):
+        return None
+
+
+def _side_files(name: str) -> tuple[str, str, str]:
+    """Its checksums: Hadoop's on local file systems, Spark's own, and Hadoop's of that one."""
+    folder, last = posixpath.split(name)
+    return f"{folder}/.{last}.crc", f"{name}.crc", f"{folder}/.{last}.crc.crc"

@@ -1,0 +1,90 @@
+"""Stateful queries fail over with their state: the results are those of a query that was never interrupted.
+
+Four kinds of state, kept in either way, stopped after a commit and killed in mid-batch; then the commands alone, with
+the source gone; then the same queries on the copies, on the other cluster, under its topics' names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.checkpoints.show import describe
+from tests.checkpoints.restarted.clone_world import STOPS, WITH_ENDS, Destination, World, fail_over, rounds
+from tests.checkpoints.restarted.stateful_queries import PROVIDERS, QUERIES, batches, result, start
+from tests.sizes import sampled
+
+pytestmark = pytest.mark.system
+
+CASES = [(query, provider, stop) for stop in STOPS for query in QUERIES for provider in PROVIDERS]
+PAIRS = {(query, list(PROVIDERS)[number % len(PROVIDERS)]) for number, query in enumerate(QUERIES)}
+"""Each query with one way to keep its state: what every run takes. The thorough run takes all."""
+
+
+@pytest.fixture(scope="module")
+def failed_over(
+    request: pytest.FixtureRequest,
+    clusters: Any,
+    kafka_jars: Path,
+    spark: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> World:
+    """Everything that this run's tests look at, failed over at once."""
+    thorough = request.config.getoption("--thorough")
+    cases = tuple(case for case in CASES if thorough or case[:2] in PAIRS)
+    world = World(tmp_path_factory.mktemp("failover"), cases)
+    destination = fail_over(world, "stateful", kafka_jars, clusters.destination.bootstrap)
+    run_at_the_destination(world, spark, destination)
+    return world
+
+
+def run_at_the_destination(world: World, spark: Any, destination: Destination) -> None:
+    """The queries on their copies, with more records now; and the same queries that never knew another cluster."""
+    for homes in rounds(world, destination):
+        for query in [start(spark, destination.side, *home) for home in homes]:
+            query.awaitTermination()
+
+
+def paired(cases: list[Any], pair: Callable[[Any], tuple[str, str]]) -> list[Any]:
+    return sampled(cases, keep=0, always=lambda case: pair(case) in PAIRS)
+
+
+@pytest.mark.parametrize(("query", "provider", "stop"), paired(CASES, lambda case: case[:2]))
+def test_the_results_are_those_of_a_query_that_was_never_interrupted(
+    failed_over: World, query: str, provider: str, stop: str
+) -> None:
+    before = describe(failed_over.before(query, provider, stop) / "checkpoint")
+    assert (before.repeats, before.committed) == (stop == "killed", stop == "stopped")
+    assert before.operators
+    after = describe(failed_over.after(query, provider, stop) / "checkpoint")
+    assert after.query_id == before.query_id
+    assert after.last_batch > before.last_batch
+    found = result(query, failed_over.after(query, provider, stop))
+    assert found == result(query, failed_over.plain(query))
+    assert len(found) >= 5
+
+
+@pytest.mark.parametrize("query", paired(list(QUERIES), lambda query: (query, WITH_ENDS)))
+def test_a_batch_that_was_put_out_and_not_committed_comes_again_as_it_was(failed_over: World, query: str) -> None:
+    """So a sink that knows batches by their number, and has this one, is right to leave it at that."""
+    number = describe(failed_over.before(query, WITH_ENDS, "killed") / "checkpoint").last_batch
+    before = batches(failed_over.before(query, WITH_ENDS, "killed"))[number]
+    assert batches(failed_over.after(query, WITH_ENDS, "killed"))[number] == before
+
+
+@pytest.mark.parametrize("query", paired(list(QUERIES), lambda query: (query, "rocksdb")))
+def test_a_batch_whose_end_is_not_known_is_repeated_empty(failed_over: World, query: str) -> None:
+    home = failed_over.before(query, "rocksdb", "killed") / "checkpoint"
+    new = failed_over.after(query, "rocksdb", "killed") / "checkpoint"
+    number = describe(home).last_batch
+    assert manifest(new)["repeats_empty"]
+    entries = [(new / "offsets" / str(n)).read_text().splitlines()[2:] for n in (number - 1, number)]
+    assert entries[0] == entries[1]
+
+
+def manifest(home: Path) -> dict[str, Any]:
+    return json.loads((home / "_reconciler-clone.json").read_text())

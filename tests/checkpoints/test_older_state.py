@@ -1,0 +1,122 @@
+"""Which files of state a restart reads: by Spark's rules, and all of them where these do not say."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from io import BytesIO
+
+import pytest
+
+from reconciler.checkpoints.needed import is_immutable, older_state
+
+STORE = "state/0/1"
+ONE, TWO = "0a7e29c4-60d8-4f7b-9a3f-0a4b5f3f3c11", "b1b5cf9e-8a3e-4a52-9b5f-5f5a7e6f2d22"
+
+
+def left_out(*names: str, version: int, contents: Mapping[str, bytes] | None = None, store: str = STORE) -> set[str]:
+    paths = {f"{store}/{name}" for name in names}
+
+    def read(wanted: list[str]) -> list[bytes]:
+        return [(contents or {})[name.removeprefix(f"{store}/")] for name in wanted]
+
+    return {name.removeprefix(f"{store}/") for name in older_state(paths, version, read)}
+
+
+def deltas(*numbers: int) -> list[str]:
+    return [f"{number}.delta" for number in numbers]
+
+
+def version_of(*files: str) -> bytes:
+    """A version of RocksDB, as Spark packs it."""
+    sst = [{"localFileName": "1.sst", "dfsSstFileName": name, "sizeBytes": 1} for name in files if name.endswith("sst")]
+    logs = [
+        {"localFileName": "1.log", "dfsLogFileName": name, "sizeBytes": 1} for name in files if name.endswith("log")
+    ]
+    metadata = {"sstFiles": sst, **({"logFiles": logs} if logs else {}), "numKeys": 1}
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        file.writestr("metadata", "v1\n" + json.dumps(metadata))
+    return packed.getvalue()
+
+
+def test_what_lies_before_the_last_snapshot_but_one_is_older_with_its_checksums() -> None:
+    names = [
+        *deltas(*range(1, 31)),
+        "10.snapshot",
+        "20.snapshot",
+        "28.snapshot",
+        ".19.delta.crc",
+        "19.delta.crc",
+        ".19.delta.crc.crc",
+    ]
+    found = left_out(*names, version=30)
+    assert found == {*deltas(*range(1, 20)), "10.snapshot", ".19.delta.crc", "19.delta.crc", ".19.delta.crc.crc"}
+
+
+def test_a_snapshot_after_the_version_does_not_count_and_is_kept() -> None:
+    names = [*deltas(*range(1, 31)), "10.snapshot", "20.snapshot", "30.snapshot"]
+    assert left_out(*names, version=29) == set(deltas(*range(1, 10)))
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ([*deltas(*range(1, 31)), "20.snapshot"], "a damaged snapshot would have none before it"),
+        ([*deltas(*range(1, 30)), "10.snapshot", "20.snapshot"], "the version itself is not there"),
+        ([*deltas(*range(1, 25), *range(26, 31)), "10.snapshot", "20.snapshot"], "a version is missing"),
+        (["metadata", "schema", "0x1.delta", "-1.delta", "1.delta.tmp", ".1.delta.0.TID7.tmp"], "unknown names"),
+    ],
+)
+def test_a_store_is_kept_whole_in_doubt(names: list[str], why: str) -> None:
+    assert left_out(*names, version=30) == set(), why
+
+
+@pytest.mark.parametrize("store", ["state/0/_metadata/v2", "offsets", "commits", "sources/0"])
+def test_other_files_are_kept(store: str) -> None:
+    assert left_out(*map(str, range(100)), "0", version=100, store=store) == set()
+    assert left_out("1.zip", "2.zip", "3.zip", version=3, store="offsets") == set()
+
+
+def test_the_stores_of_a_join_are_judged_each_for_itself() -> None:
+    left, right = f"{STORE}/left-keyToNumValues", f"{STORE}/right-keyToNumValues"
+    names = {f"{left}/{each}" for each in [*deltas(1, 2, 3), "1.snapshot", "2.snapshot", "3.snapshot"]}
+    names |= {f"{right}/{each}" for each in deltas(1, 2, 3)}
+    assert older_state(names, 3, lambda _: []) == {f"{left}/1.delta", f"{left}/1.snapshot"}
+
+
+def test_files_of_rocksdb_stay_if_a_kept_version_lists_them() -> None:
+    contents = {
+        "2.zip": version_of("b.sst", "b.log"),
+        "3.zip": version_of("b.sst", "c.sst"),
+        "5.zip": version_of("d.sst"),  # of an attempt at the batch that is repeated
+    }
+    shared = [
+        *(f"SSTs/{name}.sst" for name in "abcd"),
+        "SSTs/.a.sst.crc",
+        "logs/a.log",
+        "logs/b.log",
+        "SSTs/.b.sst.crc",
+    ]
+    changes = [f"{number}.changelog" for number in range(1, 6)]
+    found = left_out("1.zip", *contents, *changes, *shared, version=4, contents=contents)
+    assert found == {"1.zip", "1.changelog", "SSTs/a.sst", "SSTs/.a.sst.crc", "logs/a.log"}
+
+
+@pytest.mark.parametrize("broken", [b"", b"PK", version_of("missing.sst"), b"not a zip at all"])
+def test_files_of_rocksdb_all_stay_where_a_list_is_not_understood(broken: bytes) -> None:
+    contents = {"2.zip": version_of("b.sst"), "3.zip": broken}
+    assert left_out("1.zip", *contents, "SSTs/a.sst", "SSTs/b.sst", version=3, contents=contents) == {"1.zip"}
+
+
+def test_of_several_attempts_at_a_version_none_is_a_snapshot() -> None:
+    changes = [f"{number}_{ONE}.changelog" for number in range(1, 8)]
+    snapshots = [f"{number}_{ONE}.zip" for number in (2, 4, 6)]
+    assert left_out(*changes, *snapshots, version=7) == {f"{n}_{ONE}.changelog" for n in (1, 2, 3)} | {f"2_{ONE}.zip"}
+    assert left_out(*changes, *snapshots, f"6_{TWO}.changelog", version=7) == {f"1_{ONE}.changelog"}
+
+
+def test_only_bulk_state_counts_as_immutable() -> None:
+    assert all(map(is_immutable, ["state/0/1/7.delta", "state/0/1/.7.delta.crc", "state/0/1/SSTs/a.sst"]))
+    assert not any(map(is_immutable, ["offsets/7", "state/0/_metadata/metadata", "sources/0/7.zip", "metadata"]))
