@@ -19,6 +19,7 @@ from reconciler.artifacts.fetching import Progress, Way
 from reconciler.artifacts.java import MINIMUM_JAVA, java_executable
 from reconciler.artifacts.sets import (
     KAFKA_VERSION,
+    STAND_INS,
     connector_set,
     hbase_set,
     hdfs_set,
@@ -30,6 +31,7 @@ from reconciler.artifacts.sets import (
 __all__ = [
     "KAFKA_VERSION",
     "MINIMUM_JAVA",
+    "STAND_INS",
     "Progress",
     "Way",
     "cache_directory",
@@ -63,5 +65,5 @@ def hdfs_jars(progress: Progress, *, way: Way = "auto") -> Path:
 
 
 def spark_kafka_connector(progress: Progress, *, way: Way = "auto") -> list[Path]:
-    """The four jars for Kafka that PySpark's wheel lacks, in the installed PySpark's version."""
+    """The four jars for Kafka that PySpark's wheel lacks, in the installed PySpark's version, else its stand-in's."""
     return sorted(cached(connector_set(pyspark_version()), progress, way).glob("*.jar"))

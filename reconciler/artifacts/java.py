@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError
@@ -36,6 +37,16 @@ def java_executable() -> Path:
 
 def _java_version(executable: str) -> int | None:
     """The feature release, 8 for "1.8"; None if it does not run as Java."""
+    try:
+        found = os.stat(executable)
+    except OSError:
+        return None
+    return _version_said(executable, (found.st_ino, found.st_mtime_ns, found.st_size))
+
+
+@lru_cache(maxsize=8)
+def _version_said(executable: str, _: tuple[int, ...]) -> int | None:
+    """What it says of itself, asked once for each file that it has been: a lab starts dozens of JVMs."""
     try:
         answer = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=True

@@ -12,6 +12,8 @@ HBASE_VERSION = "2.6.1"
 KAFKA_VERSION = "4.1.0"
 ZOOKEEPER_VERSION = "3.9.5"
 GET_PYSPARK = "Install it with: pip install 'pyspark==4.2.0'."
+STAND_INS = {"4.3": "4.2.0"}
+"""The connector for a minor version of Spark whose own cannot be had, if one of another passed this project's tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +148,9 @@ def connector_set(version: str) -> JarSet:
         )
         return plain, with_old_token
 
-    # A connector of another minor version loads and then fails; another patch release works.
-    first = ".".join(version.split(".")[:2]) + ".0"
-    releases = dict.fromkeys((version, first))
+    # A connector of another minor version loads and then fails; another patch release works. So do the stand-ins.
+    minor = ".".join(version.split(".")[:2])
+    releases = dict.fromkeys((version, f"{minor}.0", *(stand_in for of, stand_in in STAND_INS.items() if of == minor)))
     return JarSet(
         name=f"spark-kafka-{version}",
         title=f"Spark's Kafka connector {version} (10 MB)",

@@ -58,6 +58,8 @@ class Original:
         made = clone(self.path, self.copy, checked.plan, job=job.name, config=config, outside=outside)
         again = ", again" if made.repeats else ""
         log.info("%s is ready: its query runs batch %d%s; %s was only read", self.copy, made.batch, again, self.path)
+        if not made.sinks:
+            log.info("no sink was compared: never start the query on %s again, once it has run on the copy", self.path)
         return replace(self, copied=True)
 
 
@@ -79,7 +81,7 @@ def of(job: Job, clone_to: str | None) -> Original | None:
     from reconciler.checkpoints.files import Tree
     from reconciler.checkpoints.show import describe
 
-    if Tree(clone_to).is_empty():
+    if Tree(clone_to).is_free():
         return Original(path, clone_to)
     came_from = describe(clone_to).cloned_from
     if came_from != Tree(path).shown:

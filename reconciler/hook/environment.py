@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from reconciler.core.errors import ConfigError
-from reconciler.fileio import write_whole
+from reconciler.fileio import making, write_whole
 
 _PLAIN = re.compile(r"[\w@%+:,./-]+", re.ASCII)
 _ESCAPED = re.compile(r'["\\$`]')
@@ -33,11 +32,9 @@ def forget(file: Path | None) -> None:
     """
     if file is None:
         return
-    try:
+    with making(file, other="--env-file"):
         file.unlink(missing_ok=True)
         file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}.", hint="Choose another --env-file.") from error
 
 
 def hand_over(file: Path | None, names: Mapping[str, str]) -> None:

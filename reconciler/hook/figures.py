@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,6 +20,7 @@ from reconciler.clock import clock_ms
 from reconciler.config.settings import MetricsSettings
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.failover.check import Checked
+from reconciler.fileio import name_for
 from reconciler.formats.plan import StartPolicy, why_stopped
 
 PUSH_S = 3.0
@@ -44,6 +44,7 @@ class HookRun:
         """Take the counts from the check that decides."""
         self.to_correct = len(checked.to_write)
         self.blocked = sum(why_stopped(row, policy) is not None for row in checked.deciding)
+        self.blocked += len(checked.stopping_sinks)
         self.replay = sum(row.replay_at_most or 0 for job in checked.plan.starts.jobs for row in job.partitions)
 
     def values(self, code: int) -> dict[str, tuple[str, float]]:
@@ -102,9 +103,8 @@ def _registry(run: HookRun, code: int) -> Any:
 
 
 def file_name(job: str) -> str:
-    """The job's own file. A digest keeps names apart that have other characters than letters, digits and ``-_.``."""
-    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in job)
-    return f"reconciler_hook_{safe}{'' if safe == job else f'-{sha256(job.encode()).hexdigest()[:8]}'}.prom"
+    """The job's own file."""
+    return f"reconciler_hook_{name_for(job)}.prom"
 
 
 def _write_file(folder: str, job: str, registry: Any) -> None:

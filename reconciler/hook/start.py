@@ -1,31 +1,44 @@
-"""One start of a job: once it is checked, correct what is stored and say what the job's command finds."""
+"""One start of a job: correct what is stored, where it is at the destination, and say what the job's command finds."""
 
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler import __version__
+from reconciler.clock import stamp
+from reconciler.config.addresses import scheme_of
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.failover.apply import prepare, write
+from reconciler.core.errors import NeedsPerson, NotCreated
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.outside import Outside
+from reconciler.failover.writing.handed import hand_over
 from reconciler.fileio import write_whole
-from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan, why_stopped
-from reconciler.hook import checkpoint, trust
-from reconciler.spark.handoff.options import OFFSETS_VARIABLE, PLAN_VARIABLE, starting_offsets_json
+from reconciler.formats.start import JobStart, Side
+from reconciler.hook import checkpoint, kept, trust
+from reconciler.hook.kept import KeptFiles
+from reconciler.hook.side import Chosen, Held, numberings, offsets_at_source
+from reconciler.identity import may_read_headers
+from reconciler.spark.handoff.options import (
+    OFFSETS_VARIABLE,
+    PLAN_VARIABLE,
+    START_VARIABLE,
+    compact,
+    starting_offsets,
+    starting_offsets_json,
+)
+from reconciler.spark.handoff.proof import DIGEST_VARIABLE, digest_of
+from reconciler.stores.registry import traits
 
 if TYPE_CHECKING:
     from reconciler.trust.audit_trail import Attempt
     from reconciler.trust.ed25519 import PrivateKey
 
-KEPT_PLANS = 20
+SINKS_OF_THE_JOB = frozenset({"files", "delta", "iceberg"})
 
 log = logging.getLogger("reconciler.hook")
 
@@ -54,7 +67,7 @@ class Start:
         config_file: Path,
     ) -> Start:
         """Raises ConfigError for a key, a folder of plans or a copy of a checkpoint that cannot be used."""
-        key, folder = trust.ready(config.trust), plan_folder(plans)
+        key, folder = trust.ready(config.trust), kept.folder(plans)
         original = checkpoint.of(job, clone_to)
         if original is not None:
             config, job = original.now(config, job)
@@ -66,14 +79,22 @@ class Start:
         ``show`` shows a plan that stops the job or that is about to be applied. Raises NeedsPerson for a job that must
         not start.
         """
-        files = keep(self.folder, self.job.name, checked.plan, outside.now_ms())
+        files = kept.files(self.folder, self.job.name, outside.now_ms())
+        write_whole(files.plan, checked.plan.texts())
+        trust.signed(files.plan, checked.plan, self.key)
         stopped = any(why_stopped(row, self.config.policy.start) for row in checked.deciding)
-        if stopped or checked.to_write:
+        by_sink = checked.plan.job().stopped_by
+        if stopped or by_sink or checked.to_write:
             show(checked.plan)
         if stopped:
             raise NeedsPerson(
                 f'Job "{self.job.name}" must not start: a partition needs a decision.', hint=f"Plan: {files.plan}"
             )
+        if sinks := checked.plan.job().sinks:
+            from reconciler.failover.sinks import refuse
+
+            refuse(self.job.name, sinks)
+        start = self._start(checked.plan)
         write_whole(files.starting_offsets, starting_offsets_json(checked.plan.starts) + "\n")
         path = self.original.path_now if self.original else None
         if not checked.to_write:
@@ -88,62 +109,98 @@ class Start:
                     attempt.intends_copy(checked.plan, self.job)
                     path = self.original.corrected(self.config, self.job, checked, outside).path_now
                 attempt.wrote()
-        return files.variables if path is None else files.variables | {checkpoint.VARIABLE: path}
+        return self._handed_over(files, start, path) | {PLAN_VARIABLE: str(files.plan)}
+
+    def at_source(self, chosen: Chosen, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
+        """The variables of a start at the source. Writes nothing to the store, and contacts no cluster.
+
+        Raises as ``offsets_at_source`` does.
+        """
+        held = chosen.held or Held({})
+        may_be_new = may_be_new or self.job.new is not None
+        offsets = offsets_at_source(self.config, self.job, held, may_be_new=may_be_new)
+        source = self.config.source
+        assert source is not None, "offsets_at_source has raised"
+        if self.original is not None and self.job.sinks:
+            self._refuse_by_sinks(self.original.path)
+        files = kept.files(self.folder, self.job.name, outside.now_ms())
+        write_whole(files.starting_offsets, compact(offsets) + "\n")
+        clusters = numberings(Held({key: row for key, row in held.rows.items() if key.topic in self.job.topics}))
+        start = JobStart(
+            tool_version=__version__,
+            created_at=stamp(outside.now_ms()),
+            job=self.job.name,
+            group=self.job.group,
+            side=Side.SOURCE,
+            bootstrap_servers=source.bootstrap_servers,
+            cluster_id=clusters[0] if clusters else None,
+            topics=self.job.topics,
+            offsets=offsets,
+            new=self.config.new_of(self.job),
+            may_be_new=may_be_new,
+            include_headers=may_read_headers(self.job.identity),
+            store=self.job.store if traits(self.job.store).on_destination else None,
+            sinks=self._sinks,
+        )
+        return self._handed_over(files, start, self.original.path if self.original else None)
+
+    def _refuse_by_sinks(self, path: str) -> None:
+        """Raise NeedsPerson where a sink would drop batches of the query that starts on its own checkpoint."""
+        from reconciler.failover.sinks import of_checkpoint, of_new_checkpoint, refuse
+
+        try:
+            refuse(self.job.name, of_checkpoint(self.job.sinks, path))
+        except NotCreated:  # the query's first start
+            refuse(self.job.name, of_new_checkpoint(self.job.sinks, placed=False))
+
+    def _start(self, plan: Plan) -> JobStart:
+        """A start at the destination, by a plan that allows it. Raises as ``starting_offsets`` does."""
+        offsets = starting_offsets(plan.starts)
+        return JobStart(
+            tool_version=__version__,
+            created_at=plan.created_at,
+            job=self.job.name,
+            group=self.job.group,
+            side=Side.DESTINATION,
+            bootstrap_servers=plan.bootstrap_servers,
+            cluster_id=plan.cluster_id,
+            topics=tuple(offsets),
+            offsets=offsets,
+            new=self.config.new_of(self.job),
+            may_be_new=True,
+            include_headers=may_read_headers(self.job.identity),
+            sinks=self._sinks,
+        )
+
+    @property
+    def _sinks(self) -> tuple[str, ...]:
+        """The sinks that the job compares with its own checkpoint. One with a login stays here, and is left out."""
+        if self.original is not None:
+            return ()  # they were compared here
+        return tuple(each for each in self.job.sinks if scheme_of(each) in SINKS_OF_THE_JOB)
+
+    def _handed_over(self, files: KeptFiles, start: JobStart, path: str | None) -> dict[str, str]:
+        """Write the start's file; the variables that name it and the others. ``path``: the checkpoint to start on."""
+        text = replace(start, correction=kept.last_correction(self.folder, self.job.name)).to_text()
+        write_whole(files.start, text)
+        names = {START_VARIABLE: str(files.start), OFFSETS_VARIABLE: str(files.starting_offsets)}
+        names[DIGEST_VARIABLE] = digest_of(text)
+        return names if path is None else names | {checkpoint.VARIABLE: path}
 
     def _apply(self, plan: Plan, path: Path, outside: Outside, attempt: Attempt) -> None:
+        from reconciler.failover.writing.apply import prepare, write  # most starts have nothing to write
+
         changes = prepare(plan, self.config, outside)
         count = sum(len(change.intended) for change in changes)
         if not count:
             log.info("every offset is right: another process has corrected them meanwhile")
             return
         attempt.intends_changes(changes)
+        if traits(self.job.store).corrected_by_job:
+            hand_over(changes, plan, path, outside)
+            words = "%d offsets are handed to the job, which stores them with its next transaction; %s"
+            log.info(words, count, outcome(plan))
+            return
         write(changes, plan, path, outside)
         words = "%d offsets corrected; %s. To undo: reconciler rollback %s"
         log.info(words, count, outcome(plan), path)
-
-
-# ---------------------------------------------------------------- plans, kept
-
-
-@dataclass(frozen=True, slots=True)
-class KeptFiles:
-    """A plan and its offsets as Spark's JSON, where the command reads them."""
-
-    plan: Path
-    starting_offsets: Path
-
-    @property
-    def variables(self) -> dict[str, str]:
-        return {PLAN_VARIABLE: str(self.plan), OFFSETS_VARIABLE: str(self.starting_offsets)}
-
-
-def plan_folder(chosen: Path | None) -> Path:
-    """The folder of plans: the chosen one, $RECONCILER_PLANS, or one in the user's state folder (XDG).
-
-    Raises ConfigError if it cannot be made.
-    """
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    folder = chosen or Path(os.environ.get("RECONCILER_PLANS") or Path(state) / "reconciler" / "plans")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"Plans cannot be kept in {folder}: {error.strerror}.", hint="Choose another --plans."
-        ) from error
-    return folder
-
-
-def keep(folder: Path, job: str, plan: Plan, now_ms: int) -> KeptFiles:
-    """Write the plan where it stays, and remove the job's oldest plans that were not applied."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
-    name = f"{safe}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}-{os.getpid()}"
-    files = KeptFiles(folder / f"{name}.plan.json", folder / f"{name}.starting-offsets.json")
-    write_whole(files.plan, plan.to_text())
-    # The whole pattern, since another job's name may begin with this one's.
-    plans = sorted(folder.glob(f"{safe}-{'[0-9]' * 8}T{'[0-9]' * 6}-{'[0-9]' * 3}-*.plan.json"))
-    for old in plans[:-KEPT_PLANS]:
-        if not snapshot.path_for(old).exists():
-            old.unlink(missing_ok=True)
-            old.with_name(f"{old.name}.sig").unlink(missing_ok=True)
-            old.with_name(old.name.replace(".plan.json", ".starting-offsets.json")).unlink(missing_ok=True)
-    return files

@@ -32,6 +32,10 @@ def ready(trust: TrustSettings) -> PrivateKey | None:
         from reconciler.trust.audit_log import AuditLog
 
         AuditLog(Path(trust.audit_log)).check()
+    if trust.audit_heads is not None:
+        from reconciler.trust.witness import Witness
+
+        Witness(Path(trust.audit_heads)).check()
     if trust.signing_key is None:
         return None
     from reconciler.trust import signing
@@ -43,6 +47,14 @@ def ready(trust: TrustSettings) -> PrivateKey | None:
             hint="Add its public half: openssl pkey -in KEY.pem -pubout -out KEY.pub.pem",
         )
     return key
+
+
+def signed(path: Path, plan: Plan, key: PrivateKey | None) -> None:
+    """Sign the hook's plan, if there is a key: a job whose keys are named takes no other."""
+    if key is not None:
+        from reconciler.trust import signing
+
+        signing.sign(path, plan.to_text().encode(), plan.sha256, key)
 
 
 @contextmanager
@@ -59,8 +71,6 @@ def applying(
         content = plan.to_text().encode()  # the file may have changed since
         signers: tuple[signing.Signer, ...] = ()
         attempt.concerns(plan, path, {})
-        if key is not None:
-            signing.sign(path, content, plan.sha256, key)
         if trust.require_signature and (key is None or trust.signatures > 1):
             raise NeedsPerson(
                 "The offsets need correcting, and a plan must be signed by a person first: do not start.",

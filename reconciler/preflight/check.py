@@ -9,8 +9,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.formats.decimal_text import counted
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition
-from reconciler.preflight.results import Result, World, counted, fail, failed, ok, warn
+from reconciler.preflight.mirror import mirror
+from reconciler.preflight.results import Result, World, fail, failed, ok, warn
+from reconciler.preflight.sinks import job_sinks, untracked_end
 from reconciler.preflight.stores import anchor_store, job_store
 
 DESTINATION, SOURCE = "destination", "source"
@@ -40,6 +43,8 @@ def connections(
     for job in jobs:
         if job.name in able:
             yield from job_store(config, job, able[job.name], world, destination, with_anchors=anchors_work)
+        yield from job_sinks(job)
+        yield from untracked_end(config, job)
 
 
 # ---------------------------------------------------------------- clusters
@@ -58,6 +63,7 @@ def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator
         if cluster_id is None:
             return None
         known = yield from _topics(reader, topics, lambda name: _no_topic(config, name, world))
+        yield from mirror(config, reader)
         return ClusterInfo(cluster_id, known)
     finally:
         reader.close()
@@ -150,7 +156,7 @@ def _source(
         topics = sorted({topic for job in jobs for topic in job.topics})
         cluster_id = yield from _cluster_id(reader, SOURCE, only_warn=True)
         if cluster_id is None:
-            yield warn(SOURCE, "only track and audit need it; everything else works without.")
+            yield warn(SOURCE, "only track, audit and jobs that start there need it; everything else works without.")
             return
         if destination is not None and cluster_id == destination.cluster_id:
             yield fail(
@@ -171,4 +177,4 @@ def reading(config: Config) -> Callable[[Mapping[str, str], str], LogReader]:
     from reconciler.kafka.reader import KafkaLogReader  # noqa: PLC0415 - the client library loads when it is needed
 
     timeout_s = min(10.0, config.search.deadline_s)
-    return lambda client, who: KafkaLogReader(client, timeout_s=timeout_s, who=who)
+    return lambda client, who: KafkaLogReader(client, timeout_s=timeout_s, who=who, memory=config.search.memory)

@@ -40,7 +40,7 @@ def network(config: Config) -> Iterator[Result]:
 
 def _functions(jobs: tuple[Job, ...]) -> Iterator[Result]:
     for job in jobs:
-        _, id, _, _ = getattr(job.identity, "settings", ("", "", "", ""))
+        _, id, *_ = getattr(job.identity, "settings", ("", "", "", "", False))
         if id.startswith("python:"):
             yield ok(f"job {job.name}", f"the function {id.removeprefix('python:')} could be imported")
 
@@ -137,12 +137,14 @@ def _keys(config: Config) -> Iterator[Result]:
 
 
 def _audit_log(config: Config) -> Iterator[Result]:
-    if config.trust.audit_log is None:
-        return
-    path = Path(config.trust.audit_log)
-    there = path if path.exists() else path.parent
-    if there.exists() and os.access(there, os.W_OK):
-        yield ok("trust", f"the audit log {path} can be written")
-    else:
-        why = "may not be written by this user" if there.exists() else "has no folder to be in"
-        yield fail("trust", f"The audit log {path} {why}.", "Correct [trust] audit_log, or let this user write it.")
+    for key, name in (("audit_log", "audit log"), ("audit_heads", "file of its heads")):
+        setting = getattr(config.trust, key)
+        if setting is None:
+            continue
+        path = Path(setting)
+        there = path if path.exists() else path.parent
+        if there.exists() and os.access(there, os.W_OK):
+            yield ok("trust", f"the {name} {path} can be written")
+        else:
+            why = "may not be written by this user" if there.exists() else "has no folder to be in"
+            yield fail("trust", f"The {name} {path} {why}.", f"Correct [trust] {key}, or let this user write it.")

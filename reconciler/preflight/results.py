@@ -66,7 +66,3 @@ def exit_code(results: Iterable[Result]) -> ExitCode:
     if not codes:
         return ExitCode.OK
     return ExitCode.UNREACHABLE if codes == {ExitCode.UNREACHABLE} else ExitCode.USAGE
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

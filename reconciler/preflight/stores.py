@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ReconcilerError, Refused
+from reconciler.core.errors import NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
+from reconciler.formats.decimal_text import counted
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row
-from reconciler.preflight.results import Result, World, counted, fail, failed, ok, warn
+from reconciler.preflight.results import Result, World, fail, failed, ok, warn
+from reconciler.stores.registry import traits
 
 
 def anchor_store(
@@ -34,12 +36,21 @@ def anchor_store(
             )
             return False
         if not users:
-            yield ok(subject, f"{store.address} is not used: every job keeps its anchors itself")
+            yield ok(
+                subject,
+                f"{store.address} is for rows that have no anchor of their own: every job's store keeps them itself",
+            )
             return True
         counts = {job.name: len(store.read(job.group, job.topics)) for job in users}
+    except NotCreated:
+        yield warn(
+            subject,
+            f"There are no anchors yet: {store.address} does not exist.",
+            "Run reconciler track while the source is alive: its first round creates it. Or correct the address.",
+        )
+        return True
     except ReconcilerError as error:
-        again = "track creates it in its first round; until then commands for these jobs end with exit code 6."
-        yield fail(subject, error.message, f"{error.hint or ''} {again}".strip(), error.exit_code)
+        yield failed(subject, error)
         return False
     finally:
         store.close()
@@ -52,6 +63,7 @@ def job_store(
     config: Config, job: Job, able: Capabilities, world: World, destination: ClusterInfo | None, *, with_anchors: bool
 ) -> Iterator[Result]:
     subject = f"job {job.name}"
+    yield from unmovable(config, job)
     try:
         store = world.open_store(
             job.store, kafka_client=config.destination.client, anchors=config.anchor_store if with_anchors else None
@@ -72,6 +84,18 @@ def job_store(
         store.close()
 
 
+def unmovable(config: Config, job: Job) -> Iterator[Result]:
+    """Warn of a job that the hook could not move: only it writes its offsets, and a topic keeps its name."""
+    one_name = next((topic for topic in job.topics if config.topics.destination_of(topic) == topic), None)
+    if traits(job.store).corrected_by_job and one_name is not None:
+        yield warn(
+            f"job {job.name}",
+            f'Topic "{one_name}" has one name on both sides, and only the job writes its offsets: after a failover '
+            "they would not tell whose numbers they are, so the hook refuses to correct them.",
+            "Plan for another place of its offsets at the destination: a property, app id or table of its own.",
+        )
+
+
 def _rows(
     config: Config,
     job: Job,
@@ -88,6 +112,10 @@ def _rows(
             "If the job has run, check that store, group and topics are as the job has them.",
         )
         return
+    for row in rows:
+        if row.malformed is not None:
+            yield fail(subject, row.malformed.message, row.malformed.hint)
+    rows = [row for row in rows if row.malformed is None]
     by_topic: dict[str, int] = {}
     for row in rows:
         by_topic[row.key.topic] = by_topic.get(row.key.topic, 0) + 1
@@ -105,9 +133,15 @@ def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> 
     more = f" and {len(bare) - 3:,} more" if len(bare) > 3 else ""
     message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
     if config.policy.no_anchor is NoAnchor.ROW_TIME:
-        return warn(f"job {job.name}", message, "By [policy] no_anchor they are located by the time of their rows.")
+        return warn(
+            f"job {job.name}",
+            message,
+            "By [policy] no_anchor they are located by the mirror's own records, else by the time of their rows.",
+        )
     if not able.needs_tracking:
-        return warn(f"job {job.name}", message, "Let the job record them (recording() or observing()), or import them.")
+        track = ", or let reconciler track keep them while the source is alive" if config.anchor_store else ""
+        record = f"Let the job record them (recording() or observing()), or import them{track}."
+        return warn(f"job {job.name}", message, record)
     lacks = "" if config.anchor_store else "Set [anchors] store and [source] bootstrap_servers, then let "
     return warn(f"job {job.name}", message, f"{lacks or 'Let '}reconciler track run while the source is alive.")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.core.anchors import Record
+from reconciler.core.probes import Withheld
 from reconciler.mirror.topics import Mirror
 from reconciler.ports import Capabilities, ListsGroups, LogReader, OffsetStore, ReadRequest, Row, TopicPartition
 
@@ -61,7 +62,7 @@ def jobs_in(
         names = sorted({*mirror.topics, *(mirror.source_of(topic) for topic in mirror.topics)})
         found = []
         for group in groups:
-            rows = store.read(group, names)
+            rows = [row for row in store.read(group, names) if row.malformed is None]
             if rows:
                 found.append(FoundJob.of(group, rows, mirror))
         return FoundStore(store.address, store.capabilities, tuple(found))
@@ -90,6 +91,8 @@ def _newest(reader: LogReader, tp: TopicPartition, begin: int, end: int, most: i
         if at >= end or len(records) >= most:
             break
         (chunk,) = reader.read([ReadRequest(tp, at, most - len(records))])
+        if isinstance(chunk, Withheld):
+            break
         records += chunk.records
         at = chunk.next_offset
     return records[:most]

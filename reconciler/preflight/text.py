@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.core.policies import TopicPolicy
+from reconciler.core.visible import is_hidden
 from reconciler.mirror.topics import Mirror
 from reconciler.preflight.identity import NONE, Proposal
 
@@ -86,7 +87,7 @@ def _source(found: Proposed) -> Iterator[str]:
         if why:
             yield from _comment(why)
         yield f"alias = {quoted(found.mirror.alias)}"
-    yield from _comment("Only track and audit connect to the source; everything else works without its address.")
+    yield from _comment("hook hands the source's address to jobs that start there; only track and audit connect to it.")
     if found.source_servers:
         yield f"bootstrap_servers = {quoted(found.source_servers)}"
     else:
@@ -128,7 +129,7 @@ def _policy() -> Iterator[str]:
     yield '# new = "earliest"         # where a partition without a stored offset starts: earliest, latest, a time'
     yield '# behind = "start"         # the mirror has not delivered the last processed record: start, wait, stop'
     yield "# max_replay = 1000000     # the most records that may be read again where a place is known only roughly"
-    yield '# no_anchor = "stop"       # a stored offset without an anchor: stop, row-time'
+    yield '# no_anchor = "mirror"     # a stored offset without an anchor: mirror, row-time, stop'
 
 
 def _job(job: ProposedJob) -> Iterator[str]:
@@ -151,6 +152,12 @@ def _job(job: ProposedJob) -> Iterator[str]:
     mark = "    # records are identified by a fingerprint of key and value" if job.identity.id == NONE else ""
     yield f"id = {quoted(job.identity.id)}{mark}"
     others = [choice for choice in job.identity.choices if choice not in (job.identity.id, NONE)][:3]
+    if job.identity.id not in (NONE, "key"):
+        yield from _comment(
+            "If no two records of a partition ever share an id, not even when a producer retries, this spares the job "
+            "what a restarted mirror sends again:"
+        )
+        yield "# unique_ids = true"
     if others:
         yield from _comment(f"It could also be: {', '.join(map(quoted, others))}")
     if job.identity.may_increase:
@@ -170,5 +177,5 @@ def _comment(text: str) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A TOML string on one line. JSON's escapes are TOML's too, except DEL, which JSON leaves as it is."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """A TOML string on one line. JSON's escapes are TOML's, too; JSON leaves DEL and invisible characters unescaped."""
+    return "".join(f"\\U{ord(each):08x}" if is_hidden(each) else each for each in json.dumps(text, ensure_ascii=False))

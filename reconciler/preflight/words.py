@@ -51,9 +51,9 @@ def _clusters(config: Config) -> Iterator[str]:
     yield f"The destination, where jobs are to go on, is the cluster at {_reached(config.destination)}."
     name = f'The source, "{config.topics.alias}",' if config.topics.alias else "The source"
     if config.source is None:
-        yield f"{name} is not connected to: no address is configured, and only track and audit would use one."
+        yield f"{name} has no address: hook cannot start jobs there, and track and audit would use one."
     else:
-        yield f"{name} is the cluster at {_reached(config.source)}. Only track and audit connect to it."
+        yield f"{name} is the cluster at {_reached(config.source)}. Jobs that start there, track and audit use it."
 
 
 def _reached(cluster: Cluster) -> str:
@@ -108,6 +108,8 @@ def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
 def _store_can(config: Config, job: Job, able: Capabilities) -> str:
     if traits(job.store).corrected_in_copy:
         correction = "That is a checkpoint, and only read: a correction is made in a copy of it"
+    elif traits(job.store).corrected_by_job:
+        correction = "Only the job writes to that table: the hook hands it a correction, which it stores itself"
     elif not able.writable:
         correction = "That store is only read"
     elif able.atomic_batches:
@@ -130,11 +132,13 @@ def _anchors_kept(config: Config, able: Capabilities) -> str:
 
 
 def _identity(job: Job) -> str:
-    timestamp, id, order, unit = getattr(job.identity, "settings", ("record", "none", "opaque", "ms"))
+    plain = ("record", "none", "opaque", "ms", False, "none")
+    timestamp, id, order, unit, unique, carried = getattr(job.identity, "settings", plain)
     time = "the Kafka timestamp" if timestamp == "record" else f"{_place(timestamp)} (in {unit}, where it is a number)"
+    time += "" if carried == "none" else f". It carries the source's offset: {_place(carried)}"
     if id == "none":
         return f"A record is identified by a fingerprint of its key and value, and by its time: {time}."
-    grows = "; ids increase within each partition" if order == "increasing" else ""
+    grows = "; ids increase within each partition" if order == "increasing" else "; no two share one" if unique else ""
     return f"A record is identified by its id: {_place(id)}{grows}. Its time is {time}."
 
 
@@ -182,7 +186,10 @@ def _policy(config: Config) -> Iterator[str]:
     )
     yield {
         NoAnchor.STOP: "A stored offset without an anchor stops the job: nothing is guessed.",
-        NoAnchor.ROW_TIME: "A stored offset without an anchor is located by the time at which its row was written.",
+        NoAnchor.MIRROR: "A stored offset without an anchor is located by what MirrorMaker recorded at the "
+        "destination; else it stops the job.",
+        NoAnchor.ROW_TIME: "A stored offset without an anchor is located by what MirrorMaker recorded at the "
+        "destination, else by the time at which its row was written.",
     }[policy.no_anchor]
     yield f"A plan may be applied for {span(policy.plan_expires_ms)}.{_signed(config.trust)}"
 
@@ -209,9 +216,12 @@ def _hook(config: Config, jobs: Sequence[Job]) -> str:
     to = [name for name in (config.metrics.textfile, _host(config.metrics.pushgateway)) if name]
     figures = f" Its figures go to {' and '.join(to)}." if to else ""
     which = f"--job {jobs[0].name}" if len(jobs) == 1 else "--job NAME"
+    impossible = "which it cannot: [source] bootstrap_servers is missing"
+    source = "with its own stored offsets" if config.source else impossible
     return (
-        f"hook {which} would check the job before every start, write what needs correcting to its store, and start "
-        f"the command unless a decision is needed.{figures}"
+        f"hook {which} would start the job on the side where it is: at the source, {source}; at the destination, it "
+        "would check it, write what needs correcting to its store, and start it unless a decision is needed. failover "
+        f"start makes it move the job there, by a mark in {config.failover_state}, which every hook must read.{figures}"
     )
 
 
@@ -219,7 +229,9 @@ def _track(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capabili
     tracked = [job.name for job in jobs if job.name in abilities and abilities[job.name].needs_tracking]
     names = ", ".join(tracked[:MOST_TOPICS]) + (" and more" if len(tracked) > MOST_TOPICS else "")
     if not tracked:
-        return "track would find nothing to do: every job keeps its anchors itself."
+        return (
+            "track would keep anchors only for rows that have none of their own: every job's store keeps them itself."
+        )
     lacks = []
     if config.source is None or not config.source.bootstrap_servers:
         lacks.append("[source] bootstrap_servers")

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, Identity, Names, Record, StoredOffset
+from reconciler.core.errors import NotRead
 from reconciler.core.probes import Search, ask_edges, ask_read
 from reconciler.core.scan import last_before
 
@@ -51,6 +52,13 @@ class Looked:
 
 def look_back(place: Place, identity: Identity) -> Search[Looked]:
     """Find the record that an anchor for this place names."""
+    try:
+        return (yield from _look_back(place, identity))
+    except NotRead as error:
+        return Looked(None, str(error).rstrip("."))
+
+
+def _look_back(place: Place, identity: Identity) -> Search[Looked]:
     edges = yield from ask_edges()
     offset, start, end = place.offset, edges.start, edges.end
     if offset > end:

@@ -22,28 +22,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from reconciler import written
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
+from reconciler.failover.positions import tracked_ends
 from reconciler.failover.selection import by_key
-from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
+from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
 from reconciler.retry import insist
 from reconciler.stores.paired import (
-    NOTHING,
     Kept,
-    aside_of,
+    lacks_anchor,
     of_anchors,
-    pair,
     read_kept,
     refuse_unable,
-    same,
-    version_of,
+    without_aside,
 )
+from reconciler.stores.registry import is_end_of_batch
+from reconciler.tracking.job import JobReport, TrackedJob
 from reconciler.tracking.lookback import Looked, Place, look_back
 
 T = TypeVar("T")
@@ -69,32 +70,6 @@ class SourceSide:
 
 
 @dataclass(frozen=True, slots=True)
-class JobReport:
-    """The anchors of a job's stored offsets after a round, by partition.
-
-    ``lagging`` have an anchor that was made for an older offset, ``without`` have none, each with the reason if it is
-    known; ``elsewhere`` were handed over to another cluster. ``age_ms``: the age of the oldest lagging anchor, by the
-    time of its record. ``known`` False: the stores could not be read. ``no_rows``: that in words, where the store has
-    no row of any of the job's topics and the configuration does not call the job new.
-    """
-
-    job: str
-    store: str
-    exact: int = 0
-    lagging: Mapping[TopicPartition, str] = field(default_factory=dict)
-    without: Mapping[TopicPartition, str] = field(default_factory=dict)
-    elsewhere: tuple[TopicPartition, ...] = ()
-    saved: int = 0
-    age_ms: int | None = None
-    known: bool = True
-    no_rows: str = ""
-
-    @property
-    def partitions(self) -> int:
-        return self.exact + len(self.lagging) + len(self.without) + len(self.elsewhere)
-
-
-@dataclass(frozen=True, slots=True)
 class Round:
     """One pass over all jobs. ``troubles``: by name, the error of everything that could not be reached."""
 
@@ -103,7 +78,7 @@ class Round:
 
 
 class Tracker:
-    """Tracks those of ``jobs`` that keep no anchors themselves; ``left_out`` are the others.
+    """Tracks the rows of ``jobs`` that have no anchor of their own; ``left_out`` are the other jobs, and why.
 
     Raises ConfigError where the configuration does not say where the source is, or where to keep anchors, and where
     there is nothing to track.
@@ -119,20 +94,27 @@ class Tracker:
         self._side = side
         self._open: dict[str, OffsetStore] = {}
         stores = {job.name: side.open_store(job.store) for job in jobs}
-        self._jobs = tuple(job for job in jobs if stores[job.name].capabilities.needs_tracking)
-        self.left_out = tuple(job.name for job in jobs if job not in self._jobs)
+        self._bare = {job.name for job in jobs if stores[job.name].capabilities.needs_tracking}
+        self.left_out = {job.name: why for job in jobs if job.name not in self._bare and (why := _why_not(config, job))}
+        self._jobs = tuple(job for job in jobs if job.name not in self.left_out)
         self._addresses = {name: store.address for name, store in stores.items()}
         for store in stores.values():
             store.close()
         if not self._jobs:
             raise ConfigError(
-                "There is nothing to track: every job keeps its anchors itself.",
+                f"There is nothing to track: {'; '.join(f'{name}: {why}' for name, why in self.left_out.items())}.",
                 hint="track is for jobs that store bare offsets.",
             )
-        _refuse_shared([*self._jobs, *(job for job in config.jobs if job.store == config.anchor_store)])
+        ends = tracked_ends(config, [job for job in self._jobs if job.name in self._bare])
+        self._ends = {job.name for job in ends}
+        bare = [job for job in self._jobs if job.name in self._bare]
+        _refuse_shared([*bare, *(job for job in config.jobs if job.store == config.anchor_store)])
         anchors = side.open_anchors()
         refuse_unable(anchors)
         anchors.close()
+        self._jobs += tuple(ends)
+        self._bare |= self._ends
+        self._addresses |= {job.name: side.open_store(job.store).address for job in ends}
         self._created = False
         self._gives_up_at = math.inf
 
@@ -157,8 +139,13 @@ class Tracker:
         at, place = JobReport(job.name, self._addresses[job.name]), f'the store of job "{job.name}"'
         try:
             rows = self._ask(place, lambda: self._store(place, job).read(job.group, job.topics))
-            if not rows and job.new is None:
+            if not rows and job.new is None and not is_end_of_batch(job.store):  # no batch is running
                 at = replace(at, no_rows=no_rows(self._store(place, job), job.group, *job.topics))
+            if job.name not in self._bare:
+                rest = [row for row in rows if row.malformed is not None or row.stored.anchor is None]
+                at, rows = replace(at, own=len(rows) - len(rest)), rest
+                if not any(map(lacks_anchor, rows)):
+                    return replace(at, exact=sum(row.malformed is None for row in rows), without=_unread(rows))
             place = ANCHORS
             if place in troubles:
                 return replace(at, known=False)
@@ -166,12 +153,21 @@ class Tracker:
         except (Unreachable, OutcomeUnknown) as error:
             troubles[place] = error
             return replace(at, known=False)
-        tracked = _Tracked(job, by_key(_first_of_each(rows)), kept)
+        faults = {row.key: row.malformed for each in kept.values() for row in each.rows if row.malformed}
+        faults |= {row.key: row.malformed for row in rows if row.malformed}
+        faults = {without_aside(key): fault for key, fault in faults.items()}
+        sound = [row for row in rows if row.key not in faults]
+        kept = {key: each for key, each in kept.items() if key not in faults}
+        is_end = job.name in self._ends
+        if is_end:
+            kept = {key: Kept(each.aside) for key, each in kept.items()}
+        tracked = TrackedJob(job, by_key(_first_of_each(sound)), kept, aside=is_end)
+        at = replace(at, without={key: str(fault.refused) for key, fault in faults.items()})
         if SOURCE not in troubles:
             self._follow(tracked, troubles)
         return tracked.report(at, self._side.now_ms())
 
-    def _follow(self, tracked: _Tracked, troubles: dict[str, ReconcilerError]) -> None:
+    def _follow(self, tracked: TrackedJob, troubles: dict[str, ReconcilerError]) -> None:
         """Find the missing anchors on the source, and save them."""
         place = SOURCE
         try:
@@ -184,7 +180,7 @@ class Tracker:
             is_away = isinstance(error, Unreachable) and error.retryable
             troubles[place if is_away else f'{place}, for job "{tracked.job.name}"'] = error
 
-    def _look_up(self, tracked: _Tracked) -> Mapping[TopicPartition, Looked]:
+    def _look_up(self, tracked: TrackedJob) -> Mapping[TopicPartition, Looked]:
         places = tracked.missing(self._side.now_ms())
 
         def inquiry(key: TopicPartition, place: Place) -> Inquiry[Looked]:
@@ -198,11 +194,11 @@ class Tracker:
             found = run(self._side.reader, asked, clock=self._clock, settings=settings).found
         return {key: answer.finding for key, answer in found.items()}
 
-    def _save(self, tracked: _Tracked) -> None:
+    def _save(self, tracked: TrackedJob) -> None:
         changes = tracked.changes()
         if not changes:
             return
-        with of_anchors():
+        with of_anchors(), written.writing(f'anchors of job "{tracked.job.name}"'):
             try:
                 result = self._anchors().write(tracked.job.group, changes, reason="track", now_ms=self._side.now_ms())
                 if result.conflicts and not result.written and len(changes) > 1:
@@ -248,7 +244,7 @@ class Tracker:
                 raise
 
         with nullcontext() if place == ANCHORS else _of_the_source():
-            return insist(once, give_up=lambda: self._clock() >= self._gives_up_at)
+            return insist(once, left_s=lambda: self._gives_up_at - self._clock())
 
     def _clock(self) -> float:
         """The time for deadlines: beyond all of them once the caller wants to stop."""
@@ -268,6 +264,23 @@ def _of_the_source() -> Iterator[None]:
         raise of_source from error
 
 
+def _why_not(config: Config, job: Job) -> str:
+    """Why a job is not tracked whose store keeps anchors; empty if its rows without one are.
+
+    With one topic name on both sides such a row does not tell which cluster's number it is: where the store keeps
+    anchors, ``apply`` leaves no mark of the failover in the [anchors] store.
+    """
+    if job.store == config.anchor_store:
+        return "its rows are in the [anchors] store itself, which keeps anchors beside them"
+    if any(config.topics.destination_of(topic) == topic for topic in job.topics):
+        return "its store keeps anchors beside the offsets, and its topics have one name on both sides"
+    return ""
+
+
+def _unread(rows: Iterable[Row]) -> dict[TopicPartition, str]:
+    return {row.key: str(row.malformed.refused) for row in rows if row.malformed is not None}
+
+
 def _refuse_shared(jobs: Iterable[Job]) -> None:
     """Raise ConfigError for two jobs of one group and topic: they would share a row of the anchor store."""
     owner: dict[tuple[str, str], str] = {}
@@ -285,100 +298,3 @@ def _refuse_shared(jobs: Iterable[Job]) -> None:
 def _first_of_each(rows: Iterable[Row]) -> list[Row]:
     """The rows, ordered so that of two positions of a partition the lower offset comes last."""
     return sorted(rows, key=lambda row: -row.stored.offset)
-
-
-# ---------------------------------------------------------------- one job in a round
-
-
-@dataclass(slots=True)
-class _Tracked:
-    job: Job
-    rows: Mapping[TopicPartition, Row]
-    kept: dict[TopicPartition, Kept]
-    cluster: ClusterInfo | None = None
-    looked: dict[TopicPartition, Looked] = field(default_factory=dict)
-    count: int = 0
-
-    def missing(self, now_ms: int) -> dict[TopicPartition, Place]:
-        """The stored offsets that nothing is kept for, and that the source has a partition for."""
-        cluster, found = self.cluster, {}
-        assert cluster is not None
-        for key, row in self.rows.items():
-            info = cluster.topics.get(key.topic)
-            if row.stored.is_sentinel or self._is_elsewhere(key):
-                continue
-            if info is None or key.partition not in info.partitions:
-                self.looked[key] = Looked(None, "the source has no such partition")
-                continue
-            own = row.stored.anchor
-            if own is not None and own.numbered_by(cluster.cluster_id, info.topic_id):
-                self.looked[key] = Looked(row.stored)
-            elif not self._is_kept(key, cluster.cluster_id, info.topic_id):
-                at_ms = row.stored.written_at_ms
-                found[key] = Place(row.stored.offset, cluster.cluster_id, info.topic_id, info.compacted, at_ms, now_ms)
-        return found
-
-    def changes(self) -> list[Change]:
-        """The anchors to save, and the removal of rows that an interrupted write left for offsets of the past."""
-        changes = []
-        for key, looked in self.looked.items():
-            main, aside = self._kept(key).main, self._kept(key).aside
-            new = looked.kept
-            if new is None or (main is not None and same(main.stored, new)):
-                continue
-            changes.append(Change(key, version_of(main), new))
-            if aside is not None:
-                changes.append(Change(aside_of(key), aside.version, None))
-        return changes
-
-    def saved(self, keys: Sequence[TopicPartition]) -> None:
-        for key in keys:
-            new = self.looked[key].kept if key in self.looked else None
-            if new is not None:
-                self.kept[key] = Kept(Row(key, new, ""))
-                self.count += 1
-
-    def report(self, at: JobReport, now_ms: int) -> JobReport:
-        exact, oldest = 0, None
-        lagging: dict[TopicPartition, str] = {}
-        without: dict[TopicPartition, str] = {}
-        for key, row in sorted(self.rows.items()):
-            if self._is_elsewhere(key):
-                continue
-            found = pair(row.stored.offset, self._kept(key))
-            why = self.looked[key].why if key in self.looked else ""
-            if found.is_exact or row.stored.is_sentinel:
-                exact += 1
-            elif found.anchor is None:
-                without[key] = why or found.why or "not looked up yet"
-            else:
-                lagging[key] = why
-                if found.written_at_ms:
-                    oldest = min(oldest or found.written_at_ms, found.written_at_ms)
-        elsewhere = tuple(key for key in sorted(self.rows) if self._is_elsewhere(key))
-        age_ms = None if oldest is None else max(0, now_ms - oldest)
-        return replace(
-            at, exact=exact, lagging=lagging, without=without, elsewhere=elsewhere, saved=self.count, age_ms=age_ms
-        )
-
-    def _kept(self, key: TopicPartition) -> Kept:
-        return self.kept.get(key, NOTHING)
-
-    def _is_kept(self, key: TopicPartition, cluster_id: str, topic_id: str | None) -> bool:
-        main, row = self._kept(key).main, self.rows[key]
-        if main is None or main.stored.anchor is None or main.stored.offset != row.stored.offset:
-            return False
-        return main.stored.anchor.numbered_by(cluster_id, topic_id)
-
-    def _is_elsewhere(self, key: TopicPartition) -> bool:
-        """True if the row's number may be another cluster's: it was handed over, or is being handed over now."""
-        if self.cluster is None:
-            return False
-        kept, here = self._kept(key), self.cluster.cluster_id
-        if kept.aside is not None and kept.aside.stored.offset == self.rows[key].stored.offset:
-            return _cluster_of(kept.aside) not in (None, here)
-        return _cluster_of(kept.main) not in (None, here)
-
-
-def _cluster_of(row: Row | None) -> str | None:
-    return row.stored.anchor.cluster_id if row is not None and row.stored.anchor is not None else None

@@ -6,29 +6,27 @@ SHA-256 of the object without it; ``prev`` is the hash of the record before, 64 
 Invariants that ``verified`` checks and ``AuditLog`` keeps:
 
 1. A line is the canonical JSON of a record, byte for byte, or it is torn: the beginning of a line whose writing was
-   cut off, which is never JSON.
+   cut off, which is never JSON. A record that lacks only its newline is whole: the next one ends its line.
 2. A torn line is followed by a record of kind ``torn`` that gives its length and its hash, unless it ends the file.
 3. Records are numbered from 1, and each names the hash of the one before.
 
-The chain reveals a record that was altered, removed or moved. It cannot reveal that its end was cut off or that the
-whole file was rewritten: for that a hash must be kept elsewhere.
+The chain has no key. It reveals a record that was altered, removed or moved by itself; it cannot reveal that its end
+was cut off, or that everything from some record on was made again: that takes heads kept elsewhere (``witness``).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.fileio import sync_names
+from reconciler.fileio import held_too_long, open_regular, sync_names, wait_for_lock
 from reconciler.formats.json_fields import FieldError, canonical, digest_without, json_value
 
 FORMAT = "reconciler.audit-log/1"
@@ -44,8 +42,6 @@ _TYPES = {
     **dict.fromkeys(("command", "jobs"), list | None),
     "line": int,
 }
-LOCK_S = 30.0
-"""Seconds to wait for other writers: a process that was stopped while it held the lock must not block all others."""
 _BLOCK = 64 * 1024
 _BEGINNING = b'{"action":'
 _LOOK = "Examine it with: reconciler audit-log verify. Move it away and keep it; a new log is started automatically."
@@ -59,11 +55,15 @@ class NotARecord(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The end of the log: the last record's number and hash, and the torn bytes after it."""
+    """The end of the log: the last record's number and hash, and the torn bytes after it.
+
+    ``unended``: the record lacks its newline.
+    """
 
     line: int = 0
     hash: str = FIRST
     torn: bytes = b""
+    unended: bool = False
 
 
 class AuditLog:
@@ -84,7 +84,7 @@ class AuditLog:
         """
         with self._opened() as file:
             head = _head(file, self.path)
-            text = b""
+            text = b"\n" if head.unended else b""
             if head.torn:
                 torn = {"bytes": len(head.torn), "sha256": hashlib.sha256(head.torn).hexdigest()}
                 head, text = _line({"kind": "torn", "torn": torn}, time_text, head)
@@ -98,7 +98,7 @@ class AuditLog:
     @contextmanager
     def _opened(self) -> Iterator[int]:
         try:
-            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             raise _unusable(self.path, error) from error
         try:
@@ -109,20 +109,11 @@ class AuditLog:
 
 
 def _lock(file: int, path: Path) -> None:
-    until = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError as error:
-            if time.monotonic() > until:
-                raise ConfigError(
-                    f"Another process has held the audit log {path} for {LOCK_S:.0f} s. Nothing was written.",
-                    hint="Find out what it is waiting for.",
-                ) from error
-            time.sleep(0.01)
-        except OSError as error:
-            raise _unusable(path, error) from error
+    try:
+        if not wait_for_lock(file):
+            raise held_too_long(f"the audit log {path}")
+    except OSError as error:
+        raise _unusable(path, error) from error
 
 
 def _unusable(path: Path, error: OSError) -> ConfigError:
@@ -182,9 +173,16 @@ def record_of(line: bytes) -> Record | None:
         whole = False
     if not whole:
         raise NotARecord("was altered: its hash does not fit its content")
-    if not all(isinstance(found[name], kinds) for name, kinds in _TYPES.items()):
+    if not all(isinstance(found[name], kinds) for name, kinds in _TYPES.items()) or not _has_jobs(found):
         raise NotARecord("is not a record, though its hash fits: this product did not write it")
     return found
+
+
+def _has_jobs(found: Record) -> bool:
+    jobs = found["jobs"] or []
+    return all(
+        isinstance(job, dict) and isinstance(job.get("name"), str) and isinstance(job.get("rows"), list) for job in jobs
+    )
 
 
 def _head(file: int, path: Path) -> Head:
@@ -201,18 +199,26 @@ def _head(file: int, path: Path) -> Head:
             except NotARecord as error:
                 raise Changed(f"The last line of the audit log {path} {error}.", hint=_LOOK) from error
             if record is not None:
-                return _head_of(record, b"\n".join([*lines[number + 1 :], rest]), path)
+                last = Head(record["line"], record["hash"])
+                return _head_of(last, b"\n".join([*lines[number + 1 :], rest]), path)
         if begin == 0:
             if data and not data.startswith(_BEGINNING) and data.strip(b"\0"):
                 raise ConfigError(f"{path} is not an audit log.", hint="Give [trust] audit_log a file of its own.")
-            return Head(torn=data)
+            return _head_of(Head(), data, path)
         block *= 4
 
 
-def _head_of(record: Record, torn: bytes, path: Path) -> Head:
-    if torn.endswith(b"\n"):  # a line whose writing was cut off has no end
+def _head_of(last: Head, rest: bytes, path: Path) -> Head:
+    """The head after ``last``, which ``rest`` follows: nothing, a torn line, or a record without its newline."""
+    if rest.endswith(b"\n"):  # a line whose writing was cut off has no end
         raise Changed(f"The last line of the audit log {path} is not a record.", hint=_LOOK)
-    return Head(record["line"], record["hash"], torn)
+    try:
+        record = record_of(rest)
+        if record is None:
+            return Head(last.line, last.hash, rest)
+        return replace(_next(record, last, path), unended=True)
+    except NotARecord as error:
+        raise Changed(f"The last line of the audit log {path} {error}.", hint=_LOOK) from error
 
 
 # ---------------------------------------------------------------- reading
@@ -234,14 +240,14 @@ def verified(path: Path) -> Iterator[Record | TornLine]:
     """
     head, torn = Head(), b""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             for raw in file:
                 line = raw[:-1] if raw.endswith(b"\n") else raw
                 try:
-                    record = record_of(line) if raw.endswith(b"\n") else None
+                    record = record_of(line)
                 except NotARecord as error:
                     raise _broken(head, path, str(error)) from error
-                if record is None:
+                if record is None or line is raw:  # without its newline it looks as one that was cut off
                     torn += raw
                     continue
                 if torn:
@@ -274,4 +280,4 @@ def _next(record: Record, head: Head, path: Path) -> Head:
 
 def _broken(head: Head, path: Path, what: str) -> Changed:
     where = f"The line after record {head.line}" if head.line else "The first line"
-    return Changed(f"{where} of the audit log {path} {what}.", hint="Everything before it is as it was written.")
+    return Changed(f"{where} of the audit log {path} {what}.", hint="Everything before it fits together.")

@@ -21,10 +21,11 @@ from reconciler.core.errors import ExitCode, NeedsPerson, OutcomeUnknown, Reconc
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
 from reconciler.trust.audit_log import AuditLog
+from reconciler.trust.witness import Witness, sentence
 
 if TYPE_CHECKING:
-    from reconciler.failover.apply import JobChanges
-    from reconciler.failover.rollback import JobReturns
+    from reconciler.failover.writing.apply import JobChanges
+    from reconciler.failover.writing.rollback import JobReturns
 
 log = logging.getLogger("reconciler.audit")
 
@@ -55,16 +56,21 @@ class Attempt:
         by: Mapping[str, Any],
         command: Sequence[str],
         now_ms: Callable[[], int],
+        witness: Witness | None = None,
     ) -> None:
         self._log = log
+        self._witness = witness
         self._now_ms = now_ms
         self._fields: dict[str, Any] = {"action": action, "by": dict(by), "command": list(command)}
         self._intention: str | None = None
         self._wrote = False
+        self._ending: tuple[str, ExitCode] | None = None
 
     def __enter__(self) -> Self:
         if self._log is not None:
             self._log.check()
+        if self._witness is not None:
+            self._witness.check()
         return self
 
     def concerns(self, plan: Plan, path: Path | None, signers: Mapping[str, str | None]) -> None:
@@ -77,7 +83,7 @@ class Attempt:
     def intends(self, rows: Sequence[Written]) -> None:
         """Log the rows that will be written. Raises ConfigError or Changed if that fails; then write nothing."""
         if self._log is not None:
-            self._intention = self._append({"kind": "intention", "jobs": _jobs(rows)})
+            self._append({"kind": "intention", "jobs": _jobs(rows)})
 
     def intends_changes(self, changes: Sequence[JobChanges]) -> None:
         """Log the rows that ``apply`` will write."""
@@ -109,6 +115,20 @@ class Attempt:
             ]
         )
 
+    def intends_marks(self, jobs: Sequence[Job]) -> None:
+        """Log the jobs whose side is going to change at their next start. No row is written for that."""
+        if self._log is not None:
+            self._append({"kind": "intention", "jobs": [{**_named(job), "rows": []} for job in jobs]})
+
+    def marked(self, written: int, code: ExitCode) -> None:
+        """Note how many marks were written or removed, and how the command ends, which reports each job's error."""
+        if code is ExitCode.OK:
+            self._ending = (DONE if written else NOTHING, code)
+        elif code is ExitCode.UNKNOWN_OUTCOME:
+            self._ending = (UNKNOWN, code)
+        else:
+            self._ending = (PARTIAL if written else REFUSED, code)
+
     def wrote(self) -> None:
         """Note that all intended rows are written and read back."""
         self._wrote = True
@@ -123,8 +143,12 @@ class Attempt:
     ) -> None:
         if self._log is None or (self._intention is None and not isinstance(error, ReconcilerError)):
             return
-        record = {"kind": "refusal" if self._intention is None else "result", "of": self._intention}
-        record |= {"outcome": self._outcome(error), **_end_of(error)}
+        record: dict[str, Any] = {"kind": "refusal" if self._intention is None else "result", "of": self._intention}
+        if error is None and self._ending is not None:
+            outcome, code = self._ending
+            record |= {"outcome": outcome, "exit_code": int(code), "message": None}
+        else:
+            record |= {"outcome": self._outcome(error), **_end_of(error)}
         try:
             self._append(record)
         except ReconcilerError as unlogged:
@@ -144,12 +168,16 @@ class Attempt:
         certain = isinstance(error, ReconcilerError) and not isinstance(error, OutcomeUnknown)
         return REFUSED if certain else UNKNOWN
 
-    def _append(self, fields: Mapping[str, Any]) -> str:
+    def _append(self, fields: Mapping[str, Any]) -> None:
         assert self._log is not None
         now = datetime.fromtimestamp(self._now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         head = self._log.append({**self._fields, **fields}, now.replace("+00:00", "Z"))
-        log.info("audit log %s: record %d, hash %s", self._log.path, head.line, head.hash)
-        return head.hash
+        if fields["kind"] == "intention":
+            self._intention = head.hash
+        text = sentence(self._log.path, head.line, head.hash)
+        log.info("%s", text)
+        if self._witness is not None:
+            self._witness.keep(text)
 
 
 def _end_of(error: BaseException | None) -> dict[str, Any]:
@@ -163,8 +191,11 @@ def _end_of(error: BaseException | None) -> dict[str, Any]:
 def _jobs(rows: Sequence[Written]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        named = {"name": row.job.name, "group": row.job.group, "store": without_secrets(row.job.store)}
-        job = found.setdefault(row.job.name, {**named, "rows": []})
+        job = found.setdefault(row.job.name, {**_named(row.job), "rows": []})
         place = {"topic": row.key.topic, "partition": row.key.partition}
         job["rows"].append({**place, "before": row.before, "after": row.after})
     return list(found.values())
+
+
+def _named(job: Job) -> dict[str, Any]:
+    return {"name": job.name, "group": job.group, "store": without_secrets(job.store)}

@@ -15,6 +15,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.config.settings import TrustSettings
 from reconciler.trust.audit_log import AuditLog
 from reconciler.trust.audit_trail import Attempt
+from reconciler.trust.witness import Witness
 
 FREE_SETTINGS = frozenset({"--option", "--conf", "--kafka-option", "--source-option"})
 """Options whose value is another program's NAME=VALUE, perhaps a password: only the name is kept."""
@@ -24,10 +25,13 @@ def attempt(trust: TrustSettings, action: str, words: Sequence[str]) -> Attempt:
     """An attempt, by the command line ``words``, that goes into the configuration's audit log, if there is one."""
     if trust.audit_log is None:
         return Attempt(None, action, {}, (), clock_ms)
-    return Attempt(AuditLog(Path(trust.audit_log)), action, _who(), list(without_secret_words(words)), clock_ms)
+    witness = None if trust.audit_heads is None else Witness(Path(trust.audit_heads))
+    command = list(without_secret_words(words))
+    return Attempt(AuditLog(Path(trust.audit_log)), action, who(), command, clock_ms, witness)
 
 
-def _who() -> dict[str, Any]:
+def who() -> dict[str, Any]:
+    """The user and the machine of this process."""
     uid = os.getuid()
     try:
         user = pwd.getpwuid(uid).pw_name

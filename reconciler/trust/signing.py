@@ -18,6 +18,7 @@ import base64
 import importlib
 import importlib.util
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.fileio import locked, write_whole
+from reconciler.fileio import locked, open_regular, write_whole
 from reconciler.formats.json_fields import FieldError, Fields, json_value
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Signer:
 
 def path_for(plan_path: Path) -> Path:
     """The file of a plan's signatures."""
-    return plan_path.with_name(plan_path.name + ".sig")
+    return plan_path.parent / f"{plan_path.name}.sig"
 
 
 # ---------------------------------------------------------------- keys
@@ -99,7 +100,7 @@ def trusted(trust: TrustSettings) -> dict[str, tuple[str, PublicKey]]:
     found: dict[str, tuple[str, PublicKey]] = {}
     for number, setting in enumerate(trust.trusted_keys, start=1):
         if setting.startswith("-----BEGIN"):  # the key itself, from the environment or a secret file
-            name, pem = f"number {number} of trusted_keys", setting.encode()
+            name, pem = f"number {number} of trusted_keys", setting.encode(errors="surrogateescape")
         else:
             name, pem = Path(setting).name, _content(Path(setting), "key")
         key: PublicKey = _ed25519().public_key(pem, f"[trust] trusted_keys: {name}")
@@ -201,7 +202,7 @@ def signers_of(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSe
 def load_signatures(path: Path, plan_sha256: str) -> list[Signature]:
     """The signatures in a file, not verified yet; an empty list if there is no file."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             raw = file.read(LARGEST + 1)
     except FileNotFoundError:
         return []

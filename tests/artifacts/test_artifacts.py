@@ -141,6 +141,16 @@ def test_a_connector_of_another_version_is_refused(mvn) -> None:
         fetch()
 
 
+def test_a_spark_whose_connector_is_not_to_be_had_gets_the_one_that_was_tried_with_it(
+    mvn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.3.1")
+    runs = mvn(CONNECTOR, "if '13</artifactId><version>4.2.0' not in pom: print('[ERROR] none'); sys.exit(1)")
+    assert {jar.name for jar in fetch()} == set(CONNECTOR)
+    asked = [version for version in ("4.3.1", "4.3.0", "4.2.0") if f"<version>{version}<" in runs.read_text()]
+    assert asked == ["4.3.1", "4.3.0", "4.2.0"], "Spark's own comes first"
+
+
 def test_without_maven_it_says_so_when_maven_was_asked_for(tools: Path) -> None:
     with pytest.raises(ConfigError, match="no mvn on the PATH"):
         fetch()

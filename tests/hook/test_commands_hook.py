@@ -37,7 +37,9 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     world.save({0: made(9).stored})
     right = {"0": world.offset_of(9) + 1, "1": 0}
     config = world.config()
-    ended = outside("hook", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="yes")
+    ended = outside(
+        "hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="yes"
+    )
     assert ended.code == 0, ended.said
     found = json.loads(ended.out.splitlines()[-1])
     assert found["kept"] == "yes"
@@ -49,7 +51,9 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     assert f"reconciler rollback {found['plan']}" in ended.err
 
     after = world.rows()
-    again = outside("hook", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="again")
+    again = outside(
+        "hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="again"
+    )
     found = json.loads(again.out)
     assert (again.code, found["kept"]) == (0, "again")
     assert json.loads(found["offsets"]) == {world.there: right}
@@ -66,7 +70,7 @@ def test_the_commands_exit_code_is_the_hooks(world: World, plans: Path) -> None:
     world.deliver(6)
     world.processed(3)
     command = (sys.executable, "-c", "import sys; sys.exit(int(sys.argv[1]))", "42")
-    assert outside("hook", "-c", world.config(), "--plans", plans, "--", *command).code == 42
+    assert outside("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", *command).code == 42
 
 
 def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
@@ -74,7 +78,7 @@ def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
     world.save({0: StoredOffset(BASE + 4)})
     before = world.rows()
     ran = world.folder / "ran"
-    ended = outside("hook", "-c", world.config(), "--plans", plans, "--", "touch", ran)
+    ended = outside("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", "touch", ran)
     assert ended.code == 4
     assert 'Job "clicks" must not start: a partition needs a decision.' in ended.err
     assert (ended.out, "1 unresolved" in ended.err) == ("", True)
@@ -89,7 +93,7 @@ def test_a_persons_word_starts_it(world: World, plans: Path) -> None:
     world.deliver(6)
     world.save({0: StoredOffset(BASE + 4)})
     word = ("--set", f"{world.there}:0=2", "--accept", "skips")
-    ended = outside("hook", "-c", world.config(), "--plans", plans, *word, "--", "echo", "ran")
+    ended = outside("hook", "--to", "destination", "-c", world.config(), "--plans", plans, *word, "--", "echo", "ran")
     assert (ended.code, ended.out.splitlines()[-1]) == (0, "ran")
     assert world.offsets() == {0: 2}
 
@@ -100,7 +104,7 @@ def test_a_command_that_cannot_run_costs_no_correction(world: World, plans: Path
     world.deliver(6)
     world.processed(3)
     before = world.rows()
-    ended = world.run("hook", "-c", world.config(), "--plans", plans, "--", command)
+    ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", command)
     assert ended.code == 2
     assert f"The command {command} was not found or cannot be run. Nothing was checked." in ended.err
     assert world.rows() == before
@@ -110,7 +114,7 @@ def test_a_command_that_cannot_run_costs_no_correction(world: World, plans: Path
 def test_without_a_command_the_files_are_named(world: World, plans: Path) -> None:
     world.deliver(6)
     world.processed(3)
-    ended = world.run("hook", "-c", world.config(), "--plans", plans)
+    ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans)
     assert ended.code == 0
     named = dict(line.split("=", 1) for line in ended.out.splitlines() if line.startswith("RECONCILER_"))
     offsets = json.loads(Path(named["RECONCILER_STARTING_OFFSETS"]).read_text())
@@ -128,7 +132,7 @@ def test_the_hook_waits_for_a_mirror_that_is_behind(world: World, plans: Path) -
     assert world.run("check", "-c", config).code == 4
     late = threading.Timer(1.0, world.append, args=[{0: range(6, 14)}])
     late.start()
-    ended = world.run("hook", "-c", config, "--plans", plans, "--wait", "60")
+    ended = world.run("hook", "--to", "destination", "-c", config, "--plans", plans, "--wait", "60")
     late.join()
     assert ended.code == 0, ended.said
     assert "waiting for the mirror: 1 of 1 partitions is behind; " in ended.err
@@ -142,9 +146,9 @@ def test_the_wait_ends_and_the_policy_decides(world: World, plans: Path) -> None
     world.processed(9)
     before = world.rows()
     waits = world.config(extra="[policy]\nbehind = 'wait'")
-    stopped = world.run("hook", "-c", waits, "--plans", plans, "--wait", "0.2")
+    stopped = world.run("hook", "--to", "destination", "-c", waits, "--plans", plans, "--wait", "0.2")
     assert (stopped.code, world.rows()) == (4, before)
-    started = world.run("hook", "-c", world.config(), "--plans", plans, "--wait", "0.2")
+    started = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--wait", "0.2")
     assert started.code == 0
     assert world.offsets() == {0: world.offset_of(5) + 1}
 
@@ -157,7 +161,20 @@ def test_a_hook_that_is_stopped_while_it_waits_has_written_nothing(
     world.processed(9)
     before = world.rows()
     ran = world.folder / "ran"
-    words = ("hook", "-c", world.config(), "--plans", plans, "--wait", "3600", "--", "touch", ran)
+    words = (
+        "hook",
+        "--to",
+        "destination",
+        "-c",
+        world.config(),
+        "--plans",
+        plans,
+        "--wait",
+        "3600",
+        "--",
+        "touch",
+        ran,
+    )
     command = [sys.executable, "-m", "reconciler", *map(str, words)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as hook:
         assert hook.stderr is not None
@@ -172,7 +189,9 @@ def test_a_hook_that_is_stopped_while_it_waits_has_written_nothing(
 
 @pytest.mark.parametrize("wait", ["-1", "nan", "inf", "700000"])
 def test_a_wait_that_is_none_is_refused(world: World, plans: Path, wait: str) -> None:
-    ended = world.run("hook", "-c", world.config(), "--plans", plans, f"--wait={wait}", "--", "true")
+    ended = world.run(
+        "hook", "--to", "destination", "-c", world.config(), "--plans", plans, f"--wait={wait}", "--", "true"
+    )
     assert ended.code == 2
     assert "is not a number of seconds from 0 to a week" in ended.err
 
@@ -186,7 +205,7 @@ def test_the_environments_file_is_there_only_if_the_job_may_start(world: World, 
     file = world.folder / "run" / "hook.env"
     file.parent.mkdir()
     file.write_text("RECONCILER_PLAN=/of/an/earlier/start\n")
-    arguments = ("hook", "-c", world.config(), "--plans", plans, "--env-file", file)
+    arguments = ("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--env-file", file)
     assert world.run(*arguments).code == 4
     assert not file.exists()
     world.processed(3)
@@ -204,7 +223,7 @@ def test_the_environments_file_is_there_only_if_the_job_may_start(world: World, 
 def test_the_hook_loads_neither_spark_nor_what_it_does_not_need(world: World, plans: Path) -> None:
     world.deliver(6)
     world.processed(3)
-    arguments = ("hook", "-c", world.config(), "--plans", plans, "--", "true")
+    arguments = ("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", "true")
     ended = outside(*arguments, options=("-X", "importtime"))
     assert ended.code == 0
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
@@ -221,7 +240,7 @@ def test_plans_of_a_job_with_a_longer_name_do_not_push_this_ones_out(world: Worl
     others = [plans / f"clicks-eu-20990101T0000{number:02d}-000-1.plan.json" for number in range(30)]
     for other in others:
         other.write_text("{}")
-    ended = world.run("hook", "-c", world.config(), "--plans", plans)
+    ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans)
     assert ended.code == 0, ended.said
     named = dict(line.split("=", 1) for line in ended.out.splitlines() if line.startswith("RECONCILER_"))
     assert Path(named["RECONCILER_PLAN"]).exists()
@@ -237,7 +256,7 @@ def test_old_plans_that_were_not_applied_go(world: World, plans: Path) -> None:
         (plans / f"{name}.plan.json").write_text("{}")
         (plans / f"{name}.starting-offsets.json").write_text("{}")
     (plans / f"{names[0]}.plan.json.applied.json").write_text("{}")
-    assert world.run("hook", "-c", world.config(), "--plans", plans).code == 0
+    assert world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans).code == 0
     left = [name for name in names if (plans / f"{name}.plan.json").exists()]
     assert left[0] == names[0]  # the way back of one that was applied stays
     assert len(left) == 20
@@ -250,9 +269,9 @@ def test_plans_that_cannot_be_kept_stop_the_hook_before_anything(world: World) -
     before = world.rows()
     file = world.folder / "a-file"
     file.write_text("")
-    ended = world.run("hook", "-c", world.config(), "--plans", file / "plans", "--", "true")
+    ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", file / "plans", "--", "true")
     assert ended.code == 2
-    assert "Plans cannot be kept in" in ended.err
+    assert "cannot be written: " in ended.err
     assert world.rows() == before
 
 
@@ -260,7 +279,9 @@ def test_plans_are_kept_where_the_environment_says(world: World) -> None:
     world.deliver(6)
     world.processed(3)
     state = world.folder / "state"
-    ended = outside("hook", "-c", world.config(), "--", shutil.which("true"), XDG_STATE_HOME=str(state))
+    ended = outside(
+        "hook", "--to", "destination", "-c", world.config(), "--", shutil.which("true"), XDG_STATE_HOME=str(state)
+    )
     assert ended.code == 0
     (plan,) = (state / "reconciler" / "plans").glob("*.plan.json")
     assert os.stat(plan).st_mode & 0o777 == 0o600

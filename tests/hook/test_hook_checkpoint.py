@@ -36,7 +36,16 @@ class Query:
     config: Path
 
     def hook(self, *options: object) -> subprocess.CompletedProcess[str]:
-        return self.run("hook", *options, "--", "sh", "-c", f'printf "$RECONCILER_CHECKPOINT" > {self.started}')
+        return self.run(
+            "hook",
+            "--to",
+            "destination",
+            *options,
+            "--",
+            "sh",
+            "-c",
+            f'printf "$RECONCILER_CHECKPOINT" > {self.started}',
+        )
 
     def run(self, command: str, *options: object) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-m", "reconciler", *command.split(), "-c", str(self.config), *map(str, options)]

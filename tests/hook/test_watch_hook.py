@@ -33,14 +33,16 @@ def test_every_end_of_a_hook_leaves_its_figures_and_a_start_finds_them_written(w
 
     def after(code: int, *command: object, used: Path = config) -> dict[str, float]:
         file.unlink(missing_ok=True)
-        ended = world.run("hook", "-c", used, "--plans", plans, *(["--", *command] if command else []))
+        ended = world.run(
+            "hook", "--to", "destination", "-c", used, "--plans", plans, *(["--", *command] if command else [])
+        )
         assert ended.code == code, ended.said
         found = figures(file.read_text())
         assert found["exit_code"] == code
         return found
 
     show = f"print(open({str(file)!r}).read())"
-    started = outside("hook", "-c", config, "--plans", plans, "--", sys.executable, "-c", show)
+    started = outside("hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", show)
     assert started.code == 0, started.said
     found = figures(started.out)
     assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (0, 2, 0)
@@ -60,6 +62,6 @@ def test_metrics_that_cannot_be_delivered_do_not_stop_a_start(world: World) -> N
     world.deliver(6)
     world.save({0: made(3).stored})
     extra = f'[metrics]\ntextfile = "{world.folder}/none"\npushgateway = "http://127.0.0.1:{free_port()}"'
-    ended = world.run("hook", "-c", world.config(extra=extra), "--plans", world.folder / "plans")
+    ended = world.run("hook", "--to", "destination", "-c", world.config(extra=extra), "--plans", world.folder / "plans")
     assert ended.code == 0
     assert ended.err.count("the metrics of this run did not reach") == 2

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from reconciler.cli.main import main
 from reconciler.config.file import load_config, read_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ExitCode, Refused, Unreachable
@@ -25,6 +26,7 @@ from reconciler.preflight.words import explained, span
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 from tests.config import configurations
+from tests.mirror.written import CHECKPOINTS, SYNCS, write_checkpoints, write_syncs
 
 LEAST = configurations.LEAST.replace(configurations.STORE, "STORE")
 IN_FRONT = LEAST.index("[[jobs]]")
@@ -54,10 +56,10 @@ def write(tmp_path: Path, store: MemoryStore) -> Callable[[str], Path]:
 
 WORDS = [
     (LEAST, "The destination, where jobs are to go on, is the cluster at b:9092, without encryption."),
-    (LEAST, 'The source, "a", is not connected to: no address is configured, and only track and audit would use one.'),
+    (LEAST, 'The source, "a", has no address: hook cannot start jobs there, and track and audit would use one.'),
     (
         LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"'),
-        'The source, "a", is the cluster at a:9092, without encryption. Only track and audit connect to it.',
+        'The source, "a", is the cluster at a:9092, without encryption. Jobs that start there, track and audit use it.',
     ),
     (
         with_section(
@@ -100,12 +102,16 @@ WORDS = [
     (with_section('[policy]\nbehind = "wait"'), "the job must wait (hook --wait)."),
     (with_section('[policy]\nbehind = "stop"'), "last processed record, the job must not start."),
     (with_section("[policy]\nmax_replay = 7"), "the job may start if 7 records or fewer are read again."),
-    (LEAST, "A stored offset without an anchor stops the job: nothing is guessed."),
-    (with_section('[policy]\nno_anchor = "row-time"'), "located by the time at which its row was written."),
+    (LEAST, "is located by what MirrorMaker recorded at the destination; else it stops the job."),
+    (with_section('[policy]\nno_anchor = "row-time"'), "else by the time at which its row was written."),
+    (with_section('[policy]\nno_anchor = "stop"'), "A stored offset without an anchor stops the job"),
     (with_section('[policy]\nplan_expires = "90m"'), "A plan may be applied for 90 minutes."),
     (with_section('[search]\nmax_disorder = "5s"'), "taken to be at most 5 seconds out of order."),
-    (LEAST, "hook --job clicks would check the job before every start"),
-    (LEAST, "track would find nothing to do: every job keeps its anchors itself."),
+    (
+        LEAST,
+        "at the source, which it cannot: [source] bootstrap_servers is missing; at the destination",
+    ),
+    (LEAST, "track would keep anchors only for rows that have none of their own"),
     (
         LEAST,
         "watch would check every job every minute, with 50 requests a second at most, and serve the metrics at http:",
@@ -161,14 +167,25 @@ def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -
         "[search] scan_records = 0 must be at least 1",
         "[search] max_disordr is not a known key",
         "[watch] username and password belong together",
-        "[jobs clicks] group is missing",
-        "[jobs clicks] gruop is not a known key",
+        "[jobs clicks] group is missing, and gruop is not a known key",
         'id = "hdr:x" is not known',
         "[jobs clicks] topics must be a list of different topic names",
         'Two jobs are named "clicks"',
     ):
         assert sum(words in each for each in said) == 1, (words, said)
     assert len(said) <= 12, "a repeated fault confuses"
+
+
+@pytest.mark.parametrize("command", [("check",), ("plan", "-o", "-"), ("track", "--once"), ("config", "check")])
+def test_every_command_tells_all_faults(
+    write: Callable[[str], Path], capfd: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    path = write(with_section('[search]\nscan_records = 0\nmax_disordr = "1s"'))
+    name, *options = command
+    assert main([name, *options, "-c", str(path)]) == ExitCode.USAGE
+    said = "".join(capfd.readouterr())
+    assert said.count("scan_records = 0 must be at least 1") == 1
+    assert said.count("Did you mean max_disorder?") == 1
 
 
 def test_one_mistake_is_one_fault_and_a_file_without_is_a_configuration(write: Callable[[str], Path]) -> None:
@@ -248,6 +265,7 @@ def look(write: Callable[[str], Path]) -> Callable[..., Tries]:
 def destination() -> MemoryLog:
     log = MemoryLog("b", {"a.events": 2})
     log.partition("a.events", 0).append(1_700_000_000_000, b"k", b"v")
+    write_syncs(log, (7, 0))
     return log
 
 
@@ -272,6 +290,18 @@ def test_working_parts_are_reported_with_counts(
     rows, writable = found.said(Level.OK, "job clicks")
     assert rows.endswith('group "readers": 2 stored offsets (2 of events), all with an anchor')
     assert "no write was tried" in writable
+
+
+def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destination: MemoryLog) -> None:
+    (said,) = look(LEAST, destination).said(Level.OK, "mirror")
+    assert said.startswith("offset syncs are at the destination")
+    write_checkpoints(destination, (7, 0))
+    destination.delete(SYNCS)
+    (said,) = look(LEAST, destination).said(Level.WARN, "mirror")
+    assert said.startswith("checkpoints are at the destination, offset syncs are not")
+    destination.delete(CHECKPOINTS)
+    (said,) = look(LEAST, destination).said(Level.WARN, "mirror")
+    assert said.startswith("MirrorMaker left nothing at the destination")
 
 
 def test_nothing_is_written(look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore) -> None:
@@ -327,7 +357,7 @@ def test_a_silent_source_is_a_warning(
     assert found.code is ExitCode.OK
     assert found.said(Level.WARN, "source") == [
         "No answer.",
-        "only track and audit need it; everything else works without.",
+        "only track, audit and jobs that start there need it; everything else works without.",
     ]
     elsewhere = look(text, destination, MemoryLog("a", {"others": 1}))
     assert elsewhere.code is ExitCode.OK
@@ -373,7 +403,7 @@ def test_a_store_that_cannot_be_opened_hides_no_other(
     assert len(found.said(Level.OK, "job clicks")) == 2
 
 
-def test_an_anchor_store_that_is_not_there_fails_and_the_jobs_rows_are_counted_all_the_same(
+def test_an_anchor_store_that_is_not_there_yet_is_a_warning_and_the_jobs_rows_are_counted_all_the_same(
     look: Callable[..., Tries], destination: MemoryLog, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
@@ -381,8 +411,9 @@ def test_an_anchor_store_that_is_not_there_fails_and_the_jobs_rows_are_counted_a
     text = with_section('[anchors]\nstore = "sqlite:///FOLDER/anchors.db"').replace("STORE", f"checkpoint:{checkpoint}")
     found = look(text, destination)
     (result,) = [each for each in found.tried if each.subject == "[anchors] store"]
-    assert result.level is Level.FAIL
-    assert "track creates it in its first round" in result.next_step
+    assert result.level is Level.WARN
+    assert "There are no anchors yet" in result.message
+    assert "Run reconciler track while the source is alive" in result.next_step
     assert any(each.subject == "job clicks" for each in found.tried)
 
 
@@ -556,3 +587,29 @@ def test_offline_connects_to_nothing(write: Callable[[str], Path], capsys: pytes
         "policy",
         "commands",
     ]
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        *("hbase://h:9090/t?layout=anchored#${S}", "hbase://h:9090/t?layout=anchored&foo=${S}", "kafka-group:?x=${S}"),
+        *("zookeeper://h:${S}/x?layout=consumers", "zookeeper://h:1/x?layout=single#${S}", "kafka-group:${S}"),
+        *("sqlite:///x.db#${S}", "kafka-topic:anchors?x=${S}", "postgresql://h/db?table=t&options=-c%20x=${S}"),
+        *("hbase://h:9090/${STORE_PASSWORD}/x?layout=anchored", "files:/srv/${A_TOKEN}"),
+    ],
+)
+def test_a_secret_in_a_part_of_an_address_that_has_no_use_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    for name in ("S", "STORE_PASSWORD", "A_TOKEN"):
+        monkeypatch.setenv(name, "hunter2-opensesame")
+    path = tmp_path / "reconciler.toml"
+    path.write_text(
+        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:1"\n[[jobs]]\n'
+        f'name = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
+    )
+    for how in ("text", "json"):
+        main(["config", "check", "-c", str(path), "--offline", "--format", how])
+        shown = capsys.readouterr()
+        assert "clicks" in shown.out
+        assert "hunter2" not in shown.out + shown.err

@@ -106,7 +106,6 @@ def test_a_partition_that_no_anchor_can_be_made_for_is_named_and_needs_a_person(
     [
         (("bootstrap_servers", "# bootstrap_servers"), "[source] bootstrap_servers is missing"),
         (("[anchors]\nstore", "[anchors]\n# store"), "[anchors] store is missing"),
-        (("bare:///", "sqlite:///"), "every job keeps its anchors itself"),
         (("sqlite:///", "bare:///"), "cannot keep the anchors of other stores"),
     ],
 )

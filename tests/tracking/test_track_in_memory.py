@@ -375,13 +375,51 @@ def test_one_who_wants_to_stop_does_not_wait_for_an_outage_to_end(world: Tracked
 # ---------------------------------------------------------------- configuration
 
 
-def test_what_keeps_its_anchors_itself_is_left_out(world: Tracked) -> None:
+IDENTITY = '[topics]\npolicy = "identity"\n'
+
+
+def test_bare_rows_of_a_store_that_keeps_anchors_are_tracked(memory: Memory, request: pytest.FixtureRequest) -> None:
+    world = Tracked(memory, MemoryStore(f"{request.node.nodeid}-own"), partitions=2)
+    for partition in range(2):
+        world.make(range(10), partition)
+    world.save({1: StoredOffset(5, named(4))})
+    world.job_stores(7)
+    report = world.track()
+    assert (report.own, report.exact, report.saved, report.without) == (1, 1, 1, {})
+    kept = world.kept()
+    assert kept is not None
+    assert (kept.offset, kept.anchor) == (7, named(6))
+    assert world.kept(1) is None
+
+
+def test_a_job_whose_rows_all_have_anchors_needs_neither_the_source_nor_the_store_of_anchors(
+    memory: Memory, request: pytest.FixtureRequest
+) -> None:
+    world = Tracked(memory, MemoryStore(f"{request.node.nodeid}-own"))
+    world.save({0: StoredOffset(5, named(4))})
+    world.trouble.comes("describe", AWAY)
+    world.trouble.comes(f"read {ANCHORS}", AWAY)
+    report = world.track()
+    assert (report.own, report.partitions, report.saved) == (1, 1, 0)
+
+
+def test_with_one_topic_name_on_both_sides_a_store_that_keeps_anchors_is_left_out(
+    memory: Memory, request: pytest.FixtureRequest
+) -> None:
+    world = Tracked(memory, MemoryStore(f"{request.node.nodeid}-own"))
+    with pytest.raises(
+        ConfigError, match=r"nothing to track: clicks: its store keeps anchors .* one name on both sides"
+    ):
+        world.tracker(IDENTITY)
+
+
+def test_a_job_that_is_left_out_is_named_with_the_reason(world: Tracked) -> None:
     stores: Mapping[str, OffsetStore] = {"memory:fast": MemoryStore("kept"), "memory:slow": world.store}
-    config = world.config(ANCHORED, TWO)
+    config = world.config(ANCHORED + IDENTITY, TWO)
     side = replace(world.side(), open_store=lambda address: stores[address])
-    assert Tracker(config, config.jobs, side).left_out == ("fast",)
-    with pytest.raises(ConfigError, match="every job keeps its anchors itself"):
-        Tracker(config, config.chosen("fast"), side)
+    tracker = Tracker(config, config.jobs, side)
+    assert list(tracker.left_out) == ["fast"]
+    assert "one name on both sides" in tracker.left_out["fast"]
 
 
 def test_there_must_be_a_place_for_anchors_and_one_that_can_keep_them(world: Tracked) -> None:

@@ -12,7 +12,8 @@ from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartit
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.rules import by_cluster
 from reconciler.stores.paired.store import PairedStore
-from reconciler.tracking.track import ANCHORS, JobReport, Round, SourceSide, Tracker
+from reconciler.tracking.job import JobReport
+from reconciler.tracking.track import ANCHORS, Round, SourceSide, Tracker
 from tests.in_memory import GROUP, NOW, Memory, content
 
 EVENTS = TopicPartition("events", 0)

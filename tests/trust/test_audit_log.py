@@ -239,6 +239,24 @@ def test_the_next_record_declares_a_line_that_was_cut_off(written: Path, left: i
     assert [record["line"] for record in (told, record)] == [5, 6]
 
 
+@pytest.mark.parametrize("kept", [1, 5])
+def test_a_record_that_lacks_only_its_newline_is_whole_once_another_follows(written: Path, kept: int) -> None:
+    written.write_bytes(b"".join(lines(written)[:kept])[:-1])
+    assert AuditLog(written).append(fields(7), NOW).line == kept + 1
+    assert [record["line"] for record in verified(written)] == [*range(1, kept + 2)]
+
+
+@pytest.mark.parametrize("end", [b"null", b"{}", b"7", b'""'])
+def test_an_end_that_no_record_begins_with_is_not_written_to(written: Path, end: bytes) -> None:
+    """A record's beginning is never JSON: this was not cut off, but written."""
+    written.write_bytes(altered := written.read_bytes() + end)
+    with pytest.raises(Changed, match="is not a record"):
+        AuditLog(written).append(fields(), NOW)
+    assert written.read_bytes() == altered
+    with pytest.raises(Changed, match="is not a record"):
+        list(verified(written))
+
+
 def test_a_first_line_that_was_cut_off_is_declared_too(path: Path) -> None:
     AuditLog(path).append(fields(), NOW)
     path.write_bytes(path.read_bytes()[:50])

@@ -1,0 +1,92 @@
+"""The files of a job's starts: the plan, Spark's offsets, and the start itself. The last starts are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.core.errors import ConfigError
+from reconciler.fileio import making
+from reconciler.formats import snapshot
+
+KEPT_STARTS = 20
+_PLAN, _OFFSETS, _START = ".plan.json", ".starting-offsets.json", ".start.json"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFiles:
+    """The files of one start, without their endings. Only a start at the destination has a plan."""
+
+    stem: Path
+
+    @property
+    def plan(self) -> Path:
+        return self._with(_PLAN)
+
+    @property
+    def starting_offsets(self) -> Path:
+        return self._with(_OFFSETS)
+
+    @property
+    def start(self) -> Path:
+        return self._with(_START)
+
+    @property
+    def is_applied(self) -> bool:
+        return snapshot.path_for(self.plan).exists()
+
+    def remove(self) -> None:
+        for path in (self.plan, self._with(f"{_PLAN}.sig"), self.starting_offsets, self.start):
+            path.unlink(missing_ok=True)
+
+    def _with(self, ending: str) -> Path:
+        return self.stem.with_name(self.stem.name + ending)
+
+
+def folder(chosen: Path | None) -> Path:
+    """The folder of plans: the chosen one, $RECONCILER_PLANS, or one in the user's state folder (XDG).
+
+    Raises ConfigError if it cannot be made, or if other users may write to it.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    found = chosen or Path(os.environ.get("RECONCILER_PLANS") or Path(state) / "reconciler" / "plans")
+    with making(found, other="--plans"):
+        found.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = found.stat()
+    if status.st_mode & 0o022 or status.st_uid not in (0, os.geteuid()):
+        raise ConfigError(
+            f"The folder of plans {found} is writable by other users, who could choose a job's offsets and cluster.",
+            hint=f"Take it for this user alone: chmod 700 {found}; or name a folder in it that does not exist yet.",
+        )
+    return found
+
+
+def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
+    """Where the files of a new start go. Removes those of the job's oldest starts that applied no plan."""
+    earlier = sorted(_starts(folder, job), key=lambda each: each.stem.name)
+    for old in earlier[: max(0, len(earlier) - KEPT_STARTS + 1)]:
+        if not old.is_applied:
+            old.remove()
+    when = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}"
+    return KeptFiles(folder / f"{_prefix(job)}{when}-{os.getpid()}")
+
+
+def last_correction(folder: Path, job: str) -> str:
+    """When the last plan was made that a hook applied for the job, as sortable text; empty if there is none here."""
+    applied = [each.stem.name.removeprefix(_prefix(job)) for each in _starts(folder, job) if each.is_applied]
+    return max(applied, default="")
+
+
+def _starts(folder: Path, job: str) -> Iterator[KeptFiles]:
+    # The whole pattern, since another job's name may begin with this one's.
+    pattern = re.compile(rf"({re.escape(_prefix(job))}\d{{8}}T\d{{6}}-\d{{3}}-\d+)\.")
+    stems = {found[1] for path in folder.iterdir() if (found := pattern.match(path.name))}
+    return (KeptFiles(folder / stem) for stem in stems)
+
+
+def _prefix(job: str) -> str:
+    return f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in job)}-"

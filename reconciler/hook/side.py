@@ -1,0 +1,229 @@
+"""On which side a job starts: a fact that its rows, a mark or a person's word state. No hook changes it by itself.
+
+Theory of operation. A *word* (``hook --to``) or a *mark* (``failover start``) moves the job to the destination. Without
+either, the rows tell where the job lives:
+
+- S1  A row in the destination's own numbering, under the destination's name, shows that the job was handed over. It
+      lives there, unless its row of the source's name was written later: then it has gone back.
+- S2  A job without such rows lives at its source. Neither cluster is contacted for that: the destination only where a
+      row under a name of the destination has an anchor, since only its cluster id tells whose numbering that is.
+- S3  Where rows contradict each other, or rows without anchors could be of either cluster, only a person's word counts.
+- S4  ``--to source`` never takes a job back: its rows of the source are old by then. That is a failback.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Unreachable
+from reconciler.failover.gather import job_topics
+from reconciler.failover.no_rows import no_rows
+from reconciler.failover.outside import Outside
+from reconciler.failover.selection import by_key, is_own, is_unread, select
+from reconciler.formats.start import Side
+from reconciler.hook.marks import Mark
+from reconciler.ports import Malformed, Row, TopicPartition
+from reconciler.stores.registry import traits
+
+FAILBACK = "docs/how-to/failback.md"
+
+log = logging.getLogger("reconciler.hook")
+
+
+class Lives(Enum):
+    """Where rows show that a job lives."""
+
+    SOURCE = auto()
+    DESTINATION = auto()
+    BOTH = auto()
+    """Some partitions have gone back to the source, others have not."""
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job's rows. ``absent``: half a sentence on what was looked for, where the store holds none."""
+
+    rows: Mapping[TopicPartition, Row]
+    translated: bool = False
+    absent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The side on which a job starts, and why. ``held``: the rows that were read, for a start at the source."""
+
+    side: Side
+    why: str
+    held: Held | None = None
+
+
+def held_by(config: Config, job: Job, outside: Outside) -> Held:
+    """The job's rows. Raises as stores do; a store that does not exist yet holds none."""
+    try:
+        with closing(outside.open_store(job.store)) as store:
+            rows = by_key(store.read(job.group, job_topics(config, job)))
+            absent = "" if rows else no_rows(store, job.group, *job.topics)
+            return Held(rows, store.capabilities.translated_by_mirror, absent)
+    except NotCreated as error:
+        return Held({}, absent=error.message.rstrip("."))
+
+
+def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives:
+    """Where the rows show that the job lives. ``names``: the destination's name of each topic.
+
+    ``cluster_id`` is the destination's; None if it was not asked, because no row needs it.
+    """
+    handed_over = returned = unclear = False
+    for topic, name in names.items():
+        for number in {key.partition for key in held.rows if key.topic == name}:
+            ours = TopicPartition(name, number)
+            row = held.rows[ours]
+            if cluster_id is not None and is_own(row, cluster_id):
+                speaks = select(held.rows, TopicPartition(topic, number), ours, cluster_id).row
+                handed_over, returned = handed_over or speaks is row, returned or speaks is not row
+            elif _numbering(row) is None and not held.translated and not is_unread(row.stored):
+                unclear = True
+    if handed_over:
+        return Lives.BOTH if returned else Lives.DESTINATION
+    return Lives.UNKNOWN if unclear else Lives.SOURCE
+
+
+def asks_for_cluster(held: Held, names: Mapping[str, str]) -> bool:
+    """True if only the destination's cluster id tells whose numbering a row is in."""
+    return any(key.topic in names.values() and _numbering(row) is not None for key, row in held.rows.items())
+
+
+def numberings(held: Held) -> list[str]:
+    """The clusters in whose numbering the rows are, by their anchors."""
+    return sorted({found for row in held.rows.values() if (found := _numbering(row)) is not None})
+
+
+def _numbering(row: Row) -> str | None:
+    return None if row.stored.anchor is None else row.stored.anchor.cluster_id
+
+
+# ---------------------------------------------------------------- the choice
+
+
+def choose(
+    config: Config, job: Job, outside: Outside, *, word: Side | None, mark: Mark | None, is_copied: bool = False
+) -> Chosen:
+    """The side on which the job starts now.
+
+    ``is_copied``: its checkpoint has a corrected copy. Raises ConfigError for a word that contradicts a mark,
+    NeedsPerson where the rows do not allow a start or do not tell the side, Unreachable and Refused as stores do.
+    """
+    if word is Side.SOURCE and mark is not None:
+        raise ConfigError(
+            f'--to source contradicts the failover of job "{job.name}", which {mark.by} started at {mark.since}.',
+            hint="Leave it out, or end the failover first: reconciler failover end.",
+        )
+    if mark is not None:
+        return Chosen(Side.DESTINATION, f"{mark.by} started its failover at {mark.since}")
+    if word is Side.DESTINATION:
+        return Chosen(Side.DESTINATION, "--to destination")
+    if is_copied:
+        return _at_destination(job, word, "its checkpoint has a corrected copy")
+    held, malformed = _sound(held_by(config, job, outside))
+    where = lives(held, _names(config, job), _cluster_id(config, job, held, outside, word))
+    if where is Lives.DESTINATION:
+        return _at_destination(job, word, "its stored offsets are the destination's")
+    if malformed is not None:
+        raise NeedsPerson(malformed.message, hint=f"{malformed.hint} Then start the job again.")
+    if where is Lives.BOTH:
+        raise NeedsPerson(
+            f'Some stored offsets of job "{job.name}" have gone back to the source, and others have not.',
+            hint=f"Finish the failback, or the failover: run its apply again ({FAILBACK}).",
+        )
+    if where is Lives.UNKNOWN and word is None:
+        raise NeedsPerson(
+            f'The stored offsets of job "{job.name}" have no anchors, and may be of either cluster: they do not tell '
+            "on which side it is to start.",
+            hint="Say it: hook --to source, or hook --to destination.",
+        )
+    return Chosen(Side.SOURCE, "--to source" if word else _why_source(held), held)
+
+
+def _sound(held: Held) -> tuple[Held, Malformed | None]:
+    """The rows that can be read, and the first that cannot: at the source a job would start without its offset."""
+    bad = [row.malformed for row in held.rows.values() if row.malformed is not None]
+    sound = {key: row for key, row in held.rows.items() if row.malformed is None}
+    return replace(held, rows=sound), bad[0] if bad else None
+
+
+def _at_destination(job: Job, word: Side | None, why: str) -> Chosen:
+    if word is Side.SOURCE:
+        raise NeedsPerson(
+            f'Job "{job.name}" lives at the destination: {why}. At the source it would repeat all its work since.',
+            hint=f"Take it back by a failback ({FAILBACK}); or leave --to source out.",
+        )
+    return Chosen(Side.DESTINATION, why)
+
+
+def _why_source(held: Held) -> str:
+    return "its stored offsets are the source's" if held.rows else "it has no stored offset yet"
+
+
+def _cluster_id(config: Config, job: Job, held: Held, outside: Outside, word: Side | None) -> str | None:
+    names = _names(config, job)
+    if not asks_for_cluster(held, names):
+        return None
+    try:
+        return outside.patient(config.search).describe(()).cluster_id
+    except Unreachable as error:
+        if word is Side.SOURCE and all(topic == name for topic, name in names.items()):
+            log.warning(
+                "the destination could not tell whether the offsets of job %s are its own: %s The job itself compares "
+                "them with the source before it reads.",
+                job.name,
+                error.message,
+            )
+            return None
+        raise type(error)(
+            f'{error.message} Only there it shows on which side job "{job.name}" is to start.', hint=error.hint
+        ) from error
+
+
+def _names(config: Config, job: Job) -> dict[str, str]:
+    return {topic: config.topics.destination_of(topic) for topic in job.topics}
+
+
+# ---------------------------------------------------------------- a start at the source
+
+
+def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool) -> dict[str, dict[str, int]]:
+    """The offsets that the job has stored at the source, by topic and partition. Sentinels are left out.
+
+    Raises ConfigError without the source's address, NeedsPerson where there is no row and the job is not called new,
+    or where the rows are of several clusters.
+    """
+    if config.source is None:
+        raise ConfigError(
+            f'Job "{job.name}" starts at the source, and [source] bootstrap_servers is missing.',
+            hint="Add it. If the source is lost, move the job: reconciler failover start, or hook --to destination.",
+        )
+    if not held.rows and not may_be_new and not traits(job.store).on_destination:
+        raise NeedsPerson(
+            f'Job "{job.name}" has no stored offset: {held.absent}.',
+            hint="Correct the group or the store. If the job is new, start it once with --accept new, or write "
+            'new = "earliest" in its [[jobs]] table until it has stored its first offsets.',
+        )
+    rows = {key: row for key, row in held.rows.items() if key.topic in job.topics}
+    if len(clusters := numberings(Held(rows))) > 1:
+        raise NeedsPerson(
+            f'The stored offsets of job "{job.name}" are in the numbering of several clusters: {", ".join(clusters)}.',
+            hint="Look at them (reconciler anchors export), and correct those that are not the source's.",
+        )
+    if traits(job.store).on_destination:
+        return {}  # these rows are a mirror's: the job reads its own at the source
+    found: dict[str, dict[str, int]] = {}
+    for key in sorted(rows, key=lambda key: (key.topic, key.partition)):
+        if not rows[key].stored.is_sentinel:
+            found.setdefault(key.topic, {})[str(key.partition)] = rows[key].stored.offset
+    return found

@@ -1,0 +1,51 @@
+"""The mirror's own topics at the destination, as one line of ``config check``; ``reconciler mirror`` has the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reconciler.config.file import Config
+from reconciler.core.errors import ReconcilerError
+from reconciler.failover.unanchored import own_topics
+from reconciler.mirror.account import LOCATION
+from reconciler.ports import LogReader, TopicPartition
+from reconciler.preflight.results import Result, failed, ok, warn
+
+MIRROR = "mirror"
+
+
+def mirror(config: Config, reader: LogReader) -> Iterator[Result]:
+    """Whether offset syncs, checkpoints and heartbeats are here. None is needed for jobs that have anchors."""
+    own = own_topics(config)
+    if not own.checkpoints:
+        yield ok(MIRROR, "MirrorMaker's own topics are not known without [source] alias or [mirror]; none is read")
+        return
+    try:
+        kinds = ("offset syncs", "checkpoints", "heartbeats")
+        names = (own.offset_syncs, own.checkpoints, own.heartbeats)
+        here = {kind: _holds(reader, named) for kind, named in zip(kinds, names, strict=True)}
+    except ReconcilerError as error:
+        yield failed(MIRROR, error, only_warn=True)
+        return
+    there = [kind for kind in kinds if here[kind]]
+    said = f"{' and '.join(there)} are at the destination" if there else "MirrorMaker left nothing at the destination"
+    if here["offset syncs"]:
+        yield ok(MIRROR, f"{said}; what they give: reconciler mirror")
+        return
+    lacks = "offset syncs are not: stored offsets without anchors can be placed by checkpoints alone, if at all"
+    yield warn(
+        MIRROR,
+        f"{said}, {lacks}.",
+        f"Set {LOCATION} = target in MirrorMaker's properties. What it gives: reconciler mirror.",
+    )
+
+
+def _holds(reader: LogReader, names: Sequence[str]) -> bool:
+    """Whether the first of these topics that exists has records."""
+    described = reader.describe(names).topics
+    info = next((described[name] for name in names if name in described), None)
+    places = [TopicPartition(info.name, number) for number in info.partitions] if info is not None else []
+    if not places:
+        return False
+    starts, ends = reader.log_starts(places), reader.log_ends(places)
+    return any(ends[place] > starts[place] for place in places)

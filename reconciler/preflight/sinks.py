@@ -1,0 +1,55 @@
+"""The sinks that a configuration names, tried: each is read, for the query on the job's checkpoint if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import NotCreated, ReconcilerError
+from reconciler.preflight.results import Result, failed, ok, warn
+from reconciler.sinks.registry import open_sink
+from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.registry import checkpoint_path, traits
+
+
+def job_sinks(job: Job) -> Iterator[Result]:
+    """One result for each sink of the job; and a warning where the end of a killed batch could not be proven."""
+    subject = f"job {job.name}"
+    for address in job.sinks:
+        try:
+            sink = open_sink(address)
+            name = sink.app_id or _query_of(job)
+            taken = sink.last_taken(name) if name or not sink.knows_queries else None
+        except ReconcilerError as error:
+            yield failed(subject, error)
+            continue
+        if taken is None:
+            yield ok(subject, f"sink {sink.shown}: not asked, since the query that writes to it is not known here")
+        elif taken.batch is None:
+            yield warn(
+                subject,
+                f"sink {sink.shown} has no batch of this query.",
+                "Right for a query that has not run yet; otherwise correct the job's sink.",
+            )
+        else:
+            yield ok(subject, f"sink {sink.shown}: the last batch that it took is {taken.batch}")
+
+
+def untracked_end(config: Config, job: Job) -> Iterator[Result]:
+    """A warning for a job whose sink decides a killed batch, where nothing can keep the batch's end."""
+    if job.sinks and traits(job.store).corrected_in_copy and config.anchor_store is None:
+        yield warn(
+            f"job {job.name}",
+            "there is no [anchors] store, so track cannot keep the end of its running batch: if the query is killed "
+            "after a sink has taken that batch, its failover must stop.",
+            'Add one, for example store = "sqlite:////srv/anchors.db", and let track run.',
+        )
+
+
+def _query_of(job: Job) -> str | None:
+    if not traits(job.store).corrected_in_copy:
+        return None
+    try:
+        return read_checkpoint(checkpoint_path(job.store)).query_id
+    except NotCreated:
+        return None

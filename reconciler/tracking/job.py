@@ -1,0 +1,136 @@
+"""One job in a round of tracking: its stored offsets, their anchors, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from reconciler.config.file import Job
+from reconciler.ports import Change, ClusterInfo, Row, TopicPartition
+from reconciler.stores.paired import NOTHING, Kept, aside_of, pair, same, version_of, without_aside
+from reconciler.tracking.lookback import Looked, Place
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """The anchors of a job's stored offsets after a round, by partition.
+
+    ``lagging`` have an anchor that was made for an older offset, ``without`` have none, each with the reason if it is
+    known; ``elsewhere`` were handed over to another cluster. ``age_ms``: the age of the oldest lagging anchor, by the
+    time of its record. ``known`` False: the stores could not be read. ``no_rows``: that in words, where the store has
+    no row of any of the job's topics and the configuration does not call the job new. ``own``: how many rows have an
+    anchor of their own, and are not tracked.
+    """
+
+    job: str
+    store: str
+    exact: int = 0
+    lagging: Mapping[TopicPartition, str] = field(default_factory=dict)
+    without: Mapping[TopicPartition, str] = field(default_factory=dict)
+    elsewhere: tuple[TopicPartition, ...] = ()
+    saved: int = 0
+    age_ms: int | None = None
+    known: bool = True
+    no_rows: str = ""
+    own: int = 0
+
+    @property
+    def partitions(self) -> int:
+        return self.own + self.exact + len(self.lagging) + len(self.without) + len(self.elsewhere)
+
+
+@dataclass(slots=True)
+class TrackedJob:
+    """``aside``: these rows are the end of a running batch, and their anchors are laid aside until it is committed."""
+
+    job: Job
+    rows: Mapping[TopicPartition, Row]
+    kept: dict[TopicPartition, Kept]
+    cluster: ClusterInfo | None = None
+    aside: bool = False
+    looked: dict[TopicPartition, Looked] = field(default_factory=dict)
+    count: int = 0
+
+    def missing(self, now_ms: int) -> dict[TopicPartition, Place]:
+        """The stored offsets that nothing is kept for, and that the source has a partition for."""
+        cluster, found = self.cluster, {}
+        assert cluster is not None
+        for key, row in self.rows.items():
+            info = cluster.topics.get(key.topic)
+            if row.stored.is_sentinel or self._is_elsewhere(key):
+                continue
+            if info is None or key.partition not in info.partitions:
+                self.looked[key] = Looked(None, "the source has no such partition")
+                continue
+            own = row.stored.anchor
+            if own is not None and own.numbered_by(cluster.cluster_id, info.topic_id):
+                self.looked[key] = Looked(row.stored)
+            elif not self._is_kept(key, cluster.cluster_id, info.topic_id):
+                at_ms = row.stored.written_at_ms
+                found[key] = Place(row.stored.offset, cluster.cluster_id, info.topic_id, info.compacted, at_ms, now_ms)
+        return found
+
+    def changes(self) -> list[Change]:
+        """The anchors to save, and the removal of rows that an interrupted write left for offsets of the past."""
+        changes = []
+        for key, looked in self.looked.items():
+            main, aside = self._kept(key).main, self._kept(key).aside
+            new = looked.kept
+            if new is None or (main is not None and same(main.stored, new)):
+                continue
+            changes.append(Change(aside_of(key) if self.aside else key, version_of(main), new))
+            if aside is not None:
+                changes.append(Change(aside_of(key), aside.version, None))
+        return changes
+
+    def saved(self, keys: Sequence[TopicPartition]) -> None:
+        for key in map(without_aside, keys):
+            new = self.looked[key].kept if key in self.looked else None
+            if new is not None:
+                self.kept[key] = Kept(Row(key, new, ""))
+                self.count += 1
+
+    def report(self, at: JobReport, now_ms: int) -> JobReport:
+        exact, oldest = 0, None
+        lagging: dict[TopicPartition, str] = {}
+        without: dict[TopicPartition, str] = dict(at.without)
+        for key, row in sorted(self.rows.items()):
+            if self._is_elsewhere(key):
+                continue
+            found = pair(row.stored.offset, self._kept(key))
+            why = self.looked[key].why if key in self.looked else ""
+            if found.is_exact or row.stored.is_sentinel:
+                exact += 1
+            elif found.anchor is None:
+                without[key] = why or found.why or "not looked up yet"
+            else:
+                lagging[key] = why
+                if found.written_at_ms:
+                    oldest = min(oldest or found.written_at_ms, found.written_at_ms)
+        elsewhere = tuple(key for key in sorted(self.rows) if self._is_elsewhere(key))
+        age_ms = None if oldest is None else max(0, now_ms - oldest)
+        return replace(
+            at, exact=exact, lagging=lagging, without=without, elsewhere=elsewhere, saved=self.count, age_ms=age_ms
+        )
+
+    def _kept(self, key: TopicPartition) -> Kept:
+        return self.kept.get(key, NOTHING)
+
+    def _is_kept(self, key: TopicPartition, cluster_id: str, topic_id: str | None) -> bool:
+        main, row = self._kept(key).main, self.rows[key]
+        if main is None or main.stored.anchor is None or main.stored.offset != row.stored.offset:
+            return False
+        return main.stored.anchor.numbered_by(cluster_id, topic_id)
+
+    def _is_elsewhere(self, key: TopicPartition) -> bool:
+        """True if the row's number may be another cluster's: it was handed over, or is being handed over now."""
+        if self.cluster is None:
+            return False
+        kept, here = self._kept(key), self.cluster.cluster_id
+        if kept.aside is not None and kept.aside.stored.offset == self.rows[key].stored.offset:
+            return _cluster_of(kept.aside) not in (None, here)
+        return _cluster_of(kept.main) not in (None, here)
+
+
+def _cluster_of(row: Row | None) -> str | None:
+    return row.stored.anchor.cluster_id if row is not None and row.stored.anchor is not None else None

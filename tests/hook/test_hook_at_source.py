@@ -1,0 +1,216 @@
+"""The hook before a job that lives at the source, and the failover that moves it. No cluster answers in these tests."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
+from reconciler.ports import Change, Row
+from reconciler.spark.handoff import Side, from_environment
+from reconciler.stores.registry import open_store
+from tests.world import Ended, free_port, outside
+
+OWN = StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", None), 1)
+
+
+class Job:
+    """A job in a folder, its store, and two clusters of which none can be reached."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "reconciler.toml"
+        self.store = f"sqlite:///{folder}/offsets.db"
+        self.configure()
+
+    def configure(self, source: str = 'bootstrap_servers = "kafka-a:9092"', job: str = "") -> None:
+        self.config.write_text(
+            f'[source]\nalias = "a"\n{source}\n[destination]\nbootstrap_servers = "127.0.0.1:{free_port()}"\n'
+            f'[search]\ndeadline = "1ms"\n[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\n'
+            f'store = "{self.store}"\n{job}[jobs.identity]\nid = "header:message-id"\n'
+        )
+
+    def save(self, topic: str = "events", stored: StoredOffset = OWN) -> None:
+        change = Change(TopicPartition(topic, 0), None, stored)
+        open_store(self.store).write("clicks", [change], reason="test", now_ms=1)
+
+    @property
+    def rows(self) -> list[Row]:
+        return open_store(self.store).read("clicks")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+@pytest.fixture
+def run(job: Job, capsys: pytest.CaptureFixture[str]):
+    def run(command: str, *more: object) -> Ended:
+        capsys.readouterr()
+        first, _, rest = command.partition(" ")
+        plans = ("--plans", str(job.folder / "plans")) if first == "hook" else ()
+        return Ended(main([first, *rest.split(), "-c", str(job.config), *plans, *map(str, more)]), *capsys.readouterr())
+
+    return run
+
+
+def variables(ended: Ended) -> dict[str, str]:
+    assert ended.code == 0, ended.said
+    return dict(line.split("=", 1) for line in ended.out.splitlines())
+
+
+def test_the_source_lives_and_nothing_is_moved(job: Job, run) -> None:
+    job.save()
+    before = job.rows
+    ended = run("hook")
+    found = variables(ended)
+    assert set(found) == {"RECONCILER_START", "RECONCILER_START_SHA256", "RECONCILER_STARTING_OFFSETS"}
+    assert json.loads(Path(found["RECONCILER_STARTING_OFFSETS"]).read_text()) == {"events": {"0": 42}}
+    assert 'job "clicks" starts at the source, kafka-a:9092: its stored offsets are the source\'s.' in ended.err
+    assert f"To move it: reconciler failover start -c {job.config} --job clicks" in ended.err
+    assert job.rows == before
+
+    start = from_environment(environ=found)
+    assert (start.side, start.bootstrap_servers, start.offsets) == (Side.SOURCE, "kafka-a:9092", {"events": {"0": 42}})
+    assert start.start is not None
+    assert (start.start.include_headers, start.start.cluster_id) == (True, "cluster-a")
+
+
+def test_a_failover_makes_the_hook_move_the_job_until_it_ends(job: Job, run) -> None:
+    job.save()
+    assert "clicks: moves to the destination at its next start" in run("failover start").out
+    assert "clicks: marked already, by" in run("failover start").out
+    shown = run("failover status").out
+    assert [line.split()[:3] for line in shown.splitlines()][1] == ["clicks", "source", "destination"]
+    assert run("hook").code == 6, "it looks for the destination, which is away"
+    assert run("hook --to source").code == 2
+    ended = run("failover end")
+    assert (ended.code, "clicks: ended; it starts at the source" in ended.out) == (0, True)
+    assert variables(run("hook"))
+
+
+def test_who_started_and_ended_a_failover_is_in_the_audit_log(job: Job, run) -> None:
+    job.save()
+    logged = job.folder / "audit.jsonl"
+    job.config.write_text(f'[trust]\naudit_log = "{logged}"\n{job.config.read_text()}')
+    run("failover start")
+    run("failover start")
+    run("failover end")
+    job.save("a.events")
+    run("failover start")
+    run("failover end")
+    records = [json.loads(line) for line in logged.read_text().splitlines()]
+    assert [record["jobs"][0]["name"] for record in records[::2]] == ["clicks"] * 5
+    results = [(each["action"], each["outcome"], each["exit_code"]) for each in records[1::2]]
+    start, end = "failover start", "failover end"
+    assert results == [
+        (start, "done", 0),
+        (start, "nothing", 0),
+        (end, "done", 0),
+        (start, "done", 0),
+        (end, "refused", 6),
+    ]
+    assert main(["audit-log", "verify", str(logged)]) == 0
+    assert main(["audit-log", "show", str(logged)]) == 0
+
+
+def test_a_failover_that_cannot_be_logged_marks_nothing(job: Job, run) -> None:
+    job.save()
+    job.config.write_text(f'[trust]\naudit_log = "{job.folder}"\n{job.config.read_text()}')
+    assert run("failover start").code == 2
+    assert not (job.folder / "reconciler.failover").exists()
+
+
+def test_a_word_moves_it_without_a_failover(job: Job, run) -> None:
+    job.save()
+    assert run("hook --to destination").code == 6
+    assert variables(run("hook --to source"))
+
+
+def test_a_failover_is_not_ended_for_a_job_of_which_it_is_not_known_where_it_is(job: Job, run) -> None:
+    job.save("a.events")
+    run("failover start")
+    ended = run("failover end")
+    assert (ended.code, "clicks: not ended." in ended.out) == (6, True)
+    assert run("failover status").code == 6
+    assert "marked already" in run("failover start").out
+
+
+def test_a_mark_that_cannot_be_read_stops_every_start_but_one_that_is_ordered(job: Job, run) -> None:
+    job.save()
+    run("failover start")
+    (job.folder / "reconciler.failover" / "clicks.json").write_text("{")
+    ended = run("hook")
+    assert (ended.code, "it is not known on which side the job is to start" in ended.err) == (6, True)
+    assert "cannot be read" in run("failover start").out
+    assert "cannot be read" in run("failover status").out
+    run("failover end")
+    assert variables(run("hook"))
+
+
+def test_the_first_start_of_a_job_is_said_to_be_one(job: Job, run) -> None:
+    ended = run("hook")
+    assert (ended.code, "has no stored offset: There is no offset store at" in ended.err) == (4, True)
+    assert from_environment(environ=variables(run("hook --accept new"))).offsets == {}
+    job.configure(job='new = "latest"\n')
+    assert from_environment(environ=variables(run("hook"))).offsets == {}
+
+
+def test_decisions_are_about_the_destination(job: Job, run) -> None:
+    job.save()
+    for word in ("--set a.events:0=3", "--set-time 1000", "--accept lost", "--accept skips"):
+        ended = run(f"hook {word}")
+        assert (ended.code, "decisions are about the destination" in ended.err) == (2, True), word
+
+
+def test_without_the_sources_address_the_next_step_is_said(job: Job, run) -> None:
+    job.save()
+    job.configure(source="")
+    ended = run("hook")
+    assert (ended.code, "[source] bootstrap_servers is missing" in ended.err) == (2, True)
+
+
+def test_an_earlier_starts_plan_does_not_reach_the_command(job: Job) -> None:
+    job.save()
+    ended = outside(
+        "hook", "-c", job.config, "--plans", job.folder / "plans", "--", "env", RECONCILER_PLAN="/of/an/earlier/start"
+    )
+    assert ended.code == 0, ended.said
+    assert "RECONCILER_START=" in ended.out
+    assert "RECONCILER_PLAN=" not in ended.out
+
+
+def test_a_start_at_the_source_leaves_its_figures(job: Job) -> None:
+    job.save()
+    job.config.write_text(f'[metrics]\ntextfile = "{job.folder}"\n{job.config.read_text()}')
+    file = job.folder / "reconciler_hook_clicks.prom"
+    ended = outside("hook", "-c", job.config, "--plans", job.folder / "plans", "--", "cat", file)
+    assert ended.code == 0, ended.said
+    assert 'reconciler_hook_exit_code{job="clicks"} 0.0' in ended.out
+
+
+def test_only_the_last_starts_are_kept(job: Job, run) -> None:
+    job.save()
+    plans = job.folder / "plans"
+    plans.mkdir()
+    for number in range(30):
+        (plans / f"clicks-20200101T0000{number:02d}-000-1.start.json").write_text("{}")
+    run("hook")
+    assert len(list(plans.glob("*.start.json"))) == 20
+
+
+def test_a_row_that_cannot_be_read_needs_a_person_and_is_named(job: Job, run) -> None:
+    """At the source the job would start without that partition's offset; nothing is retried by itself."""
+    job.save()
+    with closing(sqlite3.connect(job.store.removeprefix("sqlite:///"))) as db, db:
+        db.execute("UPDATE reconciler_offsets SET anchor_offset = 1.5")
+    ended = run("hook")
+    assert (ended.code, ended.out) == (4, "")
+    assert "'events:0'" in ended.err
+    assert "the anchor's offset is 1.5, not a whole number" in ended.err

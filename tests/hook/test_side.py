@@ -1,0 +1,233 @@
+"""On which side a hook starts a job: by its rows, by a mark, by a person's word; and that nothing is moved unasked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson, ReconcilerError, Refused, Unreachable
+from reconciler.failover.outside import Outside
+from reconciler.formats.start import Side
+from reconciler.hook.marks import Mark, Marks
+from reconciler.hook.side import Chosen, choose, offsets_at_source
+from tests.in_memory import BASE, NOW, Memory, anchor, stored
+
+IDENTITY = '[topics]\npolicy = "identity"\n'
+MARK = Mark("2026-01-31T06:00:00Z", "me@here")
+
+
+class Away:
+    """A destination that nothing may be asked of."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unreachable("The destination is away.")
+
+
+def chosen(memory: Memory, extra: str = "", *, alone: bool = False, **more: Any) -> Chosen:
+    config = memory.config(extra)
+    over = count(step=60.0).__next__
+    outside = replace(memory.outside, reader=Away(), monotonic=over) if alone else memory.outside
+    return choose(config, config.jobs[0], outside, **{"word": None, "mark": None, **more})
+
+
+def side(memory: Memory, extra: str = "", **more: Any) -> Side:
+    return chosen(memory, extra, **more).side
+
+
+def refusal(memory: Memory, extra: str = "", **more: Any) -> ReconcilerError:
+    with pytest.raises(ReconcilerError) as caught:
+        chosen(memory, extra, **more)
+    return caught.value
+
+
+@pytest.fixture
+def ready(memory: Memory) -> Memory:
+    """Records 0 to 9 are at the destination; the job has stored nothing."""
+    memory.deliver(range(10))
+    return memory
+
+
+# ---------------------------------------------------------------- by the rows
+
+
+def test_a_job_with_rows_of_the_source_starts_there_and_no_cluster_is_asked(ready: Memory) -> None:
+    ready.save({0: stored(4)})
+    before = ready.rows()
+    assert side(ready, alone=True) is Side.SOURCE
+    assert ready.rows() == before
+
+
+def test_a_job_without_rows_starts_at_the_source(ready: Memory) -> None:
+    assert side(ready, alone=True) is Side.SOURCE
+
+
+def test_a_job_that_was_handed_over_starts_at_the_destination(ready: Memory) -> None:
+    ready.save({0: stored(4)})
+    ready.apply()
+    assert side(ready) is Side.DESTINATION
+    assert "lives at the destination" in refusal(ready, word=Side.SOURCE).message
+
+
+def test_a_job_that_went_back_starts_at_the_source(ready: Memory) -> None:
+    ready.save({0: stored(4)})
+    ready.apply()
+    ready.save({0: stored(8, written_at_ms=NOW + 1)})
+    assert side(ready) is Side.SOURCE
+
+
+def test_a_job_that_went_back_in_part_needs_a_person(wide: Memory) -> None:
+    for partition in range(2):
+        wide.deliver(range(10), partition)
+    wide.save({0: stored(4), 1: stored(5, 1)})
+    wide.apply()
+    wide.save({0: stored(8, written_at_ms=NOW + 1)})
+    for word in (None, Side.SOURCE):
+        found = refusal(wide, word=word)
+        assert (type(found), found.message.startswith("Some stored offsets")) == (NeedsPerson, True)
+
+
+def test_with_one_name_on_both_sides_the_destinations_id_tells(memory: Memory) -> None:
+    memory.log.create("events", 1)
+    memory.save({0: stored(4)})
+    assert side(memory, IDENTITY) is Side.SOURCE
+    memory.save({0: StoredOffset(3, replace(anchor(4), cluster_id="b"), NOW)})
+    assert side(memory, IDENTITY) is Side.DESTINATION
+
+
+def test_where_the_destination_cannot_tell_nothing_is_guessed(memory: Memory) -> None:
+    memory.save({0: stored(4)})
+    found = refusal(memory, IDENTITY, alone=True)
+    assert (found.exit_code, "on which side" in found.message) == (ExitCode.UNREACHABLE, True)
+    assert side(memory, IDENTITY, alone=True, word=Side.SOURCE) is Side.SOURCE
+
+
+def test_rows_without_anchors_under_the_destinations_name_need_a_word(ready: Memory) -> None:
+    ready.save({0: StoredOffset(BASE + 5)})
+    ready.save({0: StoredOffset(4)}, topic="a.events")
+    assert "do not tell on which side" in refusal(ready).message
+    assert side(ready, word=Side.SOURCE) is Side.SOURCE
+    assert side(ready, word=Side.DESTINATION) is Side.DESTINATION
+
+
+def test_a_checkpoint_that_has_a_copy_lives_at_the_destination(ready: Memory) -> None:
+    assert side(ready, is_copied=True, alone=True) is Side.DESTINATION
+    assert isinstance(refusal(ready, is_copied=True, word=Side.SOURCE), NeedsPerson)
+
+
+# ---------------------------------------------------------------- by a mark, and by a word
+
+
+def test_a_mark_or_a_word_moves_the_job(ready: Memory) -> None:
+    ready.save({0: stored(4)})
+    assert side(ready, mark=MARK, alone=True) is Side.DESTINATION
+    assert side(ready, word=Side.DESTINATION, alone=True) is Side.DESTINATION
+
+
+def test_a_word_against_a_mark_is_refused(ready: Memory) -> None:
+    found = refusal(ready, word=Side.SOURCE, mark=MARK)
+    assert (found.exit_code, "which me@here started" in found.message) == (ExitCode.USAGE, True)
+
+
+def test_a_mark_is_there_from_start_to_end(memory: Memory) -> None:
+    marks = Marks(memory.config())
+    assert marks.of("clicks") is None
+    assert marks.set("clicks", MARK)
+    assert not marks.set("clicks", Mark("later", "you@there"))
+    assert (marks.of("clicks"), marks.of("views")) == (MARK, None)
+    marks.remove("clicks")
+    marks.remove("clicks")
+    assert marks.of("clicks") is None
+
+
+def test_marks_stand_beside_the_configuration_wherever_a_hook_runs(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Marks(memory.config()).set("clicks", MARK)
+    assert (tmp_path / "reconciler.failover" / "clicks.json").stat().st_mode & 0o444 == 0o444
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert Marks(memory.config()).of("clicks") == MARK
+    assert Marks(memory.config('[failover]\nstate = "shared"')).place == str(tmp_path / "shared")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"format":"reconciler.failover/2"}'])
+def test_a_mark_that_cannot_be_read_is_no_guess(memory: Memory, tmp_path: Path, content: bytes) -> None:
+    marks = Marks(memory.config())
+    marks.set("clicks", MARK)
+    (tmp_path / "reconciler.failover" / "clicks.json").write_bytes(content)
+    with pytest.raises(Refused, match="it is not known on which side"):
+        marks.of("clicks")
+
+
+def test_a_folder_of_marks_that_cannot_be_read_is_no_guess(memory: Memory, tmp_path: Path) -> None:
+    (tmp_path / "reconciler.failover").write_text("a file")
+    with pytest.raises(Refused):
+        Marks(memory.config()).of("clicks")
+
+
+def test_a_mark_of_the_other_direction_does_not_count(memory: Memory, tmp_path: Path) -> None:
+    config = memory.config()
+    Marks(config).set("clicks", MARK)
+    back = replace(config, topics=replace(config.topics, alias="b"))
+    with pytest.raises(ConfigError, match='about a failover from "a"'):
+        Marks(back).of("clicks")
+
+
+# ---------------------------------------------------------------- the offsets of a start at the source
+
+
+def at_source(memory: Memory, outside: Outside, *, source: bool = True, may_be_new: bool = False) -> Any:
+    config = memory.config()
+    config = replace(config, source=config.destination if source else None)
+    held = choose(config, config.jobs[0], outside, word=None, mark=None).held
+    assert held is not None
+    return offsets_at_source(config, config.jobs[0], held, may_be_new=may_be_new)
+
+
+def test_the_jobs_own_offsets_are_handed_over_as_they_are(wide: Memory) -> None:
+    wide.save({0: stored(4), 1: StoredOffset(-1), 2: StoredOffset(BASE + 3)})
+    assert at_source(wide, wide.outside) == {"events": {"0": BASE + 5, "2": BASE + 3}}
+
+
+def test_a_job_without_rows_starts_only_if_it_is_called_new(ready: Memory) -> None:
+    with pytest.raises(NeedsPerson, match=r'no rows of "events" for group "readers".*--accept new'):
+        at_source(ready, ready.outside)
+    assert at_source(ready, ready.outside, may_be_new=True) == {}
+
+
+def test_without_the_sources_address_it_does_not_start_there(ready: Memory) -> None:
+    ready.save({0: stored(4)})
+    with pytest.raises(ConfigError, match=r"\[source\] bootstrap_servers is missing.*--to destination"):
+        at_source(ready, ready.outside, source=False)
+
+
+def test_a_store_that_lives_in_the_cluster_is_left_to_the_job(ready: Memory) -> None:
+    """The destination's rows of such a store are a mirror's: they may lag, or be of other numbers."""
+    ready.save({0: stored(4)})
+    table = '[[jobs]]\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+    config = ready.config(jobs=table)
+    config = replace(config, source=config.destination)
+    held = choose(config, config.jobs[0], ready.outside, word=None, mark=None).held
+    assert held is not None
+    assert offsets_at_source(config, config.jobs[0], held, may_be_new=False) == {}
+
+
+def test_rows_of_two_clusters_need_a_person(wide: Memory) -> None:
+    wide.save({0: stored(4), 1: StoredOffset(BASE + 3, anchor(2, 1, "older"))})
+    with pytest.raises(NeedsPerson, match="several clusters: a, older"):
+        at_source(wide, wide.outside)
+
+
+def test_a_store_that_does_not_exist_yet_holds_no_rows(memory: Memory, tmp_path: Path) -> None:
+    from reconciler.stores.registry import open_store
+
+    none = replace(memory.outside, open_store=lambda _: open_store(f"sqlite:///{tmp_path}/none.db"))
+    with pytest.raises(NeedsPerson, match="There is no offset store at"):
+        at_source(memory, none)
+    assert at_source(memory, none, may_be_new=True) == {}
+    assert not (tmp_path / "none.db").exists()

@@ -1,0 +1,185 @@
+"""What an audit log shows by itself, and what it shows with hashes that were kept elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import ConfigError
+from reconciler.trust.audit_log import FIRST, hash_of
+from reconciler.trust.witness import Witness, heads_in, sentence
+from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
+from tests.golden.world import World
+
+CONFIG = ("-c", "reconciler.toml")
+RUN = "plan apply again rollback"
+LOG, HEADS = "audit.log", "elsewhere/heads"
+Records = list[dict[str, Any]]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A plan that was applied twice and rolled back, with a log of it, and its messages in a file."""
+    world = World(tmp_path, monkeypatch)
+    deliver(world, "a.events", range(10))
+    world.store(OFFSETS, "clicks", {("events", 0): stored(5)})
+    configure(world)
+    assert world.run("plan", *CONFIG, "-o", "p.json").code == 0
+    said = [world.run(each, "p.json", *CONFIG, "--yes").err for each in ("apply", "apply", "rollback")]
+    world.file("messages", "".join(said))
+    return world
+
+
+def configure(world: World, heads: str = "") -> None:
+    (world.folder / "elsewhere").mkdir(exist_ok=True)
+    text = f'[trust]\naudit_log = "{LOG}"\n' + (f'audit_heads = "{heads}"\n' if heads else "")
+    world.file("reconciler.toml", HEAD + text + job("clicks", ["events"], id="none"))
+
+
+def hashed_again(world: World, change: Callable[[Records], object]) -> None:
+    """The log, changed by someone who knows the format: every record has a right number and a right hash again."""
+    records: Records = [json.loads(line) for line in (world.folder / LOG).read_text().splitlines()]
+    was = [record["hash"] for record in records]
+    change(records)
+    prev, now = FIRST, {}
+    for number, record in enumerate(records, start=1):
+        record |= {"line": number, "prev": prev, "of": now.get(record["of"])}
+        prev = hash_of(record)
+        now[record["hash"]] = prev
+        record["hash"] = prev
+    assert [record["hash"] for record in records] != was
+    lines = (json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False) for record in records)
+    (world.folder / LOG).write_text("".join(f"{line}\n" for line in lines))
+
+
+FORGERIES: dict[str, Callable[[Records], object]] = {
+    "another user": lambda records: records[0]["by"].update(user="mallory"),
+    "another offset": lambda records: records[0]["jobs"][0]["rows"][0].update(after=9),
+    "another outcome of the last record": lambda records: records[-1].update(outcome="refused"),
+    "a record less": lambda records: records.pop(2),
+    "the end cut off": lambda records: records.pop(),
+    "a record more": lambda records: records.insert(0, dict(records[0], hash="0" * 64)),
+    "all records of another time": lambda records: [record.update(time="2020") for record in records],
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+def test_a_chain_that_was_made_again_is_whole_and_nothing_vouches_for_it(
+    world: World, forge: Callable[[Records], object]
+) -> None:
+    if forge is not FORGERIES["the end cut off"]:
+        hashed_again(world, forge)
+    ended = world.run("audit-log", "verify", *CONFIG)
+    assert ended.code == 0
+    assert "Nothing kept elsewhere vouches for the records: anyone who can write the file" in ended.out
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+@pytest.mark.parametrize("witness", ["the commands' messages", "messages as JSON", "audit_heads"])
+def test_hashes_that_were_kept_elsewhere_reveal_it(
+    world: World, witness: str, forge: Callable[[Records], object]
+) -> None:
+    words = "--witness messages"
+    if witness == "messages as JSON":
+        text = (world.folder / "messages").read_text()
+        world.file("messages", "".join(json.dumps({"message": line}) + "\n" for line in text.splitlines()))
+    if witness == "audit_heads":
+        (world.folder / LOG).unlink()
+        configure(world, HEADS)
+        for each in ("apply", "apply", "rollback"):
+            assert world.run(each, "p.json", *CONFIG, "--yes").code == 0
+        words = ""
+    whole = world.run("audit-log", "verify", *CONFIG, *shlex.split(words))
+    assert (whole.code, "vouches for the records up to 5." in whole.out) == (0, True), whole.err
+    assert "anyone who can write the file" not in whole.out
+    if forge is FORGERIES["the end cut off"]:
+        lines = (world.folder / LOG).read_text().splitlines(keepends=True)
+        (world.folder / LOG).write_text("".join(lines[:-1]))
+    else:
+        hashed_again(world, forge)
+    ended = world.run("audit-log", "verify", *CONFIG, *shlex.split(words))
+    assert (ended.code, "was rewritten, cut off or replaced" in ended.err) == (5, True), ended.out
+
+
+def test_a_noted_hash_vouches_for_the_records_up_to_it(world: World) -> None:
+    noted = re.findall(r"hash (\w+)", (world.folder / "messages").read_text())
+    last = world.run("audit-log", "verify", LOG, "--expect", noted[-1])
+    assert (last.code, "anyone who can write the file" in last.out) == (0, False)
+    early = world.run("audit-log", "verify", LOG, "--expect", noted[1])
+    assert "vouches for the records after record 2: anyone" in early.out
+    hashed_again(world, lambda records: records[0].update(time="2020"))
+    for each in noted:
+        assert world.run("audit-log", "verify", LOG, "--expect", each).code == 5
+
+
+def test_a_log_and_its_heads_go_on_after_a_new_log(world: World) -> None:
+    """The heads of the log that was moved away belong to that one."""
+    configure(world, HEADS)
+    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
+    assert world.run("audit-log", "verify", *CONFIG).code == 0
+    (world.folder / LOG).rename(world.folder / "audit-1.log")
+    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
+    assert world.run("audit-log", "verify", *CONFIG).code == 5
+    assert world.run("audit-log", "verify", "audit-1.log", "--witness", HEADS).code == 5
+    (world.folder / HEADS).write_text("")
+    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
+
+
+def test_heads_that_cannot_be_kept_keep_everything_from_being_written(world: World) -> None:
+    rows = world.tables("offsets.db")
+    for heads in ("nowhere/heads", "elsewhere"):
+        configure(world, heads)
+        for command in ("apply p.json --yes", "hook --plans plans"):
+            ended = world.run(*shlex.split(command), *CONFIG)
+            assert (ended.code, "[trust] audit_heads" in ended.err) == (2, True), ended.err
+        checked = world.run("config", "check", *CONFIG, "--offline")
+        assert (checked.code, "file of its heads" in checked.out) == (2 if heads.startswith("now") else 0, True)
+    assert world.tables("offsets.db") == rows
+
+
+def test_heads_that_can_no_longer_be_kept_stop_before_the_first_write(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(world, HEADS)
+    rows = world.tables("offsets.db")
+
+    def is_full(self: Witness, text: str) -> None:
+        raise ConfigError("The disk is full.")
+
+    monkeypatch.setattr(Witness, "keep", is_full)
+    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 2
+    assert world.tables("offsets.db") == rows
+
+
+def test_a_file_without_heads_vouches_for_nothing(world: World) -> None:
+    world.file("empty", "record 1, hash 00\n")
+    for path in ("empty", "nowhere", "elsewhere"):
+        assert world.run("audit-log", "verify", LOG, "--witness", path).code == 2
+
+
+def test_heads_without_a_log_are_the_configurations_fault(world: World) -> None:
+    world.file("reconciler.toml", HEAD + f'[trust]\naudit_heads = "{HEADS}"\n' + job("clicks", ["events"]))
+    ended = world.run("check", *CONFIG)
+    assert (ended.code, "audit_heads" in ended.err) == (2, True)
+
+
+def test_a_head_is_kept_in_the_words_in_which_it_is_logged(tmp_path: Path) -> None:
+    path = tmp_path / "heads"
+    for number in (1, 2):
+        Witness(path).keep(sentence(Path("a\nb"), number, f"{number}" * 64))
+    assert len(path.read_text().splitlines()) == 2
+    assert heads_in(path) == [(1, "1" * 64), (2, "2" * 64)]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_records_of_the_right_hash_and_the_wrong_kind_are_no_bug(world: World) -> None:
+    for jobs in ([5], [{"name": 5, "rows": []}], [{"name": "clicks"}], [{"name": "clicks", "rows": 5}]):
+        hashed_again(world, lambda records, jobs=jobs: records[0].update(jobs=jobs, time=str(jobs)))
+        for way in ("show", "verify"):
+            assert world.run("audit-log", way, LOG).code == 5
