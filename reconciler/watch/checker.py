@@ -25,6 +25,7 @@ from reconciler.mirror.lag import lags_ms
 from reconciler.ports import TopicPartition
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import CheckFigures, figures_of
+from reconciler.watch.mirrored import MirrorFigures, MirrorWatch
 
 LONGEST_REST_S = 15.0
 END_OF_WAITING_S = 1e9
@@ -75,9 +76,15 @@ class JobChecker:
         self._patience_s = min(config.search.deadline_s, every_s / 2)
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
         self._stores = {job.store: Fuse(STORE_FAILURES, every_s / 2) for job in config.jobs}
+        self._mirror = MirrorWatch(config, outside.monotonic, every_s)
         self._suspects: set[str] = set()
         self._turn = 0
         self._skipped_s = 0.0
+
+    @property
+    def heartbeat_ms(self) -> int | None:
+        """When the mirror's newest heartbeat here was sent, epoch ms; None if there is none."""
+        return self._mirror.heartbeat_ms
 
     def check(self, jobs: Sequence[Job]) -> dict[str, JobCheck]:
         """The result of each job's check, by the job's name."""
@@ -148,13 +155,18 @@ class JobChecker:
 
         outside = replace(self._outside, open_store=read.opener(self._outside.open_store))
         checked = self._check(config, jobs, outside)
-        took = self._clock() - began
+        reader = self._outside.reader
+        self._mirror.refresh(reader)  # after the check: a cluster that is away has cost one wait already
+        delivered = self._mirror.delivered_ms(checked.jobs, reader)
         plans = {plan.name: plan for plan in checked.plan.jobs}
         found = partial(figures_of, policy=config.policy.start, single_cluster=config.watch.single_cluster)
-        return {
-            each.job.name: JobCheck(found(plans[each.job.name], each, lags_ms=self._lags_ms(each.job, plans)), took)
-            for each in checked.jobs
-        }
+        results = {}
+        for each in checked.jobs:
+            plan = plans[each.job.name]
+            mirror = MirrorFigures(self._mirror.grades(plan, each, reader), delivered)
+            results[each.job.name] = found(plan, each, lags_ms=self._lags_ms(each.job, plans), mirror=mirror)
+        took = self._clock() - began
+        return {name: JobCheck(figures, took) for name, figures in results.items()}
 
     def _lags_ms(self, job: Job, plans: Mapping[str, JobPlan]) -> dict[TopicPartition, int]:
         behind = [row for row in plans[job.name].partitions if row.verdict is Verdict.BEHIND]

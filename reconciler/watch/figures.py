@@ -7,10 +7,8 @@ complete check stay until the next one; while there is none, ``up`` is 0 and ``l
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,9 +20,9 @@ from reconciler.core.verdicts import NEEDS_BUDGET, Verdict
 from reconciler.failover.gather import GatheredJob, Place
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
 from reconciler.ports import TopicPartition
+from reconciler.watch.durations import Durations
+from reconciler.watch.mirrored import MirrorFigures
 
-BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper ends of a check's durations, in seconds."""
 RIGHT = frozenset({Verdict.MATCH, Verdict.NEW})
 """The verdicts that a job which runs on the watched cluster may have."""
 
@@ -53,6 +51,8 @@ class TopicFigures:
     """Counts of one topic's partitions; ``replay`` in records.
 
     ``lag_s``: how far the mirror is behind the job, over all partitions at most; infinite where that is unknown.
+    ``mirror_replay`` and ``mirror_skips``: what a start at MirrorMaker's own offsets would read again and skip, None
+    where it has none for the job's group. ``delivered_ms``: when the newest delivered record was made.
     """
 
     verdicts: Mapping[Verdict, int]
@@ -64,6 +64,9 @@ class TopicFigures:
     shortfall: int = 0
     replay: int = 0
     lag_s: float = 0.0
+    mirror_replay: int | None = None
+    mirror_skips: int | None = None
+    delivered_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +74,17 @@ class CheckFigures:
     """The figures of one job's complete check, by the destination's topic name.
 
     ``anchored_ms`` is when the newest of the job's anchors was stored, epoch ms; None if it has none.
+    ``blocking_sinks``: how many of the job's sinks forbid its next start; None if it names none.
     """
 
     topics: Mapping[str, TopicFigures]
     anchored_ms: int | None = None
+    blocking_sinks: int | None = None
 
     @property
     def outcome(self) -> str:
-        return "person" if any(topic.blocked for topic in self.topics.values()) else "ok"
+        is_blocked = bool(self.blocking_sinks) or any(topic.blocked for topic in self.topics.values())
+        return "person" if is_blocked else "ok"
 
 
 def figures_of(
@@ -86,6 +92,7 @@ def figures_of(
     gathered: GatheredJob,
     policy: StartPolicy,
     lags_ms: Mapping[TopicPartition, int] | None = None,
+    mirror: MirrorFigures | None = None,
     *,
     single_cluster: bool = False,
 ) -> CheckFigures:
@@ -99,9 +106,20 @@ def figures_of(
     for row in plan.partitions:
         others = rows.setdefault(row.topic, {})
         others[row.partition] = max(others.get(row.partition, row), row, key=lambda each: each.verdict.badness)
-    topics = {topic: _topic(list(found.values()), own, policy, lags_ms or {}) for topic, found in rows.items()}
+    topics = {
+        topic: _with_mirror(_topic(list(found.values()), own, policy, lags_ms or {}), topic, mirror or MirrorFigures())
+        for topic, found in rows.items()
+    }
     stored = [time_ms for place in gathered.places if (time_ms := _stored_ms(place)) is not None]
-    return CheckFigures(topics, max(stored, default=None))
+    blocking = sum(row.stops for row in plan.sinks) if plan.sinks else None
+    return CheckFigures(topics, max(stored, default=None), blocking)
+
+
+def _with_mirror(figures: TopicFigures, topic: str, mirror: MirrorFigures) -> TopicFigures:
+    grade, delivered_ms = mirror.grades.get(topic), mirror.delivered_ms.get(topic)
+    if grade is None:
+        return replace(figures, delivered_ms=delivered_ms)
+    return replace(figures, mirror_replay=grade.replay, mirror_skips=grade.skips, delivered_ms=delivered_ms)
 
 
 def _topic(
@@ -139,31 +157,14 @@ def _is_numbered(place: Place) -> bool:
 
 def _stored_ms(place: Place) -> int | None:
     """When the newest anchor of a place was stored; None if it has none."""
-    rows = [row.stored for row in (place.selected.row, place.selected.source, place.selected.replaced) if row]
+    selected = place.selected
+    rows = [row.stored for row in (selected.row, selected.source, selected.replaced) if row and not row.malformed]
     times = [
         row.anchor.timestamp_ms if row.written_at_ms is None else row.written_at_ms
         for row in rows
         if row.anchor is not None
     ]
     return max((time for time in times if time is not None), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """A histogram: the number of values in each bucket; the last one is for values above ``BUCKETS_S``."""
-
-    counts: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
-    total_s: float = 0.0
-
-    def plus(self, seconds: float) -> Durations:
-        place = bisect_left(BUCKETS_S, seconds)
-        counts = tuple(count + (number == place) for number, count in enumerate(self.counts))
-        return Durations(counts, self.total_s + seconds)
-
-    @property
-    def buckets(self) -> list[tuple[str, float]]:
-        ends = [*(str(end) for end in BUCKETS_S), "+Inf"]
-        return [(end, float(count)) for end, count in zip(ends, accumulate(self.counts), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,7 @@ class ProcessFigures:
     reloaded_ms: int | None = None
     requests: int = 0
     held_back_s: float = 0.0
+    heartbeat_ms: int | None = None
     probes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PROBES.values(), 0))
 
 
@@ -245,9 +247,9 @@ class Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         jobs, process = self._jobs, self.process
-        yield from _of_topics(jobs)
+        yield from _of_topics(jobs, self._now_ms())
         yield from _of_jobs(jobs, self._now_ms())
-        yield from _of_process(process, len(jobs))
+        yield from _of_process(process, len(jobs), self._now_ms())
 
 
 def _gauge(name: str, help_text: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
@@ -281,23 +283,38 @@ _TOPIC_GAUGES = {
         "mirror_lag_seconds",
         "How much older than the last processed record the newest delivered one is, where most; +Inf if unknown.",
     ),
+    "mirror_replay": (
+        "mirror_offset_replay_records",
+        "Records that a start at MirrorMaker's own offsets would read again at most; absent if it has none.",
+    ),
+    "mirror_skips": (
+        "mirror_offset_skips_records",
+        "Records that a start at MirrorMaker's own offsets would skip; absent if it has none.",
+    ),
     "replay": ("replay_records", "Records that would be read again at most, if the job started now."),
 }
 """Fields of ``TopicFigures``, and the gauges that show them."""
 
 
-def _of_topics(jobs: Mapping[str, JobFigures]) -> Iterator[Metric]:
+def _of_topics(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
     labels = ("job", "topic")
     partitions = _gauge(
         "partitions", "Partitions of the job's topic by what the last whole check found.", (*labels, "verdict")
     )
     gauges = {key: _gauge(name, meaning, labels) for key, (name, meaning) in _TOPIC_GAUGES.items()}
+    delivered = _gauge(
+        "mirror_delivered_age_seconds", "Time since the newest record that was delivered was made.", labels
+    )
     for name, job in jobs.items():
         for topic, figures in job.found.topics.items() if job.found else ():
             for verdict, count in figures.verdicts.items():
                 partitions.add_metric((name, topic, verdict.value), count)
             for key, gauge in gauges.items():
-                gauge.add_metric((name, topic), getattr(figures, key))
+                if (value := getattr(figures, key)) is not None:
+                    gauge.add_metric((name, topic), value)
+            if figures.delivered_ms is not None:
+                delivered.add_metric((name, topic), max(0, now_ms - figures.delivered_ms) / 1000)
+    yield delivered
     yield partitions
     yield from gauges.values()
 
@@ -306,6 +323,9 @@ def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
     up = _gauge("up", "1 if the job's last check was whole, 0 if not, or if there was none yet.", ("job",))
     success = _gauge("last_success_timestamp_seconds", "When the job's last whole check ended.", ("job",))
     age = _gauge("anchor_age_seconds", "Time since the newest of the job's anchors was stored.", ("job",))
+    sinks = _gauge(
+        "blocking_sinks", "Sinks that forbid the job's next start; absent for a job that names no sink.", ("job",)
+    )
     checks = _counter("checks", "Checks of the job by how they ended.", ("job", "outcome"))
     durations = HistogramMetricFamily(
         "reconciler_check_duration_seconds", "How long the checks took that the job was in.", labels=("job",)
@@ -316,13 +336,15 @@ def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
             success.add_metric((name,), job.succeeded_ms / 1000)
         if job.found is not None and job.found.anchored_ms is not None:
             age.add_metric((name,), max(0, now_ms - job.found.anchored_ms) / 1000)
+        if job.found is not None and job.found.blocking_sinks is not None:
+            sinks.add_metric((name,), job.found.blocking_sinks)
         for outcome, count in job.checks.items():
             checks.add_metric((name, outcome), count)
         durations.add_metric((name,), job.durations.buckets, job.durations.total_s)
-    yield from (up, success, age, checks, durations)
+    yield from (up, success, age, *([sinks] if sinks.samples else []), checks, durations)
 
 
-def _of_process(process: ProcessFigures, jobs: int) -> Iterator[Metric]:
+def _of_process(process: ProcessFigures, jobs: int, now_ms: int) -> Iterator[Metric]:
     info = _gauge("build_info", "Always 1; the version of reconciler.", ("version",))
     info.add_metric((__version__,), 1)
     probes = _counter("probes", "Questions that searches asked the watched cluster's log.", ("kind",))
@@ -330,6 +352,10 @@ def _of_process(process: ProcessFigures, jobs: int) -> Iterator[Metric]:
         probes.add_metric((kind,), count)
     yield from (info, probes)
     plain: list[tuple[GaugeMetricFamily | CounterMetricFamily, float | None]] = [
+        (
+            _gauge("mirror_heartbeat_age_seconds", "Time since the newest heartbeat that was delivered was sent."),
+            None if process.heartbeat_ms is None else max(0, now_ms - process.heartbeat_ms) / 1000,
+        ),
         (_gauge("watch_jobs", "Jobs that are watched."), jobs),
         (_gauge("watch_interval_seconds", "How often each job is to be checked."), process.interval_s),
         (_counter("watch_rounds", "Rounds that have ended: all jobs checked once."), process.rounds),

@@ -1,7 +1,8 @@
 """The listener that metrics are scraped from: a few threads, none of which a client can hold for long.
 
 A connection is cut ``LONGEST_S`` after it was accepted, whatever it sends and however slowly. While all threads are
-busy, a new connection displaces the oldest one that has not sent its request yet.
+busy, a new connection displaces the oldest one that has not sent its request yet; if all have, the oldest that has not
+taken its answer in ``PATIENCE_S``. So neither silent clients nor such as never read keep a probe of ``/healthz`` away.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
 
 LONGEST_S = 10.0
+PATIENCE_S = 1.0
+"""Seconds in which a client takes its answer, if others wait for a thread."""
 MOST_THREADS = 16
 POLL_S = 0.1
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:]*)):(?P<port>\d{1,5})")
@@ -149,14 +152,23 @@ class Site:
         return Answer(404, b"There are /metrics and /healthz.\n")
 
     def _scrape(self, query: str, headers: Mapping[str, str]) -> Answer:
-        """As prometheus_client's WSGI application answers: it knows the formats, gzip and ``name[]``."""
+        """As prometheus_client's WSGI application answers: it knows the formats, gzip and ``name[]``.
+
+        It raises for a version in ``Accept`` that is no number (0.26). The header is ignored then, as RFC 9110 allows.
+        """
+        try:
+            return self._scraped(query, headers.get("Accept", ""), headers.get("Accept-Encoding", ""))
+        except (TypeError, ValueError):
+            return self._scraped(query, "", "")
+
+    def _scraped(self, query: str, accept: str, encoding: str) -> Answer:
         started: list[tuple[str, list[tuple[str, str]]]] = []
         environment = {
             "REQUEST_METHOD": "GET",
             "PATH_INFO": "/metrics",
             "QUERY_STRING": query,
-            "HTTP_ACCEPT": headers.get("Accept", ""),
-            "HTTP_ACCEPT_ENCODING": headers.get("Accept-Encoding", ""),
+            "HTTP_ACCEPT": accept,
+            "HTTP_ACCEPT_ENCODING": encoding,
         }
         body = b"".join(self._metrics(environment, lambda *status_and_headers: started.append(status_and_headers)))
         ((status, fields),) = started
@@ -178,9 +190,11 @@ class Listener:
     ``longest_s``: seconds after which a connection is cut.
     """
 
-    def __init__(self, address: Address, site: Site, *, longest_s: float = LONGEST_S) -> None:
+    def __init__(
+        self, address: Address, site: Site, *, longest_s: float = LONGEST_S, patience_s: float = PATIENCE_S
+    ) -> None:
         try:
-            self._server = _Server(address, site, longest_s)
+            self._server = _Server(address, site, longest_s, patience_s)
         except OSError as error:  # socket.gaierror is an OSError
             raise ConfigError(
                 f"Nothing can listen on {address}: {error.strerror or error}.",
@@ -217,9 +231,10 @@ class _Server(TCPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, address: Address, site: Site, longest_s: float) -> None:
+    def __init__(self, address: Address, site: Site, longest_s: float, patience_s: float) -> None:
         self.site = site
         self._longest_s = longest_s
+        self._patience_s = patience_s
         self._visits: dict[int, _Visit] = {}
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MOST_THREADS)
@@ -234,11 +249,15 @@ class _Server(TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve it in a thread; if none is free, first cut the slowest visitor."""
-        if not self._free.acquire(blocking=False):
+        for _ in range(1 + round(self._patience_s / POLL_S)):
+            if self._free.acquire(blocking=False):
+                break
             self._make_room()
-            if not self._free.acquire(timeout=POLL_S):
-                self.shutdown_request(request)
-                return
+            if self._free.acquire(timeout=POLL_S):
+                break
+        else:
+            self.shutdown_request(request)
+            return
         visit = _Visit(time.monotonic(), request)
         with self._lock:
             self._visits[id(visit)] = visit
@@ -273,6 +292,8 @@ class _Server(TCPServer):
     def _make_room(self) -> None:
         with self._lock:
             slow = [visit for visit in self._visits.values() if not visit.has_asked]
+            latest = time.monotonic() - self._patience_s
+            slow = slow or [visit for visit in self._visits.values() if visit.began < latest]
             if slow:
                 min(slow, key=lambda visit: visit.began).cut()
 

@@ -130,6 +130,8 @@ class Watch:
                 self._wait(wait_s)
                 continue
             self._check(self._batches[self._step % len(self._batches)])
+            if self._requested.stop():
+                break  # a round that was cut short has found nothing: no outage, and no end of one
             self._tidy()
             self._step += 1
             if self._step % len(self._batches) == 0:
@@ -172,6 +174,7 @@ class Watch:
             return  # a check that was cut short proves nothing
         self._figures.checked({name: (check.result, check.seconds) for name, check in results.items()})
         self._count_requests()
+        self._update(heartbeat_ms=self._setup.checker.heartbeat_ms)
         for check in results.values():
             if not isinstance(check.result, CheckFigures):
                 self._report(check, check.result)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import struct
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.ports import HOST, free_ports
 from reconciler.lab.processes import Child
 from tests.lab.prometheus import PrometheusServer
+from tests.mirror.written import CHECKPOINTS, checkpoint_key, checkpoint_value, text
 from tests.world import ROOT, Ended, World, made, outside
 
 T = TypeVar("T")
@@ -152,6 +154,34 @@ def rows_are_gone(world: World) -> None:
     world.save({0: None})
 
 
+def internal(world: World, topic: str, key: bytes, value: bytes) -> None:
+    """A record as MirrorMaker writes it to a topic of its own."""
+    from confluent_kafka import Producer
+
+    if world.cluster.partitions(topic) == 0:
+        world.cluster.create_topic(topic)
+    producer = Producer({"bootstrap.servers": world.cluster.bootstrap})
+    producer.produce(topic, value, key)
+    assert producer.flush(30) == 0
+
+
+def mirror_has_synced(number: int) -> Callable[[World], None]:
+    """MirrorMaker has put the group behind this record; the job had processed up to record 5."""
+
+    def act(world: World) -> None:
+        key, offset = checkpoint_key(world.group, world.there), world.offset_of(number) + 1
+        internal(world, CHECKPOINTS, key, checkpoint_value(made(5).offset + 1, offset))
+
+    return act
+
+
+def mirror_was_alive(age_ms: int) -> Callable[[World], None]:
+    """The newest heartbeat is so old."""
+    return lambda world: internal(
+        world, "a.heartbeats", text("b") + text("a"), struct.pack(">hq", 0, clock_ms() - age_ms)
+    )
+
+
 def both(*acts: Callable[[World], None]) -> Callable[[World], None]:
     def act(world: World) -> None:
         for each in acts:
@@ -167,6 +197,11 @@ JOBS: Mapping[str, tuple[Callable[[World], None], Callable[[World], None], Calla
     "idle": (has_mirrored(6, 5), has_read(5, age_ms=2 * HOUR_MS), has_read(5)),
     "lost": (has_mirrored(10, 2), retention_passes(5), has_read(8)),
     "missing": (has_mirrored(6, 5), topic_is_deleted, lambda world: world.deliver(6)),
+    "synced": (
+        both(has_mirrored(10, 5), mirror_has_synced(5)),
+        both(mirror_has_synced(8), mirror_was_alive(HOUR_MS)),
+        both(mirror_has_synced(5), mirror_was_alive(0)),
+    ),
     "unread": (has_mirrored(6, 5), store_is_gone, store_is_back),
     "rowless": (has_mirrored(6, 5), rows_are_gone, has_read(5)),
     "bare": (has_mirrored(6, 5), anchor_is_lost, has_read(5)),
@@ -218,7 +253,9 @@ class Night:
 
     def hook(self, job: str) -> int:
         """What is in front of the job's start."""
-        return outside("hook", "-c", self._hook_config, "--job", job, "--plans", self.folder / "plans").code
+        return outside(
+            "hook", "--to", "destination", "-c", self._hook_config, "--job", job, "--plans", self.folder / "plans"
+        ).code
 
     def start_watch(self) -> Child:
         options = ["watch", "-c", str(self.config), "--listen", f"{HOST}:{self._port}", "--every", str(EVERY_S)]

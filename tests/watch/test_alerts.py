@@ -22,6 +22,7 @@ pytestmark = pytest.mark.system
 
 FINDINGS = {
     "ReconcilerMismatch": "already",
+    "ReconcilerMirrorOffsetSkips": "synced",
     "ReconcilerDestinationBehind": "behind",
     "ReconcilerReplayOverBudget": "budget",
     "ReconcilerAnchorsTooOld": "idle",
@@ -32,7 +33,7 @@ FINDINGS = {
 }
 """What is found by a check that is whole, and the job that it is found of."""
 HOOK = {"ReconcilerHookBlockedStart": "lost", "ReconcilerHookFailed": "unread"}
-HARM = {*FINDINGS, *HOOK, "ReconcilerJobNotChecked"}
+HARM = {*FINDINGS, *HOOK, "ReconcilerJobNotChecked", "ReconcilerMirrorSilent"}
 
 
 @dataclass

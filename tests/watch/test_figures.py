@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+from dataclasses import replace
 
 import pytest
 from prometheus_client import generate_latest
@@ -84,6 +85,20 @@ def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
     assert scraped.value("check_duration_seconds_bucket", job="clicks", le="0.5") == 1
     assert scraped.value("checks_total", job="clicks", outcome="person") == 1
     assert scraped.value("build_info", version=__version__) == 1
+
+
+def test_what_the_mirror_does_not_say_is_absent_and_not_zero(scraped: Scraped) -> None:
+    where = {"job": "clicks", "topic": "a.events"}
+    names = ("mirror_offset_replay_records", "mirror_offset_skips_records", "mirror_delivered_age_seconds")
+    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.3)})
+    assert [scraped.value(name, **where) for name in names] == [None] * 3
+    assert scraped.value("mirror_heartbeat_age_seconds") is None
+    known = TopicFigures({Verdict.MATCH: 1}, mirror_replay=0, mirror_skips=0, delivered_ms=NOW - 4_000)
+    scraped.figures.checked({"clicks": (CheckFigures({"a.events": known}), 0.3)})
+    scraped.figures.process = replace(scraped.figures.process, heartbeat_ms=NOW - 9_000)
+    assert [scraped.value(name, **where) for name in names] == [0, 0, 4]
+    assert scraped.value("mirror_heartbeat_age_seconds") == 9
 
 
 def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_old(scraped: Scraped) -> None:
@@ -184,6 +199,16 @@ def test_strange_names_are_escaped(scraped: Scraped) -> None:
     assert scraped.value("up", job=name) == 0
 
 
+def test_a_sink_that_forbids_the_next_start_is_counted_and_asks_for_a_person(scraped: Scraped) -> None:
+    scraped.figures.watch_jobs(["clicks", "without"])
+    scraped.figures.checked({"clicks": (replace(found(), topics={}, blocking_sinks=1), 0.1)})
+    assert scraped.value("blocking_sinks", job="clicks") == 1
+    assert scraped.value("checks_total", job="clicks", outcome="person") == 1
+    scraped.figures.checked({"without": (replace(found(), topics={}), 0.1)})
+    assert scraped.value("blocking_sinks", job="without") is None
+    assert scraped.value("checks_total", job="without", outcome="ok") == 1
+
+
 def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> None:
     from reconciler.hook.figures import HookRun
 
@@ -191,7 +216,8 @@ def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> N
     rows = dict(re.findall(r"^\| `(reconciler_\w+)` \| \w+ \|([^|]*)\|", text, re.MULTILINE))
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows.items()}
     scraped.figures.watch_jobs(["clicks"])
-    scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.1)})
+    graded = TopicFigures({Verdict.MATCH: 1}, mirror_replay=1, mirror_skips=2, delivered_ms=NOW)
+    scraped.figures.checked({"clicks": (CheckFigures({"a.events": graded}, NOW, 0), 0.1)})
     exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {"job"} for name in HookRun("clicks").values(0)}
     for family in scraped.figures.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

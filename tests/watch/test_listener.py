@@ -28,13 +28,15 @@ HOME = Address("127.0.0.1", 0)
 class Served:
     """A listener of this test, and how to ask it."""
 
-    def __init__(self, access: Access | None = None, address: Address = HOME, longest_s: float = 10.0) -> None:
+    def __init__(
+        self, access: Access | None = None, address: Address = HOME, longest_s: float = 10.0, patience_s: float = 1.0
+    ) -> None:
         self.trouble: str | None = None
-        registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         Gauge("answer", "", registry=registry).set(42)
         Gauge("question", "", registry=registry).set(7)
         self.site = Site(registry, lambda: self.trouble, access or Access())
-        self.listener = Listener(address, self.site, longest_s=longest_s)
+        self.listener = Listener(address, self.site, longest_s=longest_s, patience_s=patience_s)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -331,6 +333,34 @@ def test_nonsense_is_answered_or_dropped_and_the_next_scrape_is_served(said: byt
             while connection.recv(65_536):
                 pass
         assert here.status("/metrics") == 200
+
+
+@pytest.mark.parametrize("version", ["abc", "", "²", "1.0.0.0.0", "-1", "1" * 5000, "1.0;1.0"])
+@pytest.mark.parametrize("kind", ["application/openmetrics-text", "text/plain", "*/*"])
+def test_an_accept_header_of_anything_is_answered(kind: str, version: str) -> None:
+    with served() as here:
+        accept = f"{kind}; version={version}; escaping=allow-utf-8; q=x".encode().decode("latin-1")
+        status, _, body = here.get("/metrics", Accept=accept)
+        assert (status, b"answer 42.0" in body) == (200, True)
+
+
+@pytest.mark.parametrize("crowds", [1, 3])
+def test_a_crowd_that_never_reads_its_answer_does_not_keep_a_probe_away(crowds: int) -> None:
+    with served(longest_s=600.0, patience_s=0.3) as here:
+        for number in range(4_000):  # an answer that fits into no socket's buffers
+            Gauge(f"large_{number}", "x" * 2_000, registry=here.registry).set(1)
+        crowd = []
+        try:
+            for _ in range(crowds * MOST_THREADS):
+                connection = socket.socket()
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                connection.connect(here.place)
+                connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                crowd.append(connection)
+            assert here.status("/healthz") == 200, "long before the crowd's time is over"
+        finally:
+            for connection in crowd:
+                connection.close()
 
 
 def test_many_scrapes_at_once_are_all_served() -> None:

@@ -40,6 +40,7 @@ class World:
     place: str = CLUSTER
     checks: list[tuple[float, str]] = field(default_factory=list)
     closed: int = 0
+    heartbeat_ms: int | None = None
     prepare: Callable[[], Setup] | None = None
 
     def __post_init__(self) -> None:
@@ -174,7 +175,7 @@ def test_one_long_wait_moves_the_rounds_and_is_not_made_up_for() -> None:
 
 
 def test_the_figures_tell_rounds_and_their_length() -> None:
-    world = World(count=5, every_s=10.0, takes_s=0.5, stop_at=531.0)
+    world = World(count=5, every_s=10.0, takes_s=0.5, stop_at=532.0)
     world.watch().run()
     process = world.figures.process
     assert (process.rounds, process.overruns, process.interval_s) == (4, 0, 10.0)
@@ -198,6 +199,22 @@ def test_an_outage_is_said_once_and_its_end_once(caplog: pytest.LogCaptureFixtur
     assert len(said) == 2
     assert said[1].startswith("The watched cluster answers again after ")
     assert all(world.figures.job(f"job-{number}").up for number in range(5))
+
+
+def test_a_stop_during_an_outage_is_not_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The check that the signal cuts short reports no error, and proves nothing."""
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=1, every_s=10.0, fails={"job-0": Unreachable("The cluster is away.")}, stop_at=560.0)
+    watch, check = world.watch(), world.check
+    watch.run()
+
+    def stopped_within(chosen: Sequence[Job]) -> dict[str, JobCheck]:
+        world.stop_at = world.now
+        return check(chosen)
+
+    world.fails, world.stop_at, world.check = {}, 600.0, stopped_within  # type: ignore[method-assign]
+    watch.run()
+    assert [record.getMessage() for record in caplog.records] == ["The cluster is away. Trying again every 10 s."]
 
 
 def test_a_store_that_was_not_asked_is_not_reported_as_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,106 @@
+"""What MirrorMaker says of itself at the watched cluster, for the figures of a round.
+
+It is read beside the checks and is never a part of them: where it cannot be read its figures are absent, and the log
+says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from reconciler.config.file import Config
+from reconciler.core.errors import ReconcilerError
+from reconciler.core.verdicts import Position
+from reconciler.failover.gather import GatheredJob
+from reconciler.failover.mirrored.own_offset import handed_out
+from reconciler.failover.unanchored import own_topics
+from reconciler.formats.plan import JobPlan
+from reconciler.mirror.delivered import newest_ms
+from reconciler.mirror.following import Following
+from reconciler.mirror.grade import Grade, grades, wanted
+from reconciler.ports import LogReader, TopicPartition
+
+log = logging.getLogger("reconciler.watch")
+
+
+T = TypeVar("T")
+MOST_PARTITIONS = 20
+"""Partitions of one topic whose newest records are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorFigures:
+    """What was read of the mirror, by the destination's topic: MirrorMaker's own offsets against the proven ones, and
+    when the newest delivered record was made (epoch ms). What is not known is left out.
+    """
+
+    grades: Mapping[str, Grade] = field(default_factory=dict)
+    delivered_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+class MirrorWatch:
+    """Follows the mirror's topics; read again after half of ``every_s`` at the earliest."""
+
+    def __init__(self, config: Config, clock: Callable[[], float], every_s: float) -> None:
+        own = own_topics(config)
+        topics = {config.topics.destination_of(topic) for job in config.jobs for topic in job.topics}
+        groups = {job.group for job in config.jobs}
+        self._following = Following(own.checkpoints, own.heartbeats, groups, topics)
+        self._clock = clock
+        self._every_s = every_s
+        self._due = clock()
+        self._failing: set[str] = set()
+
+    @property
+    def heartbeat_ms(self) -> int | None:
+        """When the newest heartbeat that arrived was sent, epoch ms; None if there is none."""
+        return self._following.heartbeat_ms
+
+    def refresh(self, reader: LogReader) -> None:
+        """Read what the mirror has written since, if it is time."""
+        if self._clock() >= self._due:
+            self._due = self._clock() + self._every_s / 2
+            self._try("MirrorMaker's own topics", None, lambda: self._following.read(reader))
+
+    def delivered_ms(self, jobs: Iterable[GatheredJob], reader: LogReader) -> dict[str, int]:
+        """By the destination's topic, when the newest delivered record was made, epoch ms."""
+        places = {at.destination for job in jobs for at in job.places if at.exists}
+        asked = [place for place in places if place.partition < MOST_PARTITIONS]
+        found: dict[str, int] = {}
+        nothing: dict[TopicPartition, int] = {}
+        times = self._try("The newest delivered records", nothing, lambda: newest_ms(reader, asked))
+        for place, time_ms in times.items():
+            found[place.topic] = max(time_ms, found.get(place.topic, time_ms))
+        return found
+
+    def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
+        """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group
+        has one."""
+        return self._try("MirrorMaker's offsets", {}, lambda: self._grades(plan, gathered, reader))
+
+    def _grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
+        rows = {row.key: row for row in plan.partitions if row.position != Position.END}
+        asked = {}
+        for at in (at for at in gathered.places if at.destination in rows):
+            own = handed_out(at, self._following.of(gathered.job.group, at.destination))
+            if (graded := wanted(rows[at.destination], own)) is not None:
+                asked[at.destination] = graded
+        found: dict[str, Grade] = {}
+        for place, grade in grades(reader, gathered.job.identity, asked).items():
+            found[place.topic] = found.get(place.topic, Grade(0, 0)) + grade
+        return found
+
+    def _try(self, what: str, nothing: T, read: Callable[[], T]) -> T:
+        """What ``read`` gives, ``nothing`` where it fails. The first failure in a row is logged."""
+        try:
+            found = read()
+        except ReconcilerError as error:
+            if what not in self._failing:
+                log.warning("%s cannot be read, and have no figures. %s", what, error)
+            self._failing.add(what)
+            return nothing
+        self._failing.discard(what)
+        return found

@@ -1,0 +1,145 @@
+"""The figures of MirrorMaker's own offsets, beside those of the checks and never in their way."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Refused, Unreachable
+from reconciler.failover.check import check
+from reconciler.kafka.memory import MemoryLog
+from reconciler.mirror import following
+from reconciler.ports import ClusterInfo
+from reconciler.stores.memory import MemoryStore
+from reconciler.watch.checker import JobChecker
+from reconciler.watch.figures import CheckFigures, TopicFigures
+from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored
+from tests.mirror.written import CHECKPOINTS, text, write_checkpoints, write_syncs
+
+__all__ = ["memory"]
+
+EVERY_S = 60.0
+
+
+class Watched:
+    """The job of ``Memory``, watched; ``round`` checks it once."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        config = memory.config()
+        outside = replace(memory.outside, monotonic=lambda: memory.clock)
+        self._jobs = config.jobs
+        self.checker = JobChecker(config, outside, check, every_s=EVERY_S)
+
+    def round(self) -> TopicFigures:
+        self.memory.clock += EVERY_S
+        (result,) = [each.result for each in self.checker.check(self._jobs).values()]
+        assert isinstance(result, CheckFigures), result
+        return result.topics["a.events"]
+
+    def grade(self) -> tuple[int | None, int | None]:
+        """What MirrorMaker's offset would read again, and what it would skip."""
+        found = self.round()
+        return found.mirror_replay, found.mirror_skips
+
+
+@pytest.fixture
+def watched(memory: Memory) -> Watched:
+    """Ten records, of which the job has processed 0 to 4; then 3 and 4 were sent again."""
+    memory.deliver(range(10))
+    memory.deliver(range(3, 5))
+    memory.save({0: stored(4)})
+    return Watched(memory)
+
+
+def test_a_checkpoint_that_leads_behind_unread_records_skips_them(watched: Watched) -> None:
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
+    assert watched.grade() == (0, 5)
+    watched.memory.deliver(range(5, 10))
+    assert watched.grade() == (0, 0)
+
+
+def test_a_checkpoint_that_lies_before_the_place_repeats(watched: Watched) -> None:
+    write_checkpoints(watched.memory.log, (BASE + 2, 2), group=GROUP)
+    assert watched.grade() == (3, 0)
+
+
+def test_without_a_checkpoint_of_the_group_there_are_no_figures(watched: Watched) -> None:
+    assert watched.grade() == (None, None)
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group="others")
+    assert watched.grade() == (None, None)
+
+
+def test_a_checkpoint_for_what_was_processed_since_is_not_compared(watched: Watched) -> None:
+    write_checkpoints(watched.memory.log, (BASE + 9, 9), group=GROUP)
+    assert watched.grade() == (None, None)
+
+
+def test_a_job_that_lives_here_is_not_graded(watched: Watched) -> None:
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
+    watched.memory.save({0: watched.memory.own(5)}, topic="a.events")
+    assert watched.grade() == (None, None)
+
+
+def test_a_row_that_mirrormaker_synced_is_graded_by_its_own_number(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.deliver(range(3, 6))
+    memory.store = MemoryStore("synced by a mirror")
+    memory.store.capabilities = replace(MemoryStore.capabilities, translated_by_mirror=True)  # type: ignore[misc]
+    memory.save({0: StoredOffset(12)}, topic="a.events")
+    write_checkpoints(memory.log, (BASE + 5, 12), group=GROUP)
+    write_syncs(memory.log, (BASE, 0), (BASE + 4, 11))
+    assert Watched(memory).grade() == (0, 4)  # 5 follows once more; 6 to 9 do not
+
+
+@pytest.mark.parametrize("error", [Refused("Not authorized."), Unreachable("No answer.")])
+def test_a_mirror_that_cannot_be_read_stops_no_check(
+    watched: Watched, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
+    as_it_was = MemoryLog.describe
+
+    def refuse(self: MemoryLog, topics: Iterable[str]) -> ClusterInfo:
+        if CHECKPOINTS in (names := list(topics)):
+            raise error
+        return as_it_was(self, names)
+
+    monkeypatch.setattr(MemoryLog, "describe", refuse)
+    for _ in range(3):
+        figures = watched.round()
+        assert figures.replay == 2  # 3 and 4, sent again
+        assert figures.mirror_skips is None
+    assert caplog.text.count("MirrorMaker's own topics cannot be read") == 1
+    monkeypatch.setattr(MemoryLog, "describe", as_it_was)
+    assert watched.grade() == (0, 5)
+
+
+def test_each_round_reads_only_what_is_new(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    decode = following.read_checkpoint
+    monkeypatch.setattr(
+        following,
+        "read_checkpoint",
+        lambda record: seen.append(record.offset) or decode(record),  # type: ignore[func-returns-value]
+    )
+    write_checkpoints(watched.memory.log, *((BASE + 5, 12) for _ in range(50)), group=GROUP)
+    watched.round()
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
+    watched.round()
+    assert seen == list(range(51))
+
+
+def test_the_newest_heartbeat_and_the_newest_record_give_their_times(watched: Watched) -> None:
+    log = watched.memory.log
+    log.create("a.heartbeats", 1)
+    watched.round()
+    assert watched.checker.heartbeat_ms is None
+    for sent in (NOW - 9_000, NOW - 5_000):
+        log.partition("a.heartbeats", 0).append(NOW, text("b") + text("a"), struct.pack(">hq", 0, sent))
+    log.partition("a.heartbeats", 0).append(NOW, b"of another", b"format")
+    assert watched.round().delivered_ms == content(9)[0]
+    assert watched.checker.heartbeat_ms == NOW - 5_000
