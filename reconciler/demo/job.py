@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 from reconciler.demo.counts import WINDOW_MINUTES
-from reconciler.demo.traffic import ID_HEADER
+from reconciler.lab.traffic import ID_HEADER
 
 KILLED = 75
 """The exit code of a job that died within a batch on purpose."""

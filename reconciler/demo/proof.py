@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.formats.plan import JobPlan
 from reconciler.lab.in_use import ClusterInUse
+from reconciler.lab.traffic import ID_HEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +52,43 @@ class Alternative:
     skipped: int
 
 
-def alternative(job: JobPlan, offsets: Mapping[int, int], ends: Mapping[int, int]) -> Alternative:
-    """Compare offsets with the plan's. Mirrored topics have no gaps here, so offsets count records.
+Copy = tuple[int, int, str]
+"""A record at the destination: its partition, its offset and its id."""
 
-    A partition without an offset starts at the earliest; one past the end skips all there is.
+
+def copies(cluster: ClusterInUse, topic: str) -> list[Copy]:
+    """All records of a topic at the destination."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": True, "log_level": 0})
+    found: list[Copy] = []
+    unfinished = set(cluster.end_offsets(topic))
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in unfinished])
+    while unfinished:
+        for message in consumer.consume(1_000, timeout=0.1):
+            if (error := message.error()) is None:
+                found.append((message.partition(), message.offset(), dict(message.headers())[ID_HEADER].decode()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard(message.partition())
+            else:
+                raise KafkaException(error)
+    consumer.close()
+    return found
+
+
+def alternative(there: Iterable[Copy], offsets: Mapping[int, int], processed: Container[str]) -> Alternative:
+    """What a start at ``offsets`` would read again and skip; a partition without an offset starts at the earliest.
+
+    A record that the mirror sent twice is skipped only if neither copy is read.
     """
-    again = skipped = 0
-    for row in job.partitions:
-        resume = row.resume_offset or 0
-        start = min(offsets.get(row.partition, 0), ends[row.partition])
-        again += max(0, resume - start)
-        skipped += max(0, start - resume)
-    return Alternative(again, skipped)
-
-
-def group_offsets(cluster: ClusterInUse, group: str, topic: str) -> dict[int, int]:
-    """A group's committed offsets on one topic; empty if it has none."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    (future,) = cluster.admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    found = future.result().topic_partitions or []
-    return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
-
-
-def commit_group(cluster: ClusterInUse, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """Commit a group's offsets, as a job that reports its progress to Kafka does."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-    partitions = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-    (future,) = cluster.admin().alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)]).values()
-    future.result()
+    again = 0
+    read: set[str] = set()
+    passed: set[str] = set()
+    for partition, offset, name in there:
+        if offset < offsets.get(partition, 0):
+            passed.add(name)
+        else:
+            read.add(name)
+            again += name in processed
+    return Alternative(again, sum(name not in processed for name in passed - read))

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
 from reconciler.clock import clock_ms
-from reconciler.demo import proof, stateful, traffic
+from reconciler.demo import proof, restarted, stateful
 from reconciler.demo.counts import WINDOW_MS
+from reconciler.demo.groups import BEST, FLOW_TOPIC, Groups, Synced
 from reconciler.demo.job import IDS, Query, Work
+from reconciler.demo.restarted import Restarted, RestartedMirror
 from reconciler.demo.stage import GROUP, MIRRORED, PARTITIONS, TOPIC, Stage
 from reconciler.formats.plan import parse_plan
+from reconciler.lab import traffic
 from reconciler.lab.kafka import KafkaCluster, start_all
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.spark.handoff.options import read_stream_options
@@ -33,14 +36,16 @@ class Result:
     by_ids: proof.Proof
     state: stateful.StateProof
     unchanged: proof.Alternative
-    mirror_maker: proof.Alternative
+    not_committed: proof.Alternative
+    synced: Synced
+    restarted: Restarted
     seconds: float
     destination: str
     destination_pid: int
 
     @property
     def is_clean(self) -> bool:
-        return self.by_ids.is_clean and self.state.cloned.is_equal
+        return self.by_ids.is_clean and self.state.cloned.is_equal and self.restarted.is_clean
 
 
 def play(stage: Stage) -> Result:
@@ -51,30 +56,39 @@ def play(stage: Stage) -> Result:
     spark_kafka_connector(stage.say)
     a = KafkaCluster("a", stage.folder / "a", jars, detached=stage.detached)
     b = KafkaCluster("b", stage.folder / "b", jars, detached=stage.detached)
-    mirror = MirrorMaker(a, b, [TOPIC], stage.folder / "mirror", jars, detached=stage.detached)
+    mirror = MirrorMaker(
+        a, b, [TOPIC, FLOW_TOPIC], stage.folder / "mirror", jars, properties=BEST, detached=stage.detached
+    )
+    groups = Groups(a)
+    payments = RestartedMirror(a, b, stage.folder / "payments-mirror", jars)
     try:
         stage.say("1  two Kafka clusters start: a (the source) and b (the destination)")
         start_all([a, b])
         events = list(_clicks())
-        produced = _produce(stage, a, events)
-        mirror.start()
-        _run_on_source(stage, a)
-        _configure(stage, a, b)
-        _wait_for_mirror(stage, a, b, mirror, events)
-        synced = proof.group_offsets(b, GROUP, MIRRORED)
-        stage.say("5  disaster: cluster a is killed (SIGKILL), MirrorMaker stopped; only b is left")
-        a.kill()
-        mirror.stop()
+        with payments.running():
+            produced = _produce(stage, a, events)
+            with groups.running():
+                mirror.start()
+                _run_on_source(stage, a)
+                _configure(stage, a, b)
+                _wait_for_mirror(stage, b, mirror, events, groups)
+                payments.wait(stage)
+                stage.say("5  disaster: cluster a and MirrorMaker are killed (SIGKILL); only b is left")
+                groups.stop()
+                a.kill()
+                mirror.kill()
         _fail_over(stage)
+        restarted.plan(stage, b)
         _run_on_destination(stage, b)
-        job = parse_plan(stage.plan.read_text()).job()
-        ends = b.end_offsets(MIRRORED)
-        stored = {row.partition: row.stored_offset or 0 for row in job.partitions}
+        stored = {row.partition: row.stored_offset or 0 for row in parse_plan(stage.plan.read_text()).job().partitions}
+        there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(stage.ids_on_a))
         return Result(
             proof.prove(produced, [stage.ids_on_a, stage.ids_on_b]),
             stateful.prove(stage, events),
-            proof.alternative(job, stored, ends),
-            proof.alternative(job, synced, ends),
+            proof.alternative(there, stored, processed),
+            proof.alternative(there, b.group_offsets(GROUP, MIRRORED), processed),
+            groups.outcome(b),
+            payments.outcome(stage),
             time.monotonic() - began,
             b.bootstrap,
             b.pid,
@@ -142,29 +156,19 @@ topics = ["{TOPIC}"]
 store = "{stage.store}"
 [jobs.identity]
 id = "header:{traffic.ID_HEADER}"
-{stateful.configuration(stage)}"""
+{stateful.configuration(stage)}{restarted.configuration()}"""
     )
 
 
 def _wait_for_mirror(
-    stage: Stage, a: KafkaCluster, b: KafkaCluster, mirror: MirrorMaker, events: list[traffic.Event]
+    stage: Stage, b: KafkaCluster, mirror: MirrorMaker, events: list[traffic.Event], groups: Groups
 ) -> None:
-    from reconciler.stores.registry import open_store
-
     stateful.track(stage)
-    stage.say("4  MirrorMaker 2 has copied everything and synced the job's group offset")
-    store = open_store(stage.store)
-    offsets = {row.key.partition: row.stored.offset for row in store.read(GROUP, [TOPIC])}
-    store.close()
-    proof.commit_group(a, GROUP, TOPIC, offsets)
+    stage.say("4  MirrorMaker 2 has copied everything, and syncs the groups that commit to Kafka, every second")
     counts = Counter(event.partition for event in events)  # the destination has no transaction markers
     mirror.wait_until_mirrored(TOPIC, MIRRORED, dict(counts))
-    deadline = time.monotonic() + 60
-    while len(proof.group_offsets(b, GROUP, MIRRORED)) < PARTITIONS:
-        if time.monotonic() > deadline:
-            stage.say("   (MirrorMaker synced no offset for some partitions: they count as starting at the earliest)")
-            break
-        time.sleep(0.5)
+    if not groups.wait_until_synced(b):
+        stage.say("   (not within a minute: a partition without a synced offset counts as starting at the earliest)")
 
 
 def _fail_over(stage: Stage) -> None:
@@ -182,7 +186,8 @@ def _fail_over(stage: Stage) -> None:
 def _run_on_destination(stage: Stage, b: KafkaCluster) -> None:
     stage.say("10 both queries continue on b, from the plan's startingOffsets and from the copy;")
     stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
-    options = read_stream_options(stage.plan, extra={"includeHeaders": "true"})
+    own = {"kafka.bootstrap.servers": b.bootstrap, "includeHeaders": "true"}
+    options = read_stream_options(stage.plan, extra=own)
     ids = Query(IDS, str(stage.ids_on_b), options)
     at_once = [ids, stateful.on_b(stage, b.bootstrap), stateful.with_new_checkpoint(stage)]
     # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from reconciler.demo.counts import Comparison, compare, counts_in, plain_counts
 from reconciler.demo.job import COUNTS, Query
+from reconciler.demo.restarted import BILLING
 from reconciler.demo.stage import COUNTS_JOB, MIRRORED, TOPIC, Stage
-from reconciler.demo.traffic import Event
 from reconciler.formats.plan import parse_plan
+from reconciler.lab.traffic import Event
 from reconciler.spark.handoff.options import read_stream_options
 
 
@@ -39,8 +40,9 @@ def on_a(stage: Stage, options: dict[str, str] | None = None) -> Query:
 
 
 def track(stage: Stage) -> None:
-    stage.say("   the second query's checkpoint holds bare offsets: track keeps their anchors, while a is alive")
-    stage.expect(0, "track", "-c", stage.config, "--job", COUNTS_JOB, "--once")
+    stage.say("   the second query's checkpoint holds bare offsets, and so does a consumer group, billing: track keeps")
+    stage.say("   their anchors, while a is alive")
+    stage.expect(0, "track", "-c", stage.config, "--job", COUNTS_JOB, "--job", BILLING, "--once")
 
 
 def clone(stage: Stage) -> None:

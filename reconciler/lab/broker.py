@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import functools
 import os
 import re
 import shutil
-import sys
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,8 +17,12 @@ from reconciler.lab.ports import HOST as HOST
 from reconciler.lab.processes import Child
 
 START_SECONDS = 60
+_META = "meta.properties"
 # For servers that live for minutes: a quick start matters more than peak speed.
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+FEATURES = "bootstrap.checkpoint"
+"""What Kafka's tool writes beside a cluster's id: the features of its version. It is the same for every cluster."""
 
 
 def java_command(jars: Path, main: str, *arguments: str, heap: str, log_level: str = "warn") -> list[str]:
@@ -64,14 +68,10 @@ class Broker:
             self._child.kill()
 
     def pause(self) -> None:
-        """Freeze it: connections stay open, requests get no answer. On Linux it has halted when this returns."""
-        if self._frozen:
-            return
-        self.process.pause()
-        self._frozen = True
-        if sys.platform == "linux":  # on a busy machine it may still answer for a while after the signal
-            halted = functools.partial(os.waitid, os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG)
-            self.process.wait_until(halted, START_SECONDS, "its halt")
+        """Freeze it: connections stay open, requests get no answer."""
+        if not self._frozen:
+            self.process.pause()
+            self._frozen = True
 
     def resume(self) -> None:
         self.process.resume()
@@ -127,10 +127,23 @@ class Broker:
 
     @property
     def is_formatted(self) -> bool:
-        return (self.data / "meta.properties").exists()
+        return (self.data / _META).exists()
 
-    def launch_format(self, cluster_id: str, settings: Mapping[str, str]) -> Child:
-        """Start formatting the data directory; see ``finish_format``."""
+    def launch_format(self, cluster_id: str, settings: Mapping[str, str]) -> Child | None:
+        """Start formatting the data directory; see ``finish_format``.
+
+        None: it is formatted, with the features that Kafka's tool wrote for an earlier cluster. That saves a JVM.
+        """
+        with contextlib.suppress(OSError):
+            features = (self._jars / FEATURES).read_bytes()
+            if not features:
+                raise OSError("cut off by a failure of the machine")
+            self.data.mkdir(exist_ok=True)
+            (self.data / FEATURES).write_bytes(features)
+            names = {"version": 1, "cluster.id": cluster_id, "node.id": self.number, "directory.id": new_id()}
+            text = "".join(f"{name}={value}\n" for name, value in names.items())
+            (self.data / _META).write_text(text, encoding="utf-8")
+            return None
         file = str(self._write(settings))
         command = java_command(
             *(self._jars, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", file), heap="64m"
@@ -141,7 +154,17 @@ class Broker:
         """Start the process without waiting; the cluster waits for its first answer."""
         command = java_command(self._jars, "kafka.Kafka", str(self._write(settings)), heap=heap, log_level=log_level)
         self._frozen = False
+        self._keep_features()
         self._child = Child(f"Cluster {self._name}", command, self.log, cwd=self.directory, detached=detached)
+
+    def _keep_features(self) -> None:
+        """For later clusters of these jars."""
+        kept = self._jars / FEATURES
+        if not kept.exists():
+            with contextlib.suppress(OSError):  # a cache that belongs to another user
+                whole = kept.with_name(f".{FEATURES}.{os.getpid()}")
+                shutil.copyfile(self.data / FEATURES, whole)
+                whole.replace(kept)
 
     def forget(self) -> None:
         """Delete data and log and release the ports, for a start from scratch."""
@@ -159,6 +182,13 @@ class Broker:
         path = self.directory / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
         return path
+
+
+def new_id() -> str:
+    """An id in Kafka's own form: 16 random bytes in URL-safe base64, no leading dash."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
 
 
 def finish_format(child: Child) -> None:

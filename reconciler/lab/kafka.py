@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
@@ -12,6 +10,7 @@ from typing import Self, TypeVar
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, START_SECONDS, Broker, finish_format
 from reconciler.lab.broker import java_command as java_command
+from reconciler.lab.broker import new_id as new_cluster_id
 from reconciler.lab.in_use import ClusterInUse, admin_client
 from reconciler.lab.ports import free_ports
 from reconciler.lab.processes import Child
@@ -133,7 +132,7 @@ class KafkaCluster(ClusterInUse):
 
     # ------------------------------------------------------------ waiting
 
-    def _wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
+    def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
         """Fails at once if the process has died."""
         return self._running().wait_until(condition, timeout, what)
 
@@ -150,7 +149,8 @@ class KafkaCluster(ClusterInUse):
         for broker in self.brokers:
             if not broker.is_formatted:
                 broker.directory.mkdir(parents=True, exist_ok=True)
-                formatting.append(broker.launch_format(self.cluster_id, self._settings(broker)))
+                child = broker.launch_format(self.cluster_id, self._settings(broker))
+                formatting += [child] if child is not None else []
         return formatting
 
     def _take_ports(self) -> None:
@@ -227,6 +227,8 @@ class KafkaCluster(ClusterInUse):
             "log.dirs": str(broker.data),
             "auto.create.topics.enable": "false",
             "auto.leader.rebalance.enable": "false",
+            # Without these records, written twice a second, an idle broker takes a quarter less of the processor.
+            "metadata.max.idle.interval.ms": "0",
             # A killed broker may register again only after its last session has expired (9 s by default).
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
@@ -267,10 +269,3 @@ def _free_ports() -> tuple[int, int]:
     """A port for clients and a port for the other controllers."""
     clients, controllers = free_ports(2)
     return clients, controllers
-
-
-def new_cluster_id() -> str:
-    """A cluster id in Kafka's own form: 16 random bytes in URL-safe base64, no leading dash."""
-    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        pass
-    return text

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from reconciler.core.errors import ConfigError
 from reconciler.lab.broker import java_command
 from reconciler.lab.in_use import ClusterInUse
 from reconciler.lab.processes import Child
 
+T = TypeVar("T")
 Policy = Literal["default", "identity"]
 _IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
@@ -117,7 +118,11 @@ class MirrorMaker:
             now = self.target.end_offsets(there)
             return now if all(now.get(number, -1) >= end for number, end in wanted.items()) else None
 
-        return self._running().wait_until(arrived, timeout, f"topic {there} at {self.target.name} to reach {wanted}")
+        return self.wait_until(arrived, timeout, f"topic {there} at {self.target.name} to reach {wanted}")
+
+    def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
+        """The first true answer of ``condition``. Fails at once if MirrorMaker has died."""
+        return self._running().wait_until(condition, timeout, what)
 
     def __enter__(self) -> Self:
         return self if self.running else self.start()

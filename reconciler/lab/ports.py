@@ -30,6 +30,21 @@ def free_ports(count: int) -> tuple[int, ...]:
     raise Unreachable("No port is free on this machine.", hint=f"{_TRIED} of {PORTS[0]} to {PORTS[-1]} were tried.")
 
 
+def this_or_free(port: int) -> int:
+    """``port`` if nothing listens on it, else a free one."""
+    with socket.socket() as caller, socket.socket() as probe:
+        caller.settimeout(1)
+        if caller.connect_ex((HOST, port)) == 0:
+            return free_ports(1)[0]
+        # As a server does: connections that have just ended there do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return free_ports(1)[0]
+    return port
+
+
 def launched_on_free_ports(
     count: int, launch: Callable[[tuple[int, ...]], None], was_taken: Callable[[], bool]
 ) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import queue
 import signal
@@ -24,6 +25,7 @@ from reconciler.core.errors import Unreachable
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
+HALT_SECONDS = 60
 
 # Runs between fork and the real program, as a separate program: a preexec_fn is not safe in a process with threads.
 # PR_SET_PDEATHSIG is 1 and survives exec. The kernel does not report a parent that died before the call, hence the
@@ -116,8 +118,14 @@ class Child:
         self._forget_if_ended()
 
     def pause(self) -> None:
-        """Freeze it: it keeps its connections and answers nothing, like a server behind a broken network."""
+        """Freeze it: it keeps its connections and answers nothing, like a server behind a broken network.
+
+        On Linux it has halted when this returns: on a busy machine it may still answer for a while after the signal.
+        """
         self._signal(signal.SIGSTOP)
+        if sys.platform == "linux" and self.running:
+            halted = functools.partial(os.waitid, os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+            self.wait_until(halted, HALT_SECONDS, "its halt")
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

@@ -82,7 +82,8 @@ def _context(jars: Path) -> io.BytesIO:
 def _sources() -> Iterable[Path]:
     yield from (path for path in sorted((REPOSITORY / "deploy/images").rglob("*")) if path.is_file())
     yield from sorted((REPOSITORY / "reconciler/artifacts").glob("*.py"))
-    yield from (REPOSITORY / "reconciler" / name for name in ("__init__.py", "core/__init__.py", "core/errors.py"))
+    core = (f"core/{name}.py" for name in ("__init__", "errors", "visible"))
+    yield from (REPOSITORY / "reconciler" / name for name in ("__init__.py", *core))
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -115,7 +116,7 @@ class ContainerCluster(ClusterInUse):
             self._container.start()
         else:
             self._wrapped.start()
-        self._wait_until(self._answers, START_SECONDS, "its first answer")
+        self.wait_until(self._answers, START_SECONDS, "its first answer")
         return self
 
     def stop(self) -> None:

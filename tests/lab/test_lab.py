@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from reconciler.core.errors import Unreachable
 from reconciler.lab import kafka
+from reconciler.lab.broker import FEATURES, java_command
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.lab.processes import Child
@@ -70,11 +72,14 @@ def test_a_started_cluster_answers_as_itself(clusters, topic_name: str) -> None:
     assert clusters.source.end_offsets(topic_name) == {}
     clusters.source.create_topic(topic_name, 3)
     assert clusters.source.end_offsets(topic_name) == {0: 0, 1: 0, 2: 0}
+    assert clusters.source.group_offsets("nobody", topic_name) == {}
 
 
+@pytest.mark.thorough
 def test_a_killed_cluster_keeps_its_data_and_its_address(tmp_path: Path, kafka_jars: Path, topic_name: str) -> None:
     with KafkaCluster("mortal", tmp_path / "mortal", kafka_jars) as cluster:
         cluster.create_topic(topic_name)
+        assert cluster.group_offsets("nobody", topic_name) == {}  # its coordinator is only about to start
         produce(cluster, topic_name, range(25))
         before, was = cluster.bootstrap, cluster.pid
         cluster.kill()
@@ -86,7 +91,7 @@ def test_a_killed_cluster_keeps_its_data_and_its_address(tmp_path: Path, kafka_j
     assert not alive(now)
 
 
-@pytest.mark.parametrize("policy", ["default", "identity"])
+@pytest.mark.parametrize("policy", ["default", pytest.param("identity", marks=pytest.mark.thorough)])
 def test_the_mirror_carries_records_whole_to_other_offsets(
     clusters, tmp_path: Path, kafka_jars: Path, topic_name: str, policy: str
 ) -> None:
@@ -151,6 +156,25 @@ def test_nothing_stays_when_the_parent_is_killed(tmp_path: Path, kafka_jars: Pat
         assert alive(broker)
         os.kill(parent.pid, signal.SIGKILL)
     assert eventually(lambda: not alive(broker))
+
+
+@pytest.mark.thorough
+def test_a_cluster_that_kafkas_tool_did_not_format_has_the_same_features(tmp_path: Path, kafka_jars: Path) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for jar in kafka_jars.glob("*.jar"):
+        (jars / jar.name).symlink_to(jar)
+    found = []
+    for name in ("formatted", "copied"):
+        with KafkaCluster(name, tmp_path / name, jars) as cluster:
+            words = ["--bootstrap-server", cluster.bootstrap, "describe"]
+            asked = java_command(jars, "org.apache.kafka.tools.FeatureCommand", *words, heap="64m")
+            found.append(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+        assert (tmp_path / name / "format.log").exists() == (name == "formatted")
+    levels = [re.findall(r"Feature: (\S+).*FinalizedVersionLevel: (\S+)", each) for each in found]
+    assert levels[0] == levels[1]
+    assert len(levels[0]) >= 5
+    assert (jars / FEATURES).read_bytes() == (tmp_path / "copied" / "data" / FEATURES).read_bytes()
 
 
 def sleeper(tmp_path: Path, code: str = "import time; time.sleep(600)", **options: bool) -> Child:

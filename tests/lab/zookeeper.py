@@ -32,7 +32,7 @@ class ZooKeeperServer(Server):
             "clientPortAddress": HOST,
             "tickTime": self._tick_ms,
             "admin.enableServer": "false",
-            "4lw.commands.whitelist": "ruok",
+            "4lw.commands.whitelist": "srvr",
             "forceSync": "no",
             "preAllocSize": 1024,
             "maxClientCnxns": 0,
@@ -43,9 +43,10 @@ class ZooKeeperServer(Server):
         return java_command(self._jars, main, str(file), heap=self._heap)
 
     def is_ready(self, *ports: int) -> bool:
+        """True once it serves sessions: ``srvr`` names no mode before, while ``ruok`` is answered from the first."""
         try:
             with socket.create_connection((HOST, ports[0]), timeout=2) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
+                connection.sendall(b"srvr")
+                return b"Mode:" in connection.makefile("rb").read()
         except OSError:
             return False

@@ -1,4 +1,4 @@
-"""The demo's traffic: records whose offsets cannot be the same on both clusters.
+"""Traffic for the demo and the lab: records whose offsets cannot be the same on both clusters.
 
 Two things make them diverge: a prefix deleted from the source before it was mirrored, and transaction markers, which
 take offsets at the source and are not mirrored. A burst of records shares each timestamp, because a search by time
@@ -38,10 +38,10 @@ def user_of(event: Event) -> str:
     return f"user-{event.partition}"
 
 
-def events(prefix: str, count: int, partitions: int, begin_ms: int, seed: int) -> Iterator[Event]:
-    """``count`` events over ``partitions``, one burst per second."""
+def events(prefix: str, count: int, partitions: int, begin_ms: int, seed: int, *, first: int = 0) -> Iterator[Event]:
+    """``count`` events over ``partitions``, one burst per second; the event number 0 is at ``begin_ms``."""
     chance = random.Random(seed)
-    for number in range(count):
+    for number in range(first, first + count):
         yield Event(f"{prefix}-{number:06d}", chance.randrange(partitions), begin_ms + 1000 * (number // BURST))
 
 
