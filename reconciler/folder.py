@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import sync_names
+from reconciler.waits import for_seconds, waiting
 
 T = TypeVar("T")
 
@@ -70,6 +71,9 @@ class Folder(Protocol):
 
     def read(self, name: str) -> bytes: ...
 
+    def written_ms(self, name: str) -> int | None:
+        """When the file was written, epoch ms by the file system's clock; None if it does not say."""
+
     def publish(self, name: str, data: bytes) -> None:
         """Create a file, whole. Raises FileExistsError if it exists."""
 
@@ -84,14 +88,20 @@ class Folder(Protocol):
 
 
 def open_folder(url: str) -> Folder:
-    """The folder at a local path or a URL that fsspec knows. Contacts nothing.
+    """The folder at a local path or a URL that fsspec knows. Contacts nothing. A local path does not need fsspec.
 
     Raises ConfigError for a protocol that fsspec does not know, or whose package is not installed.
     """
+    if "://" not in url and not url.startswith("file:"):
+        return LocalFolder(os.path.abspath(os.path.expanduser(url)))
     from fsspec.core import split_protocol
     from fsspec.registry import get_filesystem_class
 
     protocol = split_protocol(url)[0] or "file"
+    try:
+        urlsplit(url)
+    except ValueError as err:  # the message leaves the URL out: it may hold a password
+        raise ConfigError(f"The host of a {protocol}:// URL cannot be read.", hint="Correct the URL.") from err
     try:
         kind = get_filesystem_class(protocol)
     except ImportError as err:
@@ -129,6 +139,10 @@ class LocalFolder:
     def read(self, name: str) -> bytes:
         with self._errors(), open(self._at(name), "rb") as file:
             return file.read()
+
+    def written_ms(self, name: str) -> int | None:
+        with self._errors():
+            return os.stat(self._at(name)).st_mtime_ns // 1_000_000
 
     def publish(self, name: str, data: bytes) -> None:
         path = self._at(name)
@@ -215,6 +229,18 @@ class SharedFolder:
     def read(self, name: str) -> bytes:
         return bytes(self._ask(lambda fs, root: fs.cat_file(posixpath.join(root, name))))
 
+    def written_ms(self, name: str) -> int | None:
+        def look(fs: Any, root: str) -> int | None:
+            path = posixpath.join(root, name)
+            found = fs.info(path).get("modificationTime")  # HDFS has it here only
+            if isinstance(found, int):
+                return found
+            with suppress(NotImplementedError):
+                return int(fs.modified(path).timestamp() * 1000)
+            return None
+
+        return self._ask(look)
+
     def publish(self, name: str, data: bytes) -> None:
         doing = f"write {name}"
 
@@ -265,7 +291,8 @@ class SharedFolder:
             return act(*self._opened)
 
         try:
-            return opened() if self._protocol == "memory" else _in_time(opened)
+            with waiting(self.shown, for_seconds(TIMEOUT_S)):
+                return opened() if self._protocol == "memory" else _in_time(opened)
         except FileNotFoundError as err:
             if not changes:
                 raise

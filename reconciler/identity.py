@@ -24,6 +24,7 @@ UNITS_PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
 """Units per millisecond."""
 
 _PATH = re.compile(r"^\$(?:\.[^.\[\]]+|\[\d+\])+$")
+_DIGITS = re.compile(rb"[0-9]{1,19}")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 Steps = tuple[str | int, ...]
@@ -33,27 +34,52 @@ Steps = tuple[str | int, ...]
 class SpecifiedIdentity(Identity):
     """An Identity that is pickled as the settings it was made from, and recreated from them in another process."""
 
-    settings: tuple[str, str, str, str] = ("record", "none", "opaque", "ms")
+    settings: tuple[str, str, str, str, bool, str] = ("record", "none", "opaque", "ms", False, "none")
 
-    def __reduce__(self) -> tuple[Callable[..., Identity], tuple[str, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Identity], tuple[str | bool, ...]]:
         return identity_from_spec, self.settings
 
 
 def identity_from_spec(
-    timestamp: str = "record", id: str = "none", id_order: str = "opaque", unit: str = "ms"
+    timestamp: str = "record",
+    id: str = "none",
+    id_order: str = "opaque",
+    unit: str = "ms",
+    unique_ids: bool = False,
+    source_offset: str = "none",
 ) -> Identity:
-    """The Identity that the four settings describe; raises ``ConfigError`` for a wrong one."""
+    """The Identity that the settings describe; raises ``ConfigError`` for a wrong one."""
     if id_order not in ("opaque", "increasing"):
         raise ConfigError(f'id_order = "{id_order}" is not known: use "opaque" or "increasing".')
     if unit not in UNITS_PER_MS:
         raise ConfigError(f'unit = "{unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.')
+    if unique_ids and id == "none":
+        raise ConfigError('unique_ids = true says something of ids, and id is "none".', hint="Set id, too.")
     return SpecifiedIdentity(
         timestamp_of=_timestamp_function(timestamp, unit),
         id_of=_id_function(id),
         id_order=IdOrder(id_order),
         record_time=timestamp == "record",
-        settings=(timestamp, id, id_order, unit),
+        unique_ids=unique_ids,
+        id_name=_name(id),
+        time_name=_name(timestamp),
+        source_offset_of=_source_offset_function(source_offset),
+        settings=(timestamp, id, id_order, unit, unique_ids, source_offset),
     )
+
+
+def _name(spec: str) -> str:
+    """What a setting reads off a record, in words."""
+    kind, _, rest = spec.partition(":")
+    return {"header": f'the header "{rest}"', "json": f"a value at {rest}", "python": f"an id by {rest}"}.get(
+        kind, f"a {kind}"
+    )
+
+
+def may_read_headers(identity: Identity) -> bool:
+    """True if the identity is, or may be, read off a record's headers: a Python function gets them too."""
+    settings = identity.settings if isinstance(identity, SpecifiedIdentity) else ()
+    return any(isinstance(text, str) and text.startswith(("header:", "python:")) for text in settings)
 
 
 def _timestamp_function(spec: str, unit: str) -> Callable[[Record], int | None]:
@@ -84,6 +110,32 @@ def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
     raise ConfigError(
         f'id = "{spec}" is not known: use "none", "key", "header:NAME", "json:$.path" or "python:module:function".'
     )
+
+
+def _source_offset_function(spec: str) -> Callable[[Record], int | None] | None:
+    if spec == "none":
+        return None
+    kind, _, rest = spec.partition(":")
+    if kind == "header" and rest:
+        return lambda record: _offset(_header(record, rest))
+    if kind == "json":
+        steps = _json_steps(spec, rest)
+        return lambda record: _offset(_json_value(record.value, steps))
+    raise ConfigError(f'source_offset = "{spec}" is not known: use "header:NAME" or "json:$.path".')
+
+
+def _offset(value: object) -> int | None:
+    """A whole number, decimal text, or 8 bytes big-endian, as an offset of Kafka. 8 digits are text."""
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        if _DIGITS.fullmatch(value):
+            value = int(value)
+        elif len(value) == 8:
+            value = int.from_bytes(value, "big")
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < 2**63 else None
 
 
 def json_text(value: object) -> bytes | None:

@@ -6,17 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from reconciler.core.anchors import StoredOffset, TopicPartition
+from reconciler.core.anchors import UNKNOWN_PARTITION, Malformed, StoredOffset, TopicPartition
 from reconciler.core.probes import Chunk
 
 __all__ = [
+    "UNKNOWN_PARTITION",
     "Capabilities",
     "Change",
     "ClusterInfo",
+    "HandsOver",
     "HistoryEntry",
     "KeepsHistory",
     "ListsGroups",
     "LogReader",
+    "Malformed",
+    "NamesGroups",
     "OffsetReader",
     "OffsetStore",
     "ReadRequest",
@@ -122,6 +126,8 @@ class Traits:
     """It keeps a client, with threads and connections, for each group it has read."""
     corrected_in_copy: bool = False
     """It is a Structured Streaming checkpoint: a correction is a copy of it, never a write to it."""
+    corrected_by_job: bool = False
+    """Only its job writes to it: a correction is handed to the job at its start (``HandsOver``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,11 @@ class Row:
     anchor_lag: int | None = None
     note: str = ""
     text: str | None = None
+
+    @property
+    def malformed(self) -> Malformed | None:
+        """Why it cannot be read; None for a sound row."""
+        return self.stored if isinstance(self.stored, Malformed) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +213,10 @@ class OffsetReader(Protocol):
         """The store's address as configured, without secrets."""
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The group's rows, of the given topics or all; ordered by topic, partition."""
+        """The group's rows, of the given topics or all; ordered by topic, partition.
+
+        A row that cannot be read is ``Malformed``, and the others are read.
+        """
 
     def close(self) -> None: ...
 
@@ -232,7 +246,25 @@ class KeepsHistory(Protocol):
 
 
 @runtime_checkable
+class HandsOver(Protocol):
+    """A store whose corrections the job writes itself, with the [anchors] store that keeps their anchors."""
+
+    def unkept(self, group: str, changes: Sequence[Change]) -> list[Change]:
+        """The changes whose new offset is not kept yet with its anchor."""
+
+    def hand_over(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """Keep the offsets that the job is about to start at, with their anchors. The job's own rows do not change."""
+
+
+@runtime_checkable
 class ListsGroups(Protocol):
     """A store that can name the groups it holds rows of."""
 
     def groups(self) -> list[str]: ...
+
+
+@runtime_checkable
+class NamesGroups(Protocol):
+    """A store that can name the groups of its system, whether or not they have rows of a job's topics."""
+
+    def group_names(self) -> list[str]: ...

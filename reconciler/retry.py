@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from reconciler.core.errors import ReconcilerError
+from reconciler.waits import LeftS, cause_of, waiting
 
 SHORTEST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 2.0
@@ -18,27 +19,28 @@ def _is_retryable(error: BaseException) -> bool:
     return isinstance(error, ReconcilerError) and error.retryable
 
 
-def insist(
-    call: Callable[[], T], *, give_up: Callable[[], bool], helps: Callable[[BaseException], bool] = _is_retryable
-) -> T:
-    """Call until it succeeds, fails for good, or ``give_up`` returns true; then raise the last error.
+def insist(call: Callable[[], T], *, left_s: LeftS, helps: Callable[[BaseException], bool] = _is_retryable) -> T:
+    """Call until it succeeds, fails for good, or ``left_s`` returns no more seconds; then raise the last error.
 
     The pause after the n-th failure is random between 0.2 s and 0.2 s times 2 to the n, 2 s at most.
     ``helps`` says whether a retry may help after an error. Only for calls that may be repeated without harm.
     """
-    try:
-        return call()
-    except Exception as error:
-        if not helps(error) or give_up():
-            raise
-    # Imported only after a first failure: it costs 60 ms, which a start on a healthy cluster saves.
-    from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential  # noqa: PLC0415
+    with waiting("", left_s) as wait:
+        try:
+            return call()
+        except Exception as error:
+            if not helps(error) or left_s() <= 0:
+                raise
+            cause = wait.cause() or cause_of(error)
+            wait.cause = lambda: cause
+        # Imported only after a first failure: it costs 60 ms, which a start on a healthy cluster saves.
+        from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential  # noqa: PLC0415
 
-    def enough(_: RetryCallState) -> bool:
-        return give_up()
+        def enough(_: RetryCallState) -> bool:
+            return left_s() <= 0
 
-    # Tenacity counts from its own first call, which is the second one here.
-    wait = wait_random_exponential(multiplier=4 * SHORTEST_PAUSE_S, min=SHORTEST_PAUSE_S, max=LONGEST_PAUSE_S)
-    retrying = Retrying(retry=retry_if_exception(helps), stop=enough, wait=wait, reraise=True)
-    retrying.sleep(random.uniform(SHORTEST_PAUSE_S, 2 * SHORTEST_PAUSE_S))
-    return retrying(call)
+        # Tenacity counts from its own first call, which is the second one here.
+        pause = wait_random_exponential(multiplier=4 * SHORTEST_PAUSE_S, min=SHORTEST_PAUSE_S, max=LONGEST_PAUSE_S)
+        retrying = Retrying(retry=retry_if_exception(helps), stop=enough, wait=pause, reraise=True)
+        retrying.sleep(random.uniform(SHORTEST_PAUSE_S, 2 * SHORTEST_PAUSE_S))
+        return retrying(call)

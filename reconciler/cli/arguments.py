@@ -9,11 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from reconciler.cli.terminal.usage import CONFIG_VARIABLE
+from reconciler.cli.terminal.usage import CONFIG_HERE, CONFIG_VARIABLE
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
+from reconciler.formats.decimal_text import whole_number
+from reconciler.formats.json_fields import INT32_MAX
 
 SKIPS = "skips"
 """The word of --accept that is no verdict."""
@@ -25,16 +27,17 @@ _MAY_HOLD_LOGINS = ("option", "kafka_option", "source_option")
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """-c, which is required unless the environment names a configuration."""
+    """-c, which is required unless the environment names a configuration, or one is found here."""
     named = os.environ.get(CONFIG_VARIABLE)
+    found = CONFIG_HERE if CONFIG_HERE.is_file() else None
     parser.add_argument(
         "-c",
         "--config",
         metavar="FILE",
-        required=not named,
-        default=Path(named) if named else None,
+        required=not named and found is None,
+        default=Path(named) if named else found,
         type=Path,
-        help=f"the configuration, a TOML file (default: ${CONFIG_VARIABLE})",
+        help=f"the configuration, a TOML file (default: ${CONFIG_VARIABLE}, else ./{CONFIG_HERE})",
     )
 
 
@@ -115,9 +118,10 @@ def decisions(options: argparse.Namespace) -> ByHand:
     for text in options.offsets:
         place, _, offset = text.rpartition("=")
         topic, _, partition = place.rpartition(":")
-        if not topic or not partition.isdecimal() or not offset.isdecimal():
+        number, at = whole_number(partition, INT32_MAX), whole_number(offset)
+        if not topic or number is None or at is None:
             raise ConfigError(f"--set {text} is not TOPIC:PARTITION=OFFSET.", hint="For example: --set a.events:3=1200")
-        if offsets.setdefault((topic, int(partition)), int(offset)) != int(offset):
+        if offsets.setdefault((topic, number), at) != at:
             raise ConfigError(f"--set gives two offsets for {topic}:{partition}.", hint="Leave one of them out.")
     time_ms = None if options.set_time is None else _time_ms(options.set_time)
     verdicts = frozenset(Verdict(value) for value in options.accepted if value != SKIPS)
@@ -125,8 +129,9 @@ def decisions(options: argparse.Namespace) -> ByHand:
 
 
 def _time_ms(text: str) -> int:
-    if text.isdecimal() and text.isascii() and int(text) <= LATEST_MS:
-        return int(text)
+    number = whole_number(text, LATEST_MS)
+    if number is not None:
+        return number
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reconciler.cli.arguments import SKIPS
 from reconciler.cli.page.advice import command, path_for_job
+from reconciler.cli.terminal.output import say
 from reconciler.core.errors import ExitCode
 from reconciler.failover.decisions import SeveralJobs, unaccepted_skips, within_job
 from reconciler.failover.outside import ByHand
@@ -31,7 +32,7 @@ def refuse(error: SeveralJobs, options: argparse.Namespace) -> ExitCode:
         for line in shown:
             log.info("choose: %s", line)
     else:
-        print("Nothing was written. Choose:", *(f"  {line}" for line in shown), sep="\n", file=sys.stderr)
+        say("Nothing was written. Choose:", *(f"  {line}" for line in shown), stream=sys.stderr)
     return error.exit_code
 
 

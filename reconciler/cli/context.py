@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.arguments import pairs
+from reconciler.cli.terminal.copying import CopyDisplay
+from reconciler.cli.terminal.output import line, rewrite
 from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
 from reconciler.engine import Progress
 from reconciler.failover.outside import Outside, connect
+from reconciler.fileio import read_regular
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
 
 if TYPE_CHECKING:
@@ -54,12 +57,12 @@ def read_plan(path: Path) -> Plan:
 def read_plan_file(path: Path) -> tuple[Plan, bytes]:
     """A plan and the bytes of its file, read once: the signed bytes are the parsed ones. Raises as ``read_plan``."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
         text = content.decode()
     except FileNotFoundError as error:
         raise ConfigError(f"There is no plan {path}.", hint="Make one with: reconciler plan -c FILE -o PLAN") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The plan {path} cannot be read: {error}.") from error
+        raise ConfigError(f"The plan {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     return parse_plan(text), content
 
 
@@ -76,7 +79,7 @@ def private_key(path: Path) -> PrivateKey:
             raise ConfigError(
                 f"The key {path} needs a passphrase, and stdin is no terminal.", hint=f"Put it into {PASSPHRASE}."
             )
-        passphrase = getpass.getpass(f"Passphrase of {path}: ", sys.stderr)
+        passphrase = getpass.getpass(line(f"Passphrase of {path}: "), sys.stderr)
     if passphrase:
         KNOWN.add(passphrase, f"${{{PASSPHRASE}}}")
     return signing.private_key(path, passphrase)
@@ -94,15 +97,15 @@ def request_timeout_s(config: Config) -> float:
 def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks; progress goes to stderr if that is a terminal."""
     client, on_progress = config.destination.client, _terminal_progress() if sys.stderr.isatty() else None
-    with connect(client, config.anchor_store, timeout_s=request_timeout_s(config)) as outside:
-        yield replace(outside, on_progress=on_progress)
+    timeout_s, memory = request_timeout_s(config), config.search.memory
+    with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
+        yield replace(outside, on_progress=on_progress, on_copied=CopyDisplay())
 
 
 def _terminal_progress() -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         text = f"round {progress.rounds}: {progress.done} of {progress.partitions} partitions done"
-        end = "\r\033[K" if progress.done == progress.partitions else ""
-        print(f"\r\033[K{text}", end=end, file=sys.stderr, flush=True)
+        rewrite("" if progress.done == progress.partitions else text)
 
     return show
 
@@ -143,4 +146,5 @@ def _spark_engine(config: Config, options: argparse.Namespace, until_the_end: Ex
         return started[0]
 
     timeout_s = request_timeout_s(config)
-    return SparkEngine(session, config.destination.client, timeout_s=timeout_s, per_task=per_task)
+    client, memory = config.destination.client, config.search.memory
+    return SparkEngine(session, client, timeout_s=timeout_s, per_task=per_task, memory=memory)

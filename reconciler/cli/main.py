@@ -15,12 +15,14 @@ import re
 import sys
 from collections.abc import Collection, Sequence
 
-from reconciler import __version__
-from reconciler.cli.terminal import help, signals
+from reconciler import __version__, written
+from reconciler.cli.terminal import help, signals, unanswered
 from reconciler.cli.terminal.help import CommandGroup
 from reconciler.cli.terminal.logs import set_up_logging
-from reconciler.cli.terminal.usage import Parser, UsageError, usage_message
+from reconciler.cli.terminal.output import say
+from reconciler.cli.terminal.usage import Parser, UsageError, found_config, usage_message
 from reconciler.core.errors import ExitCode, ReconcilerError
+from reconciler.fileio import ABOUT_DISKS, ABOUT_FILES, of_file
 
 GROUPS = (
     CommandGroup(
@@ -31,6 +33,7 @@ GROUPS = (
             "config": "explain a configuration in words, and try every connection; read-only",
             "track": "keep anchors for jobs that store bare offsets, while the source is alive",
             "anchors": "export or import stored offsets with their anchors, as JSON lines",
+            "mirror": "report what MirrorMaker says of itself at the destination, and what to set; read-only",
             "watch": "check repeatedly what a failover would find, and serve it to Prometheus",
             "drill": "try a job's failover: plan, a checkpoint's copy, the first records; changes nothing",
         },
@@ -45,7 +48,8 @@ GROUPS = (
             "sign": "sign a plan that you have reviewed",
             "verify": "report whether a plan is unaltered, and who has signed it",
             "apply": "write a plan's offsets: compare-and-set, snapshot first, read back after",
-            "hook": "check, correct, then become COMMAND: for the start of every job",
+            "failover": "mark jobs that their hooks move to the destination; show where each job is",
+            "hook": "prepare a job's start on the side where it is, then become COMMAND: for every start",
             "checkpoint": "show a Structured Streaming checkpoint, or copy it to continue at a plan's offsets",
             "rollback": "put back what apply replaced",
         },
@@ -64,10 +68,13 @@ GROUPS = (
         "learn",
         {
             "demo": "run a whole failover on this machine, with real clusters",
+            "lab": "keep two clusters and a mirror running on this machine, for trying things by hand",
             "completion": "print a script that completes commands, options and job names in a shell",
         },
     ),
 )
+log = logging.getLogger("reconciler")
+
 COMMANDS = {name: summary for group in GROUPS for name, summary in group.commands.items()}
 
 
@@ -80,6 +87,8 @@ def module_of(command: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (the contract's)."""
     within_another = signals.is_handling()
+    if not within_another:
+        written.forget()
     with signals.handled(exits=arguments is None):
         try:
             code = _main(list(sys.argv[1:] if arguments is None else arguments))
@@ -90,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if within_another:
                 raise
             signals.over()
-            print("Interrupted.", file=sys.stderr)
+            log.error("Interrupted. %s", written.text())
             return signals.INTERRUPTED
 
 
@@ -102,32 +111,53 @@ def _main(arguments: list[str]) -> int:
         return int(options)
     options.words = arguments
     set_up_logging(options.log_format, debug=options.debug)
+    if found := found_config(options):
+        log.info("Configuration: ./%s, found here. Another is named with -c FILE.", found)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # for a terminal without Unicode
     try:
-        code = int(options.run(options))
+        with unanswered.shown():
+            code = int(options.run(options))
         sys.stdout.flush()
         return code
     except ReconcilerError as error:
         if signals.is_interrupt(error) and error.exit_code is not ExitCode.UNKNOWN_OUTCOME:
             raise signals.Interrupt from error
-        logging.getLogger("reconciler").error("%s", error, exc_info=options.debug)
-        return int(error.exit_code)
+        return _failed(error, options)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
+        _drop_stdout()  # its reader has closed the pipe
         return int(ExitCode.OK)
     except Exception as error:
         if signals.is_interrupt(error):
             raise signals.Interrupt from error
+        if isinstance(error, OSError) and error.filename is not None and error.errno in ABOUT_FILES:
+            return _failed(of_file(error.filename, error, "used"), options)
+        if isinstance(error, OSError) and error.filename is None and error.errno in ABOUT_DISKS:
+            _drop_stdout()  # else Python would try again to write what is left
+            return _failed(of_file("The output", error), options)
         if options.debug:
             raise
-        logging.getLogger("reconciler").error(
+        log.error(
             "This is a bug in reconciler: %s: %s. Please report it with the output of --debug.",
             type(error).__name__,
             error,
         )
         return int(ExitCode.BUG)
+
+
+def _failed(error: ReconcilerError, options: argparse.Namespace) -> int:
+    """Log an error and what was written in spite of it; return its exit code."""
+    log.error("%s", error, exc_info=options.debug)
+    for other in error.others:
+        log.error("%s", other)
+    if not written.is_whole() and "nothing was written" not in str(error).lower():
+        log.error("%s", written.text())
+    return int(error.exit_code)
+
+
+def _drop_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def full_parser() -> Parser:
@@ -140,7 +170,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
     command = next((word for word in arguments if word in COMMANDS), None)
     parser, loaded = _parsers(() if command is None else (command,))
     if not arguments:
-        print(parser.format_help(), end="", file=sys.stderr)
+        parser.print_help(sys.stderr)
         return ExitCode.USAGE
     if arguments[0] == "help":  # ``help COMMAND`` means ``COMMAND --help``
         arguments = [*arguments[1:], "--help"]
@@ -148,7 +178,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
         return parser.parse_args(arguments)
     except UsageError as error:
         options = re.findall(r"--[a-z][\w-]+", (loaded or parser).format_help())
-        print(usage_message(error, arguments, COMMANDS, options), file=sys.stderr)
+        say(*usage_message(error, arguments, COMMANDS, options).split("\n"), stream=sys.stderr)
         return ExitCode.USAGE
 
 

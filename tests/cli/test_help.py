@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -94,7 +96,7 @@ def test_exit_codes_have_their_words_in_one_place() -> None:
         ("anchors exprot", "Did you mean export?"),
         ("check -c x --accept remaped", "Did you mean remapped?"),
         ("check -c x --ofrmat json", "Did you mean --format?"),
-        ("check", "Give the configuration with -c FILE, or set RECONCILER_CONFIG in the environment."),
+        ("check", "There is no ./reconciler.toml. Give the configuration with -c FILE, or set RECONCILER_CONFIG."),
         ("check reconciler.toml", "Give the configuration with -c: -c reconciler.toml"),
         ("--debug plan -o p.json mine.toml", "Give the configuration with -c: -c mine.toml"),
     ],
@@ -115,3 +117,22 @@ def test_the_environment_names_the_configuration_where_the_command_line_does_not
     code, _, err = run("check", "-c", "/nowhere/given.toml")
     assert (code, "given.toml" in err) == (2, True)
     assert run("check", "mine.toml")[2].splitlines()[-1] == "Give the configuration with -c: -c mine.toml"
+
+
+def test_help_loads_no_room_that_works() -> None:
+    """Every start pays for what ``cli.main`` imports."""
+    program = "import sys; from reconciler.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stdout
+    loaded = {name for name in printed.splitlines()[-1].split() if name.startswith("reconciler.")}
+    assert "reconciler.cli.main" in loaded
+    assert "reconciler.config.file" not in loaded
+    assert not {name.split(".")[1] for name in loaded} & {
+        "engine",
+        "failover",
+        "hook",
+        "kafka",
+        "spark",
+        "stores",
+        "trust",
+        "watch",
+    }

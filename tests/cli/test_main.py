@@ -19,4 +19,4 @@ def test_an_interrupt_within_a_call_of_the_client_is_an_interrupt_and_not_a_bug(
 ) -> None:
     monkeypatch.setattr("reconciler.cli.commands.failover.show.run", lambda options: swallowed())
     assert main(["show", "any.plan.json"]) == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"

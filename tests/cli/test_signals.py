@@ -111,7 +111,7 @@ def test_an_interrupt_that_is_swallowed_is_raised_again(
         until()
 
     assert command(body) == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
 
 
 def test_an_interrupt_that_is_swallowed_again_and_again_gets_through(command: Any) -> None:
@@ -149,7 +149,7 @@ def test_an_interrupt_within_a_callback_of_the_kafka_client_ends_the_command(
 
     assert command(body) == 130
     assert len(heard) == 1
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
 
 
 # ---------------------------------------------------------------- cleanup
@@ -245,7 +245,7 @@ def test_an_interrupt_that_a_library_replaces_with_another_error_is_an_interrupt
         raise error
 
     assert command(body) == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
 
 
 @pytest.mark.parametrize(("error", "code"), [(Unreachable("It is away."), 130), (OutcomeUnknown("Perhaps."), 7)])
@@ -271,7 +271,7 @@ def test_an_interrupt_in_a_nested_command_ends_the_outer_one(command: Any, capsy
         main(["show", "any.plan.json"])
 
     assert command(body) == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
 
 
 # ---------------------------------------------------------------- SIGTERM
@@ -368,7 +368,7 @@ def process(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
 def test_the_exit_code_is_130_also_where_python_would_kill_itself(tmp_path: Path) -> None:
     """After a plain KeyboardInterrupt has left an exec, ``python -m`` kills itself with SIGINT at exit."""
     ended = process(tmp_path, "exec('signal.raise_signal(signal.SIGINT)\\nfor _ in range(1000): pass', globals())")
-    assert (ended.returncode, ended.stderr) == (130, "Interrupted.\n")
+    assert (ended.returncode, ended.stderr) == (130, "Interrupted. Nothing was written.\n")
 
 
 def test_running_threads_do_not_delay_the_exit_for_long(tmp_path: Path) -> None:
@@ -381,4 +381,4 @@ def test_running_threads_do_not_delay_the_exit_for_long(tmp_path: Path) -> None:
         time.sleep(3600)
         """,
     )
-    assert (ended.returncode, ended.stderr) == (130, "Interrupted.\n")
+    assert (ended.returncode, ended.stderr) == (130, "Interrupted. Nothing was written.\n")

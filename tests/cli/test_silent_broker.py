@@ -54,7 +54,7 @@ def config(folder: Path, silent: socket.socket) -> Path:
         (("drill", "--no-spark"), signal.SIGTERM, 130, ""),
         (("drill", "--no-spark"), signal.SIGINT, 130, ""),
         (("check",), signal.SIGINT, 130, ""),
-        (("hook", "--", "true"), signal.SIGTERM, 143, "Stopped: nothing was written"),
+        (("hook", "--to", "destination", "--", "true"), signal.SIGTERM, 143, "Stopped: nothing was written"),
     ],
     ids=lambda each: "-".join(each) if isinstance(each, tuple) else str(each),
 )

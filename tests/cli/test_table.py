@@ -12,8 +12,9 @@ import termios
 
 import pytest
 
+from reconciler.cli.terminal.output import UNLIMITED, wants_colour, width
 from reconciler.cli.terminal.report import plan_text
-from reconciler.cli.terminal.table import UNLIMITED, Cell, render, wants_colour, width
+from reconciler.cli.terminal.table import Cell, render
 from reconciler.cli.terminal.text import columns_of, cut, fold
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -38,8 +39,10 @@ def all_ran(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(tmp_path, monkeypatch)
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """In a folder whose path has always the same length: sentences with it are folded at the terminal's width."""
+    with TemporaryDirectory(prefix="golden-", dir="/tmp") as folder:
+        yield World(Path(folder), monkeypatch)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -17,13 +18,16 @@ import pytest
 from reconciler.checkpoints import clone as checkpoint_clone
 from reconciler.cli import main
 from reconciler.cli.commands.prepare import init
+from reconciler.cli.commands.prepare import mirror as mirror_command
 from reconciler.cli.main import COMMANDS
+from reconciler.cli.terminal import unanswered
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown
 from reconciler.core.verdicts import Verdict
 from reconciler.failover import check
 from reconciler.formats import anchor_text as anchor_json
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
+from reconciler.hook import start as hook_start
 from reconciler.kafka import reader as kafka
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
@@ -67,6 +71,7 @@ __all__ = [
     "hbase_anchored",
     "hbase_companion",
     "lose_answers_of_writes",
+    "mirror_command",
     "open_store",
     "patched",
     "postgresql_tables",
@@ -82,7 +87,7 @@ __all__ = [
 
 NOW_MS = 1_800_000_000_000
 PID = 4242
-_VERSIONED = (main, trail, init, check, figures, checkpoint_clone)
+_VERSIONED = (main, trail, init, check, figures, checkpoint_clone, hook_start)
 _WHO = {"user": "ada", "uid": 1000, "sudo_user": None, "host": "ops-1", "pid": PID}
 
 run_main = main.main
@@ -121,10 +126,11 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
     monkeypatch.setattr(init, "Surveyor", partial(_Surveyor, logs))
     for module in _VERSIONED:
         monkeypatch.setattr(module, "__version__", "0.0.0")
-    who = trail._who
-    monkeypatch.setattr(trail, "_who", lambda: {**who(), **_WHO})
+    who = trail.who
+    monkeypatch.setattr(trail, "who", lambda: {**who(), **_WHO})
     monkeypatch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
     monkeypatch.setattr(os, "getpid", lambda: PID)
+    monkeypatch.setattr(unanswered, "FIRST_S", math.inf)  # a busy machine would be told that it waits
 
 
 def lose_answers_of_writes(monkeypatch: pytest.MonkeyPatch) -> None:

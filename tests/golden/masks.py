@@ -20,6 +20,11 @@ def without_words(text: str) -> str:
     return _HASH.sub(r'"\1":\2"<HASH>"', _WORDS.sub(r'"\1":\2"<WORDS>"', text))
 
 
+def without_digest(names: str) -> str:
+    """A hook's variables without the digest of the start, which covers its version."""
+    return re.sub(r"(?m)^(RECONCILER_START_SHA256)=[0-9a-f]{64}$", r"\1=<HASH>", names)
+
+
 def details(plan: str) -> str:
     """The prose of a plan, a line for every partition."""
     rows = [(job["name"], row) for job in json.loads(plan)["jobs"] for row in job["partitions"]]

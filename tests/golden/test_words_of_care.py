@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from reconciler.ports import Row
 from tests.golden.compare import Goldens
-from tests.golden.corpus import HEAD, OFFSETS, Checkpoint, Estate, deliver, job, tracked
+from tests.golden.corpus import BASE, HEAD, OFFSETS, Checkpoint, Estate, deliver, job, tracked
+from tests.golden.internals import NOW_MS, StoredOffset, TopicPartition, mirror_command
 from tests.golden.keys import write_key
 from tests.golden.world import DESTINATION, GONE, SOURCE, World
+from tests.mirror.written import write_checkpoints, write_syncs
 
 CONFIG = ("-c", "reconciler.toml")
 WIDE = 500
@@ -60,6 +63,24 @@ def test_a_configuration_in_words(estate: Estate, goldens: Goldens) -> None:
 def test_config_check_as_json(estate: Estate, goldens: Goldens) -> None:
     found = estate.world.run("config", "check", *CONFIG, "--offline", "--format", "json")
     goldens.check("words/config-check.json", found.out)
+
+
+MIRROR = "mirror -c reconciler.toml --job clicks"
+
+
+def test_what_the_mirror_says_of_itself(estate: Estate, goldens: Goldens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing at first, then checkpoints that skip, then offset syncs."""
+    there, log = TopicPartition("a.events", 0), estate.world.destination
+    monkeypatch.setattr(mirror_command, "read_group", lambda *_: [Row(there, StoredOffset(7), "")])
+    said = [estate.world.session(MIRROR)]
+    deliver(estate.world, "a.events", range(2, 4))
+    write_checkpoints(log, (BASE + 2, 2), (BASE + 4, 12), group="clicks", at_ms=NOW_MS - 60_000)
+    write_checkpoints(log, (BASE + 9, 9), group="billing", at_ms=NOW_MS - 3_000)
+    said.append(estate.world.session(MIRROR))
+    write_syncs(log, (BASE, 0), (BASE + 9, 9), (BASE + 3, 11), at_ms=NOW_MS)
+    said.append(estate.world.session(MIRROR))
+    goldens.check("words/mirror.txt", "\n".join(said))
+    goldens.check("formats/mirror/report.json", estate.world.run(*MIRROR.split(), "--format", "json").out)
 
 
 def test_init_writes_a_configuration(estate: Estate, goldens: Goldens) -> None:
@@ -120,12 +141,12 @@ def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None
         "check -c reconciler.toml",
         "plan -c reconciler.toml -o p.json",
         "apply p.json -c reconciler.toml --yes",
-        "hook -c reconciler.toml --plans plans",
+        "hook --to destination -c reconciler.toml --plans plans",
         "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
         "checkpoint show copy",
         "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
         "checkpoint clone checkpoint checkpoint/inside --plan p.json",
-        "hook -c reconciler.toml --plans plans --clone-to other",
+        "hook --to destination -c reconciler.toml --plans plans --clone-to other",
         "drill -c reconciler.toml --no-spark --temp .",
     )
     goldens.check(f"words/checkpoint-{of}.txt", said)
@@ -183,7 +204,7 @@ def test_signed_plans(trusting: World, goldens: Goldens) -> None:
         "verify p.json --trust eve.pub.pem",
         apply,
         "rollback p.json -c reconciler.toml --yes",
-        "hook -c reconciler.toml --job clicks --plans plans",
+        "hook --to destination -c reconciler.toml --job clicks --plans plans",
     )
     goldens.check("words/signed-plans.txt", said)
     trusting.file("p.json", trusting.read("p.json") + " ")

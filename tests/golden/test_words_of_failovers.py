@@ -47,7 +47,7 @@ def test_a_job_of_which_the_store_has_no_row(world: World, goldens: Goldens) -> 
             "check -c misspelt.toml",
             "plan -c misspelt.toml -o p.json",
             "apply p.json -c misspelt.toml --yes",
-            "hook -c misspelt.toml --plans plans",
+            "hook --to destination -c misspelt.toml --plans plans",
             "check -c misspelt.toml --accept new",
             "check -c new.toml",
             "config check -c new.toml --offline",
@@ -84,8 +84,8 @@ def test_a_persons_word(estate: Estate, goldens: Goldens) -> None:
         "apply word.plan.json -c reconciler.toml --dry-run",
         "plan -c reconciler.toml --job views --set-time 1700000005000 -o word.plan.json --accept skips",
         "apply word.plan.json -c reconciler.toml --dry-run",
-        "hook -c reconciler.toml --job views --plans plans --set a.events:0=9",
-        "hook -c reconciler.toml --job views --job clicks --plans plans",
+        "hook --to destination -c reconciler.toml --job views --plans plans --set a.events:0=9",
+        "hook --to destination -c reconciler.toml --job views --job clicks --plans plans",
         "show word.plan.json --job views --job views",
     )
     goldens.check("words/decisions.txt", said)
@@ -247,23 +247,40 @@ def _without_assets(html: str) -> str:
 
 def test_hook(world: World, goldens: Goldens) -> None:
     said = world.session(
-        "hook -c reconciler.toml --job ready --plans plans",
-        "hook -c reconciler.toml --job clicks --plans plans",
-        "hook -c reconciler.toml --job clicks --plans plans",
-        "hook -c reconciler.toml --job stuck --plans plans",
-        "hook -c reconciler.toml --job stuck --plans plans --log-format json",
-        "hook -c reconciler.toml --plans plans",
-        "hook -c reconciler.toml --job clicks --wait -1",
-        "hook -c reconciler.toml --job clicks --plans plans -- no-such-command --flag",
-        "hook -c reconciler.toml --job clicks --plans plans --clone-to copy",
-        "hook -c reconciler.toml --job clicks --plans reconciler.toml/plans",
+        "hook --to destination -c reconciler.toml --job ready --plans plans",
+        "hook --to destination -c reconciler.toml --job clicks --plans plans",
+        "hook --to destination -c reconciler.toml --job clicks --plans plans",
+        "hook --to destination -c reconciler.toml --job stuck --plans plans",
+        "hook --to destination -c reconciler.toml --job stuck --plans plans --log-format json",
+        "hook --to destination -c reconciler.toml --plans plans",
+        "hook --to destination -c reconciler.toml --job clicks --wait -1",
+        "hook --to destination -c reconciler.toml --job clicks --plans plans -- no-such-command --flag",
+        "hook --to destination -c reconciler.toml --job clicks --plans plans --clone-to copy",
+        "hook --to destination -c reconciler.toml --job clicks --plans reconciler.toml/plans",
     )
     goldens.check("words/hook.txt", said)
 
 
+def test_a_failover_from_start_to_end(world: World, goldens: Goldens) -> None:
+    said = world.session(
+        "hook -c reconciler.toml --job clicks --plans plans",
+        "hook -c reconciler.toml --job clicks --plans plans --set a.events:0=9",
+        "failover start -c reconciler.toml --job clicks",
+        "failover start -c reconciler.toml",
+        "failover status -c reconciler.toml",
+        "hook -c reconciler.toml --job clicks --plans plans --to source",
+        "hook -c reconciler.toml --job clicks --plans plans",
+        "failover end -c reconciler.toml",
+        "failover status -c reconciler.toml",
+        "hook -c reconciler.toml --job clicks --plans plans",
+        "hook -c reconciler.toml --job clicks --plans plans --to source",
+    )
+    goldens.check("words/failover.txt", said)
+
+
 def test_a_hook_waits_for_a_mirror_that_is_behind(estate: Estate, goldens: Goldens) -> None:
     estate.with_section('[policy]\nbehind = "wait"')
-    words = ("hook", "-c", "reconciler.toml", "--job", "stuck", "--plans", "plans")
+    words = ("hook", "--to", "destination", "-c", "reconciler.toml", "--job", "stuck", "--plans", "plans")
     decided = ("--accept", "lost", "--accept", "missing", "--set", "a.bare:0=3", "--accept", "skips")
     goldens.check("words/hook-behind.txt", estate.world.run(*words, *decided).transcript)
 

@@ -17,6 +17,7 @@ ACTIONS = {
     "audit-log": ("verify", "show"),
     "checkpoint": ("show", "clone"),
     "config": ("check",),
+    "lab": ("up", "status", "produce", "kill", "down"),
 }
 NONSENSE = (
     "reconciler --version",

@@ -22,10 +22,10 @@ from tests.golden.internals import NOW_MS, MemoryLog, StoredOffset, TopicPartiti
 
 SOURCE, DESTINATION, GONE = "kafka-a:9092", "kafka-b:9092", "127.0.0.1:1"
 """Addresses: of the source, of the destination, and where nothing listens."""
-_DURATION = re.compile(r"^(reconciler_\w*duration_seconds\w*(?:\{[^}]*\})?) \S+$", re.M)
+_DURATION = re.compile(r"^(reconciler_\w*(?:duration|held_back)_seconds\w*(?:\{[^}]*\})?) \S+$", re.M)
 _ENDED = re.compile(r"^(reconciler_hook_timestamp_seconds\{[^}]*\}) \S+$", re.M)
 _HASH = re.compile(r"\b(?!0{64})[0-9a-f]{64}\b")
-_REFUSED = re.compile(r" \([^()]*(?:Connection refused|brokers are down)[^()]*\)")
+_CAUSE = re.compile(r"(?<= s) \((?:[^()]|\([^()]*\))*\)(?=[.;])")
 _LOGGED = re.compile(r'"time": "[\d-]{10}T[\d:]{8}"(?=, "level")')
 _BUCKET = re.compile(r"^(reconciler_check_duration_seconds_bucket\{[^}]*\}) \S+$", re.M)
 
@@ -38,9 +38,9 @@ class Result:
 
     @property
     def transcript(self) -> str:
-        """What a terminal shows, without hashes (they cover prose), and without what Kafka's client knows besides."""
+        """What a terminal shows, without hashes (they cover prose) and the cause that a client knew in time."""
         shown = [
-            (name, _REFUSED.sub("", _HASH.sub("<HASH>", text))) for name, text in (("out", self.out), ("err", self.err))
+            (name, _CAUSE.sub("", _HASH.sub("<HASH>", text))) for name, text in (("out", self.out), ("err", self.err))
         ]
         parts = [f"$ {self.line}\n", *(_block(name, text) for name, text in shown)]
         return "".join([*parts, f"exit code {self.code}\n"])

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.cli.terminal.text import visible
 from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.visible import visible
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.stores.registry import checkpoint_path, traits
 
 MOST_SETS = 8
@@ -79,14 +80,18 @@ def _set(row: PartitionPlan) -> str:
 
 def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[Step]:
     """The next steps for the whole plan, in order."""
+    free = [job for job in plan.jobs if job.stopped_by is None]
     stopped = [
         (job, row, why)
-        for job in plan.jobs
+        for job in free
         for row in job.partitions
         if (why := why_stopped(row, policy)) is not None and row.position != Position.END
     ]
-    steps = _to_decide(plan, stopped, policy, files) if stopped else _to_write(plan.jobs, files)
-    return [*_to_mend(plan, files), *steps]
+    steps = _to_decide(plan, stopped, policy, files) if stopped else _to_write(free, files)
+    forbidden = [
+        Step(f"Job {job.name} must not start: {why_sink_stops(sink)}.") for job in plan.jobs if (sink := job.stopped_by)
+    ]
+    return [*_to_mend(plan, files), *forbidden, *steps]
 
 
 def _to_mend(plan: Plan, files: Files) -> list[Step]:
@@ -101,7 +106,8 @@ def _to_mend(plan: Plan, files: Files) -> list[Step]:
 
 def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[Step]:
     steps = []
-    if any(not traits(job.store).corrected_in_copy for job in jobs):
+    ways = [traits(job.store) for job in jobs]
+    if any(not (way.corrected_in_copy or way.corrected_by_job) for way in ways):
         apply = ("reconciler", "apply", files.plan, "-c", files.config)
         steps.append(Step("See what would be written, without writing:", command(*apply, "--dry-run")))
         steps.append(Step("Write it, with compare-and-set and read-back; it asks first:", command(*apply)))
@@ -111,6 +117,21 @@ def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[Step]:
             clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan, "--job", job.name)
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
             steps.append(Step(text, command(*clone, "-c", files.config)))
+        elif traits(job.store).corrected_by_job:
+            start = (
+                "reconciler",
+                "hook",
+                "-c",
+                files.config,
+                "--job",
+                job.name,
+                "--to",
+                "destination",
+                "--",
+                "COMMAND",
+            )
+            text = f"Start job {job.name} by the hook, which hands it the offsets; the job stores them itself:"
+            steps.append(Step(text, command(*start)))
     return steps
 
 
@@ -124,7 +145,7 @@ def _to_decide(
         steps += _to_decide_for(job, rows, files, alone=len(plan.jobs) == 1)
     if len(jobs) > MOST_JOBS:
         steps.append(Step(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
-    free = [job.name for job in plan.jobs if job.name not in jobs]
+    free = [job.name for job in plan.jobs if job.name not in jobs and job.stopped_by is None]
     if free:
         names = ", ".join(free[:10]) + (f" and {len(free) - 10:,} more" if len(free) > 10 else "")
         ready = f"These jobs need no decision and can be applied now ({names}); the others are refused:"
@@ -150,7 +171,7 @@ def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *,
 def path_for_job(path: Path, job: str) -> Path:
     """Where the plan of one of several jobs goes: beside ``path``, with the job's name in front."""
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
-    return path.with_name(f"{safe}-{path.name}")
+    return path.parent / f"{safe}-{path.name}"
 
 
 def _needs_offset(row: PartitionPlan) -> bool:

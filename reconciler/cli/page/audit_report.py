@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.cli.page.markup import document, fill, fill_each
+from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
-from reconciler.cli.terminal.text import fold, visible
 
 if TYPE_CHECKING:
     from reconciler.spark.audit.result import AuditResult, Example, PartitionResult
@@ -17,19 +17,19 @@ _BAD = frozenset({"lost", "possibly_lost", "doubled_beyond", "reordered"})
 _FIGURES = ("lost", "possibly_lost", "doubled", "doubled_as_announced", "doubled_beyond", "reordered")
 
 
-def audit_text(result: AuditResult, *, columns: int, colour: bool) -> str:
+def audit_text(result: AuditResult, *, columns: int, colour: bool) -> Shown:
     """A row per partition, then examples, then what was compared and what is not known."""
     rows = [_cells(row, result) for row in result.partitions]
     table = render(HEADS, rows, right=frozenset(range(1, len(HEADS))), columns=columns, colour=colour)
     examples = [_example(example) for example in result.examples[:EXAMPLES_IN_TEXT]]
     if len(result.examples) > len(examples):
         examples.append(f"… {len(result.examples) - len(examples):,} more in the JSON")
-    parts = [table, fold(f"{result.verdict}: {_sum(result)}", columns, indent="  ")]
+    parts = [table, line(""), wrap(f"{result.verdict}: {_sum(result)}", columns=columns)]
     for head, sentences in (("for example", examples), ("compared", result.compared), ("not known", result.unknown)):
         if sentences or head == "compared":
-            lines = [fold(f"  {visible(sentence)}", columns, indent="    ") for sentence in sentences]
-            parts.append("\n".join([f"{head}:", *lines]))
-    return "\n\n".join(parts)
+            lines = (f"  {sentence}" for sentence in sentences)
+            parts.append(wrap("", f"{head}:", *lines, indent="    ", columns=columns))
+    return stack(*parts)
 
 
 def audit_page(result: AuditResult) -> str:

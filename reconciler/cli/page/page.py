@@ -73,7 +73,9 @@ def _lead(plan: Plan, policy: StartPolicy, stopped: bool) -> Markup:
 
 def _lead_of_judged(plan: Plan, policy: StartPolicy, stopped: bool) -> Markup:
     if stopped:
-        names = [job.name for job in plan.jobs if any(why_stopped(row, policy) for row in job.partitions)]
+        names = [
+            job.name for job in plan.jobs if any(why_stopped(row, policy) or job.stopped_by for row in job.partitions)
+        ]
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
         listed = escaped(", ".join(names[:5]), LONGEST_NAME)
         return Markup(
@@ -127,12 +129,13 @@ def _not_judged(job: NotJudged) -> dict[str, object]:
 def _job(job: JobPlan, policy: StartPolicy) -> dict[str, object]:
     counts = Counter(row.verdict for row in job.partitions)
     verdicts = ", ".join(f"{counts[verdict]:,} {verdict.value}" for verdict in sorted(counts, reverse=True))
-    stopped = sum(why_stopped(row, policy) is not None for row in job.partitions)
+    stopped = sum(bool(why_stopped(row, policy) or job.stopped_by) for row in job.partitions)
+    sinks = [f"sink {row.outcome.value}" for row in job.sinks]
     return {
         "name": escaped(job.name, LONGEST_NAME),
         "group": escaped(job.group, LONGEST_NAME),
         "store": escaped(job.store, LONGEST_NAME),
-        "verdicts": verdicts or "no partitions",
+        "verdicts": " · ".join([verdicts or "no partitions", *sinks]),
         "tone": "bad" if stopped else "good",
         "stopped": f"{stopped:,}",
         "replay": replay_sum(job.partitions),

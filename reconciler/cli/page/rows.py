@@ -12,6 +12,7 @@ from reconciler.cli.terminal.report import place_name, replay_text, skips_text, 
 from reconciler.clock import stamp
 from reconciler.core.verdicts import MatchedBy
 from reconciler.formats.plan import JobPlan, PartitionPlan, PlanAnchor, StartPolicy, why_stopped
+from reconciler.formats.plan_sinks import why_sink_stops
 
 LONGEST_NAME = 300
 MOST_OPEN = 5
@@ -42,8 +43,11 @@ class Entry:
 
 def entries_of(jobs: Sequence[JobPlan], policy: StartPolicy) -> list[Entry]:
     """Partitions that need a decision first, then by verdict, the worst first; else in the plan's order."""
+    by_sink = {job.name: why_sink_stops(sink) for job in jobs if (sink := job.stopped_by) is not None}
     rows = [
-        Entry(row, job, number, why_stopped(row, policy)) for number, job in enumerate(jobs) for row in job.partitions
+        Entry(row, job, number, why_stopped(row, policy) or by_sink.get(job.name))
+        for number, job in enumerate(jobs)
+        for row in job.partitions
     ]
     return sorted(rows, key=lambda each: (each.stopped is None, -each.row.verdict.badness))
 

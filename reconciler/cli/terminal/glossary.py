@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from reconciler.cli.terminal.output import Shown, wrap
 from reconciler.cli.terminal.text import fold
 from reconciler.core.verdicts import Verdict
 
@@ -44,16 +45,16 @@ TERMS = {
 }
 
 
-def legend(verdicts: Iterable[Verdict], columns: int) -> str:
+def legend(verdicts: Iterable[Verdict], columns: int) -> Shown:
     """The given verdicts in a few words each, best first, folded to ``columns``; empty if there are none."""
     present = sorted(set(verdicts))
     if not present:
-        return ""
+        return Shown("")
     meanings = " · ".join(f"{verdict.value}: {_BRIEF[verdict]}" for verdict in present)
-    return fold(f"{meanings} (more: reconciler check --explain)", columns, indent="  ")
+    return wrap(f"{meanings} (more: reconciler check --explain)", columns=columns)
 
 
-def glossary(columns: int) -> str:
+def glossary(columns: int) -> Shown:
     """Every term and every verdict, for ``check --explain``."""
     verdicts = {verdict.value: meaning for verdict, meaning in VERDICTS.items()}
     lines = []
@@ -62,4 +63,4 @@ def glossary(columns: int) -> str:
         lines += ["", f"{title}:"]
         for name, meaning in entries.items():
             lines.append(fold(f"  {name:<{size}}  {meaning}", columns, indent=" " * (size + 4)))
-    return "\n".join([*lines[1:], "", "More: docs/reference/verdicts.md"])
+    return Shown("\n".join([*lines[1:], "", "More: docs/reference/verdicts.md"]))

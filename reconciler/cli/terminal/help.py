@@ -7,15 +7,17 @@ gives its own words only where they differ.
 from __future__ import annotations
 
 import argparse
-import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reconciler.cli.terminal.glossary import TERMS
 from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.core.errors import ExitCode
 
-CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c"}
+CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c; else ./reconciler.toml"}
+EXPLAINED = ("anchor", "verdict")
+"""Words that a command's help explains where it uses them."""
 WIDEST = 100
 """Columns. Longer lines are hard to read, however wide the terminal is."""
 
@@ -47,6 +49,8 @@ class Help:
 
 def columns() -> int:
     """Columns that help may fill: the terminal's, less two, as argparse does."""
+    import shutil  # a start that shows no help does without it and what it imports
+
     return max(40, min(shutil.get_terminal_size((WIDEST, 24)).columns - 2, WIDEST))
 
 
@@ -60,7 +64,8 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 def describe(parser: argparse.ArgumentParser, help_text: Help) -> None:
     """Put a command's help into its parser."""
     parser.description = _paragraphs(help_text.description)
-    parser.epilog = "\n\n".join(_sections(help_text))
+    words = [word for word in EXPLAINED if word in parser.format_help()]
+    parser.epilog = "\n\n".join([*_words(words), *_sections(help_text)])
     for inner in actions(parser):
         inner.formatter_class = Formatter
         inner.epilog = inner.epilog or f"Examples and exit codes: {parser.prog} --help"
@@ -70,6 +75,11 @@ def actions(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     """The parsers of a command's own actions, like ``export`` of ``anchors``."""
     found = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     return [inner for each in found for inner in each.choices.values()]
+
+
+def _words(words: Sequence[str]) -> Iterable[str]:
+    if words:
+        yield f"words:\n{_listed({word: TERMS[word] for word in words})}"
 
 
 def _sections(help_text: Help) -> Iterable[str]:

@@ -1,7 +1,8 @@
 """Messages on stderr, as text or as one JSON object a line: without secrets and without terminal control characters.
 
 Names come from elsewhere: groups, topics, rows and brokers' answers. One with a line break in it could forge a line of
-the log, one with an escape sequence could rewrite the reader's screen. So control characters are printed as escapes.
+the log, one with an escape sequence could rewrite the reader's screen. So control characters are printed as escapes. A
+traceback has lines of its own and quotes such names: it is indented.
 """
 
 from __future__ import annotations
@@ -13,21 +14,20 @@ import threading
 import traceback
 from types import TracebackType
 
-from reconciler.cli.terminal.text import visible
+from reconciler.cli.terminal.output import json_line_by_line
 from reconciler.config.redaction import KNOWN
+from reconciler.core.visible import visible
 
-CLIENT_LOGGERS = ("reconciler.kafka.reader", "reconciler.stores", "reconciler.demo.traffic")
+CLIENT_LOGGERS = ("reconciler.kafka.reader", "reconciler.stores", "reconciler.lab.traffic")
 """Loggers of the Kafka client's own lines, which repeat on every retry what the final error says once."""
 
 
-def harmless(text: str, *, lines: bool = False) -> str:
-    """``text`` with control characters as escapes, except tabs and, with ``lines``, line feeds."""
-    return visible(text, kept="\n\t" if lines else "\t")
+_INDENT = "  "
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join([harmless(_message(record)), *_traceback(self, record)])
+        return "\n".join([visible(_message(record), kept="\t"), *_traceback(self, record)])
 
 
 class _JsonLines(logging.Formatter):
@@ -40,12 +40,7 @@ class _JsonLines(logging.Formatter):
         }
         for text in _traceback(self, record):
             line["traceback"] = text
-        text = json.dumps(line, ensure_ascii=False)  # escapes only the first set of control characters
-        return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
-
-
-def _escaped(character: str) -> str:
-    return json.dumps(character)[1:-1]
+        return json_line_by_line(json.dumps(line, ensure_ascii=False))
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -55,7 +50,11 @@ def _message(record: logging.LogRecord) -> str:
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
     if not record.exc_info:
         return []
-    return [harmless(KNOWN.redacted(formatter.formatException(record.exc_info)), lines=True)]
+    return [_indented(formatter.formatException(record.exc_info))]
+
+
+def _indented(trace: str) -> str:
+    return "\n".join(_INDENT + visible(KNOWN.redacted(line), kept="\t") for line in trace.rstrip("\n").split("\n"))
 
 
 def set_up_logging(log_format: str, *, debug: bool) -> None:
@@ -76,4 +75,4 @@ def set_up_logging(log_format: str, *, debug: bool) -> None:
 def _print_exception(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
     """Print an uncaught exception with the same precautions as a line of the log."""
     text = "".join(traceback.format_exception(kind, error, trace))
-    sys.stderr.write(harmless(KNOWN.redacted(text), lines=True))
+    sys.stderr.write(_indented(text) + "\n")

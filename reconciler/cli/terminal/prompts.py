@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from reconciler.cli.terminal.text import visible
+from reconciler.cli.terminal.output import line, say, show
 from reconciler.core.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ def confirm(question: str, *, yes: bool) -> None:
         raise ConfigError(
             "This needs a confirmation, and stdin is no terminal.", hint="Add --yes. Nothing was written."
         )
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    show(line(f"{question} [y/N] "), stream=sys.stderr, end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ConfigError("Not confirmed: nothing was written.")
 
@@ -45,16 +45,16 @@ class Asker:
                 raise ConfigError(f"{question}: not known.", hint="Give it as an option, see --help.")
             return default
         while True:
-            hint = f" [{visible(default)}]" if default else ""
-            print(f"{visible(question)}{hint}: ", end="", file=sys.stderr, flush=True)
-            line = sys.stdin.readline()
-            if not line:
+            hint = f" [{default}]" if default else ""
+            show(line(f"{question}{hint}: "), stream=sys.stderr, end="")
+            typed = sys.stdin.readline()
+            if not typed:
                 raise ConfigError("No answer: nothing was written.")
-            answer = line.strip() or default
+            answer = typed.strip() or default
             wrong = "an answer is needed" if not answer else fits(answer) if fits else None
             if answer and wrong is None:
                 return answer
-            print(f"  {wrong}", file=sys.stderr)
+            say(f"  {wrong}", stream=sys.stderr)
 
     def confirm(self, question: str) -> bool:
         """True unless the answer is no."""
@@ -64,7 +64,7 @@ class Asker:
         """Some of the choices, by number or name; all of them for an empty answer."""
         for number, choice in enumerate(choices, start=1):
             if not self._yes:
-                print(f"  {number}  {visible(choice)}", file=sys.stderr)
+                say(f"  {number}  {choice}", stream=sys.stderr)
         names = {**{str(number): choice for number, choice in enumerate(choices, start=1)}, **{c: c for c in choices}}
 
         def fits(answer: str) -> str | None:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from reconciler.cli.terminal.glossary import legend
+from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
-from reconciler.cli.terminal.text import fold, visible
 from reconciler.core.verdicts import MatchedBy, Position, Verdict
 from reconciler.formats.plan import (
     JobPlan,
@@ -18,6 +18,7 @@ from reconciler.formats.plan import (
     skips_words,
     why_stopped,
 )
+from reconciler.formats.plan_sinks import SinkRow
 
 _TONES = {Verdict.MATCH: "good", Verdict.MOVED: "good", Verdict.NEW: "good", Verdict.TIED: "warn"}
 HEADS = ("PARTITION", "VERDICT", "STORED", "RESUME", "REPLAY", "SKIPS", "EVIDENCE")
@@ -27,9 +28,9 @@ RIGHT = frozenset({2, 3, 4, SKIPS})
 MOST_NAMES = 10
 
 
-def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, most: int | None = None) -> str:
+def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, most: int | None = None) -> Shown:
     """All jobs of a plan. With ``most``, longer tables show only that many rows, the worst verdicts first."""
-    parts = []
+    parts: list[Shown] = []
     for job in plan.jobs:
         parts.append(_headline(job, columns))
         rows: Sequence[PartitionPlan] = job.partitions
@@ -38,11 +39,13 @@ def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, mo
         if rows:
             parts.append(_table(rows, policy, columns=columns, colour=colour))
         if len(rows) < len(job.partitions):
-            parts.append(f"… and {len(job.partitions) - len(rows):,} more; `reconciler show PLAN` lists all.")
+            more = len(job.partitions) - len(rows)
+            parts.append(line(f"… and {more:,} more; `reconciler show PLAN` lists all."))
         parts.append(_stops(rows, policy, columns))
+        parts.append(wrap(*map(_sink_text, job.sinks), indent="    ", columns=columns))
     parts.extend(_not_judged(failed, columns) for failed in plan.not_judged)
     parts.append(_legend(plan, columns))
-    return "\n".join(part for part in parts if part)
+    return stack(*(part for part in parts if part))
 
 
 def not_judged_text(plan: Plan) -> str:
@@ -51,43 +54,53 @@ def not_judged_text(plan: Plan) -> str:
     more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
     of = f"{len(names):,} of {len(plan.jobs) + len(names):,} jobs"
     it = "it" if len(names) == 1 else "them"
-    return visible(f"Not judged, {of}: {', '.join(names[:MOST_NAMES])}{more}. Do not start {it}.")
+    return f"Not judged, {of}: {', '.join(names[:MOST_NAMES])}{more}. Do not start {it}."
 
 
-def _not_judged(job: NotJudged, columns: int) -> str:
-    lines = (f"job {job.name} · not judged: do not start it", f"  {job.reason}")
-    return "\n" + "\n".join(fold(visible(line), columns, indent="    ") for line in lines)
+def _not_judged(job: NotJudged, columns: int) -> Shown:
+    lines = ("", f"job {job.name} · not judged: do not start it", f"  {job.reason}")
+    return wrap(*lines, indent="    ", columns=columns)
 
 
-def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int, colour: bool) -> str:
+def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int, colour: bool) -> Shown:
     shown = [index for index in range(len(HEADS)) if index != SKIPS or any(row.skips for row in rows)]
-    cells = [[_cells(row, policy)[index] for index in shown] for row in rows]
+    cells = [[cells[index] for index in shown] for cells in (_cells(row, policy) for row in rows)]
     right = frozenset(place for place, index in enumerate(shown) if index in RIGHT)
     return render([HEADS[index] for index in shown], cells, right=right, columns=columns, colour=colour)
 
 
-def _headline(job: JobPlan, columns: int) -> str:
+def _headline(job: JobPlan, columns: int) -> Shown:
     counts = Counter(row.verdict for row in job.partitions)
     verdicts = ", ".join(f"{counts[verdict]:,} {verdict.value}" for verdict in sorted(counts))
-    name = visible(f"job {job.name} · group {job.group} · {job.store}")
-    return "\n" + "\n".join(fold(line, columns, indent="  ") for line in (name, verdicts or "no partitions"))
+    name = f"job {job.name} · group {job.group} · {job.store}"
+    return wrap("", name, verdicts or "no partitions", columns=columns)
 
 
-def _legend(plan: Plan, columns: int) -> str:
+def _sink_text(row: SinkRow) -> str:
+    stop = "must not start: " if row.stops else ""
+    return f"  sink {row.sink} · {row.outcome.value}: {stop}{row.detail}."
+
+
+def _legend(plan: Plan, columns: int) -> Shown:
     text = legend((row.verdict for job in plan.jobs for row in job.partitions), columns)
-    return f"\n{text}" if text else ""
+    return stack(line(""), text) if text else text
 
 
 def _cells(row: PartitionPlan, policy: StartPolicy) -> tuple[Cell, ...]:
     return (
         Cell(place_name(row)),
-        Cell(row.verdict.value + (" (by hand)" if row.set_by_hand else ""), tone_of(row, policy)),
+        Cell(verdict_text(row), tone_of(row, policy)),
         count_cell(row.stored_offset),
         count_cell(row.resume_offset),
         Cell(replay_text(row)),
         Cell(skips_text(row), tone_of(row, policy)),
         Cell(evidence_text(row), "dim"),
     )
+
+
+def verdict_text(row: PartitionPlan) -> str:
+    """The verdict, and whether a person decided."""
+    return f"{row.verdict.value} (by hand)" if row.set_by_hand else row.verdict.value
 
 
 def tone_of(row: PartitionPlan, policy: StartPolicy) -> str:
@@ -117,19 +130,23 @@ def skips_text(row: PartitionPlan) -> str:
 
 
 def evidence_text(row: PartitionPlan) -> str:
-    """The evidence of the resume offset: a few words if a record was found, else the detail."""
-    if row.matched_by and row.record_offset is not None and row.matched_by != MatchedBy.TIMESTAMP:
+    """The evidence of the resume offset: a few words if the anchor's record was found, else the detail."""
+    if (
+        row.anchor is not None
+        and row.matched_by
+        and row.record_offset is not None
+        and row.matched_by != MatchedBy.TIMESTAMP
+    ):
         return f"{row.matched_by} of record {row.record_offset:,}"
     return row.detail
 
 
 def stop_text(name: str, detail: str, why: str) -> str:
     """The sentence on a partition that must not start: the finding, then the next move."""
-    return visible(f"{name} must not start: {detail}. {why[:1].upper()}{why[1:]}.")
+    return f"{name} must not start: {detail}. {why[:1].upper()}{why[1:]}."
 
 
-def _stops(rows: Sequence[PartitionPlan], policy: StartPolicy, columns: int) -> str:
+def _stops(rows: Sequence[PartitionPlan], policy: StartPolicy, columns: int) -> Shown:
     stops = [(row, why_stopped(row, policy)) for row in rows]
-    return "\n".join(
-        fold("  " + stop_text(place_name(row), row.detail, why), columns, indent="    ") for row, why in stops if why
-    )
+    sentences = ["  " + stop_text(place_name(row), row.detail, why) for row, why in stops if why]
+    return wrap(*sentences, indent="    ", columns=columns)

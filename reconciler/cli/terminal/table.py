@@ -8,14 +8,12 @@ neither cut nor folded: a log keeps whole lines.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from reconciler.cli.terminal.text import columns_of, cut, fold, padded, visible
+from reconciler.cli.terminal.output import Shown, line, show, wants_colour, width
+from reconciler.cli.terminal.text import columns_of, cut, fold, padded
 
 if TYPE_CHECKING:
     from reconciler.formats.plan import PartitionPlan
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
 
 _COLOURS = {"good": "32", "warn": "33", "bad": "31", "dim": "2"}
 _GAP = 2
-UNLIMITED = 1_000_000
-"""Columns of output that is no terminal."""
-UNKNOWN = 80
-"""Columns of a terminal of unknown size."""
 LEAST_NAME, LEAST_TEXT = 24, 18
 """Least columns of the first and the last column before others move below the row."""
 
@@ -39,43 +33,12 @@ class Cell:
     tone: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", visible(self.text))
-
-
-def wants_colour(stream: TextIO | None = None) -> bool:
-    """True on a terminal, unless NO_COLOR is set (https://no-color.org)."""
-    stream = sys.stdout if stream is None else stream
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def width(stream: TextIO | None = None) -> int:
-    """Columns to fill: COLUMNS, else the terminal's width, else no limit."""
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
-    stream = sys.stdout if stream is None else stream
-    if not stream.isatty():
-        return UNLIMITED
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or UNKNOWN
-    except (OSError, ValueError):
-        return UNKNOWN
-
-
-def wrap(sentence: str, *, indent: str = "  ", stream: TextIO | None = None) -> str:
-    """A sentence escaped and folded to the terminal's width. Line feeds stay."""
-    lines = visible(sentence, kept="\n").split("\n")
-    return "\n".join(fold(line, width(stream), indent=indent) for line in lines)
+        object.__setattr__(self, "text", line(self.text))
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: frozenset[int]) -> None:
     """Print a table that fits stdout."""
-    print(render(heads, rows, right=right, columns=width(), colour=wants_colour()))
-
-
-def print_json(value: object) -> None:
-    """Print a value as JSON on stdout."""
-    print(json.dumps(value, indent=1, ensure_ascii=False))
+    show(render(heads, rows, right=right, columns=width(), colour=wants_colour()))
 
 
 def count_cell(value: int | None, tone: str | None = None) -> Cell:
@@ -90,7 +53,7 @@ def partition_cell(key: TopicPartition | PartitionPlan, tone: str | None = None)
 
 def render(
     heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: frozenset[int], columns: int, colour: bool
-) -> str:
+) -> Shown:
     """Lines of a table at most ``columns`` wide; the columns in ``right``, such as numbers, are aligned right."""
     natural = [max(columns_of(head), *(columns_of(row[i].text) for row in rows), 0) for i, head in enumerate(heads)]
     widths = _fitting(natural, right, columns)
@@ -101,7 +64,7 @@ def render(
             lines += _below(heads, row, len(widths), right, columns, colour=colour)
     if rows and any(size < wanted for size, wanted in zip(widths, natural, strict=False)):
         lines.append(f"(cut; COLUMNS={_total(natural)} shows all)")
-    return "\n".join(lines)
+    return Shown("\n".join(lines))
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -1,39 +1,11 @@
-"""Text for a terminal or a page: control characters escaped, measured in columns, cut, and folded at spaces.
-
-Names and sentences come from stores, files and other programs. A control sequence in one would be executed by the
-terminal, and an invisible or direction-changing character makes one name look like another: all of these are printed
-as escapes, like ``\\x1b`` and ``\\u202e``.
-"""
+"""Text measured in the columns of a terminal, cut, and folded at spaces."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
 
-_ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories: controls, invisible and undefined characters, line and paragraph separators."""
-
 ELLIPSIS = "…"
-
-
-def visible(text: str, *, kept: str = "") -> str:
-    """``text`` with every control or invisible character as an escape, except those in ``kept``."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        character
-        if character in kept or unicodedata.category(character) not in _ESCAPED_CATEGORIES
-        else escape(character)
-        for character in text
-    )
-
-
-def escape(character: str) -> str:
-    """One character as an escape of Python and most shells."""
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def columns_of(text: str) -> int:
@@ -87,3 +59,24 @@ def fold(text: str, columns: int, *, indent: str = "") -> str:
         else:
             line += " " + word
     return "\n".join([*lines, line])
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{minutes // 60:,} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60:,} h"
+
+
+def in_bytes(size: int) -> str:
+    """``512 bytes``, ``3.4 MiB``."""
+    value, units = float(size), ["KiB", "MiB", "GiB", "TiB"]
+    if size < 1024:
+        return f"{size} bytes"
+    while (value := value / 1024) >= 1024 and len(units) > 1:
+        units.pop(0)
+    return f"{value:.1f} {units[0]}"

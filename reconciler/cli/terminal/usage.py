@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
+
+from reconciler.core.visible import visible
 
 CONFIG_VARIABLE = "RECONCILER_CONFIG"
 """The environment variable with the configuration's path, for command lines without ``-c``."""
+
+CONFIG_HERE = Path("reconciler.toml")
+"""The configuration of a command line that names none."""
 
 _SYNONYMS = {
     "validate": "config check",
@@ -17,7 +22,7 @@ _SYNONYMS = {
     "doctor": "config check",
     "lint": "config check",
     "setup": "init",
-    "status": "check",
+    "status": "failover status",
     "dry-run": "check",
     "undo": "rollback",
     "revert": "rollback",
@@ -29,6 +34,12 @@ _SYNONYMS = {
 }
 
 
+def found_config(options: argparse.Namespace) -> Path | None:
+    """The configuration that was found here; None if it was named, or there is none."""
+    config = getattr(options, "config", None)
+    return CONFIG_HERE if config is CONFIG_HERE else None
+
+
 class UsageError(Exception):
     """argparse's complaint, with the usage line of the parser that raised it."""
 
@@ -36,7 +47,7 @@ class UsageError(Exception):
         super().__init__(message)
         self.usage = usage
         self.prog = prog
-        self.message = message
+        self.message = visible(message)
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,6 +55,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(self.format_usage(), self.prog, message)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """As argparse's; Python 3.11 makes an empty list of ``--option=--``."""
+        if action.option_strings and arg_strings == ["--"]:
+            self.error(f"argument {'/'.join(action.option_strings)}: expected one argument")
+        return super()._get_values(action, arg_strings)
 
 
 def usage_message(
@@ -60,19 +77,25 @@ def _hint(message: str, arguments: Sequence[str], commands: Mapping[str, str], o
     if config is not None and not named and ("required" in message or "unrecognized" in message):
         return f"Give the configuration with -c: -c {config}"
     if "-c/--config" in message:
-        return f"Give the configuration with -c FILE, or set {CONFIG_VARIABLE} in the environment."
+        return f"There is no ./reconciler.toml. Give the configuration with -c FILE, or set {CONFIG_VARIABLE}."
     if found := re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message):
         return _closest(found[1], [each.strip(" '") for each in found[2].split(",")], commands)
     if found := re.search(r"unrecognized arguments: (?:.* )?(--[\w-]+)", message):
-        near = difflib.get_close_matches(found[1], sorted(options), 1)
+        near = _similar(found[1], sorted(options), 1)
         return f"Did you mean {near[0]}?" if near else None
     return None
+
+
+def _similar(word: str, choices: Sequence[str], most: int, likeness: float = 0.6) -> list[str]:
+    from difflib import get_close_matches
+
+    return get_close_matches(word, choices, most, likeness)
 
 
 def _closest(word: str, choices: Sequence[str], commands: Mapping[str, str]) -> str | None:
     is_command = set(choices) >= set(commands)
     meant = _SYNONYMS.get(word) if is_command else None
-    near = [meant] if meant else difflib.get_close_matches(word, choices, 3, 0.7)
+    near = [meant] if meant else _similar(word, choices, 3, 0.7)
     if near:
         return f"Did you mean {' or '.join(near)}?"
     return "All commands: reconciler --help" if is_command else None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from reconciler.cli.terminal import signals
-from reconciler.cli.terminal.logs import harmless
-from reconciler.cli.terminal.table import width
-from reconciler.cli.terminal.text import cut
+from reconciler.cli.terminal.output import rewrite
+from reconciler.cli.terminal.text import duration
 from reconciler.hook.waiting import Waiting
 
 FIRST_PAUSE_S = 5.0
@@ -37,8 +35,7 @@ class WaitDisplay:
         if (now.trouble is not None) != self._unreachable:
             self._report_outage(now)
         if self._terminal:
-            # A line that wraps could not be rewritten.
-            print(f"\r\033[K{cut(harmless(_line(now)), width() - 1)}", end="", file=sys.stderr, flush=True)
+            rewrite(_line(now))
         elif now.waited_s >= self._next_s:
             log.info("%s", _line(now))
             self._next_s = now.waited_s + self._pause_s
@@ -47,7 +44,7 @@ class WaitDisplay:
     def clear(self) -> None:
         """Clear the terminal's line, so that the next output begins there."""
         if self._terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            rewrite()
 
     def _report_outage(self, now: Waiting) -> None:
         self.clear()
@@ -81,17 +78,6 @@ def _lag(now: Waiting) -> str:
         return ""
     name = "lag" if now.behind == 1 else "longest lag"
     return f"; {name} {duration(now.by_ms / 1000)} ({now.farthest.topic}-{now.farthest.partition})"
-
-
-def duration(seconds: float) -> str:
-    """``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    return f"{minutes // 60:,} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60:,} h"
 
 
 @contextmanager

@@ -240,6 +240,12 @@ def test_a_checkpoint_is_copied_and_not_written() -> None:
     assert clone[:5] == ["reconciler", "checkpoint", "clone", "/srv/my clicks", "NEW_PATH"]
 
 
+def test_a_job_that_stores_its_offsets_itself_is_started_by_the_hook() -> None:
+    (hook,) = commands(plan(job(row(0), store="delta:/srv/clicks?layout=commit&number=next")))
+    assert hook[:4] == ["reconciler", "hook", "-c", "reconciler.toml"]
+    assert hook[4:] == ["--job", "clicks", "--to", "destination", "--", "COMMAND"]
+
+
 @pytest.mark.parametrize(
     ("stopped", "options"),
     [

@@ -6,35 +6,45 @@ import argparse
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import say, show, show_json_text, wants_colour, width
+from reconciler.config.addresses import SINKS_WITH_ROWS, scheme_of, without_secrets
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import Identity, IdOrder
+from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.fileio import write_whole
 from reconciler.ports import TopicPartition
-from reconciler.spark.session import own_session
+from reconciler.spark.session import own_session, spark_message
 
 if TYPE_CHECKING:
     from reconciler.formats.plan import Plan
     from reconciler.spark.audit import Columns, Output
+    from reconciler.spark.audit.failovers import StaysResult
     from reconciler.spark.audit.result import AuditResult
 
 EXAMPLE = "reconciler audit -c clicks.toml failover.plan.json --output parquet:/srv/clicks/out --column id=event_id"
 HELP = Help(
     """
     Counts, on Spark, what a job lost, doubled and reordered over a failover, from the applied plan, both logs and the
-    job's output. The source is compared if it is configured and reachable. It writes only its results.
+    job's output. The source is compared if it is configured and reachable. With the plans of several failovers, there
+    and back, it counts over all of them what the sink lacks, has too often, or has of no record. It writes only its
+    results.
     """,
     [
         ("against the job's output", EXAMPLE),
         (
             "without the source, as a page",
             "reconciler audit -c clicks.toml failover.plan.json --no-source --html audit.html",
+        ),
+        (
+            "there and back, with the sink of the configuration",
+            "reconciler audit -c clicks.toml failover.plan.json failback.plan.json --column id=event_id",
         ),
     ],
     {
@@ -51,11 +61,17 @@ HELP = Help(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plans", metavar="PLAN", nargs="+", type=Path, help="the applied plan (or plans)")
+    parser.add_argument(
+        "plans", metavar="PLAN", nargs="+", type=Path, help="the applied plan, or all of several failovers"
+    )
     arguments.add_config(parser)
     arguments.add_one_job(parser)
     output = parser.add_argument_group("the job's output")
-    output.add_argument("--output", metavar="FORMAT:PATH", help="parquet:PATH, delta:PATH, table:NAME, jdbc:, …")
+    output.add_argument(
+        "--output",
+        metavar="FORMAT:PATH",
+        help="parquet:PATH, files:PATH, delta:PATH, table:NAME, jdbc:, … (default: the job's sink)",
+    )
     arguments.add_repeatable(output, "--option", "an option of that Spark source")
     arguments.add_repeatable(
         output,
@@ -93,54 +109,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     from reconciler.spark.audit import audit
+    from reconciler.spark.audit.failovers import audit_stays
+    from reconciler.spark.audit.failovers.stays import is_several
     from reconciler.spark.audit.result import AT_LEAST_ONCE, EXACTLY_ONCE
+    from reconciler.spark.target import ClusterAccess
 
     config = context.read_config(options)
     plans = [context.read_plan(path) for path in options.plans]
     job = _job(config, plans, options.job)
-    since_ms, until = _since(options.since), _until(config, job, plans) if options.until == "stored" else None
+    several = is_several(plans)
+    since_ms, until = _since(options.since), _until(config, job, _last(plans)) if options.until == "stored" else None
     asked = {name: arguments.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     if options.examples < 0:
         raise ConfigError(f"--examples {options.examples} is below 0.")
-    columns = _columns(options)
+    rows = _rows(options, job)
+    if several and rows.columns is None:
+        raise ConfigError(
+            f"Over several failovers the job's output is compared with the logs. {rows.unread or 'None is given.'}",
+            hint="Add --output and --column, or sink and sink_columns to the job.",
+        )
     _require_folders(options)
     with own_session("reconciler audit", asked["conf"], kafka=True, tell=_on_stderr) as spark:
-        result = audit(
-            spark,
-            plans,
-            destination=config.destination.client,
-            source=config.source.client if config.source is not None and not options.no_source else None,
-            output=_output(spark, options, columns),
-            id=_id(options.config, job),
-            job=job.name,
-            unique=True if options.unique_ids or job.identity.id_order is IdOrder.INCREASING else None,
-            semantics=EXACTLY_ONCE if options.exactly_once else AT_LEAST_ONCE,
-            since_ms=since_ms,
-            until=until,
-            examples_of_each=options.examples,
-            parquet=options.parquet,
-            destination_options=asked["kafka_option"],
-            source_options=asked["source_option"],
-        )
+        output = _output(spark, options, rows)
+        source = config.source.client if config.source is not None and not options.no_source else None
+        how: dict[str, Any] = {
+            "id": _id(options.config, job),
+            "job": job.name,
+            "unique": True if options.unique_ids or job.identity.has_unique_ids else None,
+            "semantics": EXACTLY_ONCE if options.exactly_once else AT_LEAST_ONCE,
+            "since_ms": since_ms,
+            "until": until,
+            "examples_of_each": options.examples,
+            "parquet": options.parquet,
+        }
+        result: AuditResult | StaysResult
+        if several:
+            assert output is not None
+            clusters = {"destination": ClusterAccess(config.destination.client, asked["kafka_option"])}
+            if source is not None:
+                clusters["source"] = ClusterAccess(source, asked["source_option"])
+            result = audit_stays(spark, plans, clusters=clusters, output=output, sink=rows.shown, **how)
+        else:
+            result = audit(
+                spark,
+                plans,
+                destination=config.destination.client,
+                source=source,
+                output=output,
+                destination_options=asked["kafka_option"],
+                source_options=asked["source_option"],
+                **how,
+            )
+    if rows.unread is not None:
+        result = replace(result, unknown=(*result.unknown, rows.unread))
     _give(result, options)
     return result.exit_code
 
 
-def _give(result: AuditResult, options: argparse.Namespace) -> None:
+def _give(result: AuditResult | StaysResult, options: argparse.Namespace) -> None:
     from reconciler.cli.page.audit_report import audit_page, audit_text
-    from reconciler.cli.terminal.table import wants_colour, width
+    from reconciler.cli.page.stays_report import stays_page, stays_text
+    from reconciler.spark.audit.result import AuditResult
 
     if options.json:
         write_whole(options.json, result.to_text())
     if options.html:
-        write_whole(options.html, audit_page(result))
+        write_whole(options.html, audit_page(result) if isinstance(result, AuditResult) else stays_page(result))
     if options.format == "json":
-        print(result.to_text(), end="")
+        show_json_text(result.to_text())
         return
-    print(audit_text(result, columns=width(), colour=wants_colour()))
+    as_text: Any = audit_text if isinstance(result, AuditResult) else stays_text
+    show(as_text(result, columns=width(), colour=wants_colour()))
     written = [str(path) for path in (options.json, options.html, options.parquet) if path]
     if written:
-        print(f"Written to {', '.join(written)}")
+        say(f"Written to {', '.join(written)}")
 
 
 # ---------------------------------------------------------------- parsed options
@@ -193,35 +235,73 @@ def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartiti
     return found
 
 
-def _columns(options: argparse.Namespace) -> Columns | None:
+def _last(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans of the last failover: their offsets are the job's position now."""
+    newest = max(plans, key=lambda plan: plan.created_at)
+    left = max((plan.created_at for plan in plans if plan.cluster_id != newest.cluster_id), default="")
+    return [plan for plan in plans if plan.created_at > left]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The job's output as it was asked for: its address and columns; or why the configured sink is not read."""
+
+    address: str | None = None
+    columns: Columns | None = None
+    unread: str | None = None
+
+    @property
+    def shown(self) -> str:
+        return without_secrets(self.address or "")
+
+
+def _rows(options: argparse.Namespace, job: Job) -> _Rows:
+    """What ``--output`` names, else the job's sink. Raises ConfigError if that is not clear."""
     from reconciler.spark.audit import Columns
 
     given = arguments.pairs("column", options.column)
     if options.output is not None:
-        return Columns.named(given)
+        is_sink = options.output in job.sinks
+        return _Rows(options.output, Columns.named(given or (job.sink_columns if is_sink else {})))
+    sinks = [sink for sink in job.sinks if scheme_of(sink) in SINKS_WITH_ROWS]
+    columns = given or job.sink_columns
+    if columns and len(sinks) == 1:
+        return _Rows(sinks[0], Columns.named(columns))
+    if columns and sinks:
+        raise ConfigError(
+            f"Which sink? The job has {', '.join(map(without_secrets, sinks))}.", hint="Name one with --output."
+        )
     if given or options.option:
         raise ConfigError("--column and --option describe an output, and none is given.", hint="Add --output.")
-    return None
+    if sinks:
+        shown = ", ".join(map(without_secrets, sinks))
+        return _Rows(unread=f"The sink {shown} was not read: no column of it is named (sink_columns, or --column).")
+    return _Rows()
 
 
-def _output(spark: Any, options: argparse.Namespace, columns: Columns | None) -> Output | None:
+def _output(spark: Any, options: argparse.Namespace, rows: _Rows) -> Output | None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import AnalysisException
 
     from reconciler.spark.audit import Output
+    from reconciler.spark.audit.sink_rows import sink_rows
 
-    if columns is None:
+    if rows.columns is None or rows.address is None:
         return None
-    kind, mark, path = options.output.partition(":")
+    more = arguments.pairs("option", options.option)
+    if scheme_of(rows.address) in SINKS_WITH_ROWS:
+        return Output(sink_rows(spark, rows.address, rows.columns, more), rows.columns)
+    kind, mark, path = rows.address.partition(":")
     if not mark or not kind:
-        raise ConfigError(f"--output {options.output} is not FORMAT:PATH.", hint="For example: parquet:/srv/clicks/out")
+        raise ConfigError(f"--output {rows.address} is not FORMAT:PATH.", hint="For example: parquet:/srv/clicks/out")
     try:
         if kind == "table":
-            return Output(spark.table(path), columns)
-        reader = spark.read.format(kind).options(**arguments.pairs("option", options.option))
-        return Output(reader.load(path) if path else reader.load(), columns)
-    except AnalysisException as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"The output cannot be read: {reason}", hint="Correct --output or --option.") from error
+            return Output(spark.table(path), rows.columns)
+        reader = spark.read.format(kind).options(**more)
+        return Output(reader.load(path) if path else reader.load(), rows.columns)
+    except (AnalysisException, Py4JError) as error:  # the second one for a format that Spark does not know
+        reason = spark_message(error)
+        raise ConfigError(f"The output cannot be read: {reason}.", hint="Correct --output or --option.") from error
 
 
 def _require_folders(options: argparse.Namespace) -> None:
@@ -232,4 +312,4 @@ def _require_folders(options: argparse.Namespace) -> None:
 
 
 def _on_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
+    say(text, stream=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,24 +10,32 @@ from typing import Any
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.output import say, show_json
 from reconciler.cli.terminal.table import Cell, print_table
+from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import Changed, ConfigError, ExitCode
+from reconciler.formats.decimal_text import counted
 from reconciler.trust.audit_log import Record, TornLine, verified
+from reconciler.trust.witness import compare
 
 EXAMPLE = "reconciler audit-log verify -c reconciler.toml"
 HELP = Help(
-    "Verifies and shows the audit log: what apply, rollback, hook, anchors import and checkpoint clone wrote, and for "
-    "whom. Verifying finds lines that were altered, removed or moved. A log that was cut off at its end can only be "
-    "detected with a hash noted earlier: --expect.",
+    """
+    Verifies and shows the audit log: what apply, rollback, hook, anchors import and checkpoint clone wrote, and for
+    whom. Verifying finds lines that were altered, removed or moved one by one. Anyone who can write the file can also
+    make the whole chain again, or cut off its end. Only hashes that were kept elsewhere reveal that: give them with
+    --expect or --witness, or have them kept by [trust] audit_heads.
+    """,
     [
         ("verify the chain", EXAMPLE),
         ("verify that a record noted earlier is still there", "reconciler audit-log verify audit.jsonl --expect 3f9a…"),
+        ("verify against the messages that a log server has collected", f"{EXAMPLE} --witness messages.txt"),
         ("the last ten attempts", "reconciler audit-log show -c reconciler.toml --last 10"),
     ],
     exits={
-        ExitCode.OK: "the chain is intact",
+        ExitCode.OK: "the chain is whole, and the hashes that were given are in it",
         ExitCode.USAGE: "usage, or no such log",
-        ExitCode.CHANGED: "a line was altered, removed, moved or inserted, or the expected hash is missing",
+        ExitCode.CHANGED: "a line was altered, removed, moved or inserted, or a hash kept elsewhere does not fit",
     },
     see_also=("docs/how-to/trusted-plans.md",),
 )
@@ -44,25 +51,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         arguments.add_optional_config(way, "the configuration that names the log")
         if name == "verify":
             way.add_argument("--expect", metavar="HASH", help="a hash noted earlier, which must be in the log")
+            way.add_argument(
+                "--witness",
+                metavar="FILE",
+                type=Path,
+                help="a file with hashes of the log's records, kept elsewhere: the commands' collected messages, or "
+                "the file of [trust] audit_heads (default: that one)",
+            )
         else:
             way.add_argument("--last", metavar="N", type=int, help="only the last N attempts")
             arguments.add_format(way)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    path = _path(options)
-    return _verify(path, options.expect) if options.way == "verify" else _show(path, options)
+    trust = context.read_config(options).trust if options.config else TrustSettings()
+    path = _path(options, trust)
+    if options.way == "show":
+        return _show(path, options)
+    kept = Path(trust.audit_heads) if trust.audit_heads is not None else None
+    return _verify(path, options.expect, options.witness or kept)
 
 
-def _path(options: argparse.Namespace) -> Path:
+def _path(options: argparse.Namespace, trust: TrustSettings) -> Path:
     if options.path is not None:
         return Path(options.path)
     if options.config is None:
         raise ConfigError("Which log?", hint="Give its path, or the configuration with -c FILE.")
-    named = context.read_config(options).trust.audit_log
-    if named is None:
+    if trust.audit_log is None:
         raise ConfigError(f"{options.config} has no [trust] audit_log.", hint="Add it, or give the log's path.")
-    return Path(named)
+    return Path(trust.audit_log)
 
 
 @dataclass(slots=True)
@@ -83,7 +100,7 @@ class _Read:
 
     records: int = 0
     head: str = ""
-    hashes: set[str] = field(default_factory=set)
+    hashes: dict[int, str] = field(default_factory=dict)
     torn: list[TornLine] = field(default_factory=list)
     attempts: dict[str, _Attempt] = field(default_factory=dict)
 
@@ -94,7 +111,7 @@ class _Read:
                 self.torn.append(each)
                 continue
             self.records, self.head = each["line"], each["hash"]
-            self.hashes.add(self.head)
+            self.hashes[self.records] = self.head
             if each["of"] in self.attempts:
                 self.attempts[each["of"]].last = each
             elif each["kind"] != "torn":
@@ -106,27 +123,48 @@ class _Read:
         return [attempt for attempt in self.attempts.values() if attempt.last is None]
 
 
-def _verify(path: Path, expected: str | None) -> ExitCode:
+def _verify(path: Path, expected: str | None, witness: Path | None) -> ExitCode:
     read = _Read()
     for _ in read.take(verified(path)):
         pass
-    if expected is not None and expected.lower() not in read.hashes:
-        raise Changed(
-            f"The audit log {path} has no record with the hash {expected[:64]}: its end was cut off, or it was "
-            "replaced.",
-            hint="Compare it with a copy.",
-        )
+    vouched = _vouched_for(read, path, expected, witness)
     for torn in read.torn:
         note = "the next record confirms it" if torn.declared else "nothing was written since"
-        print(f"After record {torn.after_line}, the writing of a line was cut off ({torn.bytes} bytes); {note}.")
+        say(f"After record {torn.after_line}, the writing of a line was cut off ({torn.bytes} bytes); {note}.")
     for attempt in read.open:
         first = attempt.first
-        print(
+        say(
             f"Record {first['line']} is open: {_who(first)} began {first['action']} at {first['time']}, and no "
             "record tells how it ended. Its process was killed, or is still running."
         )
-    print(f"{read.records:,} records, and the chain is intact. The last hash: {read.head or '(none)'}")
+    records = counted(read.records, "record")
+    say(f"{records}, and each follows from the one before. The last hash: {read.head or '(none)'}")
+    if vouched < read.records:
+        since = f" after record {vouched:,}" if vouched else ""
+        say(
+            f"Nothing kept elsewhere vouches for the records{since}: anyone who can write the file can make such a "
+            "chain. Compare it with --expect HASH or --witness FILE."
+        )
     return ExitCode.OK
+
+
+def _vouched_for(read: _Read, path: Path, expected: str | None, witness: Path | None) -> int:
+    """The last record that a hash kept elsewhere vouches for. Raises Changed for a hash that the log does not have."""
+    vouched = 0
+    if expected is not None:
+        found = [number for number, each in read.hashes.items() if each == expected.lower()]
+        if not found:
+            raise Changed(
+                f"The audit log {path} has no record with the hash {expected[:64]}: it was rewritten, cut off or "
+                "replaced.",
+                hint="Compare it with a copy.",
+            )
+        vouched = found[0]
+    if witness is not None:
+        last = compare(path, read.hashes, witness)
+        say(f"{witness} vouches for the records up to {last:,}.")
+        vouched = max(vouched, last)
+    return vouched
 
 
 # ---------------------------------------------------------------- show
@@ -142,7 +180,7 @@ def _show(path: Path, options: argparse.Namespace) -> ExitCode:
         wanted = {id(each) for attempt in attempts for each in (attempt.first, attempt.last)}
         for record in records:
             if id(record) in wanted:
-                print(json.dumps(record, ensure_ascii=False, sort_keys=True))
+                show_json(record, indent=None, sort_keys=True)
         return ExitCode.OK
     heads = ("TIME", "WHO", "ACTION", "OUTCOME", "ROWS", "PLAN", "JOBS")
     print_table(heads, [_row(each) for each in attempts], right=frozenset({4}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.output import say
 from reconciler.core.errors import ConfigError, ExitCode
 
 EXAMPLE = "reconciler compact /srv/clicks --target-mb 256 --grace-hours 24"
@@ -57,5 +58,5 @@ def run(options: argparse.Namespace) -> int:
             target_bytes=options.target_mb * 2**20,
             grace_ms=round(options.grace_hours * 3_600_000),
         )
-    print(f"{done.before:,} files became {done.after:,}; {done.removed:,} old ones were removed.")
+    say(f"{done.before:,} files became {done.after:,}; {done.removed:,} old ones were removed.")
     return int(ExitCode.OK)

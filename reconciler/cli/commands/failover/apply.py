@@ -9,14 +9,16 @@ from pathlib import Path
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import Shown, say, show, stack, wants_colour, width, wrap
 from reconciler.cli.terminal.prompts import confirm
-from reconciler.cli.terminal.report import skips_text
-from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render, wants_colour, width, wrap
+from reconciler.cli.terminal.report import skips_text, verdict_text
+from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.config.file import Config
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
-from reconciler.failover.apply import JobChanges, prepare, write
-from reconciler.failover.plan_checks import check_stores
+from reconciler.failover.writing.apply import JobChanges, prepare, write
+from reconciler.failover.writing.plan_checks import check_stores
+from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
 from reconciler.trust import command_trail, signing
 from reconciler.trust.audit_trail import Attempt
@@ -72,7 +74,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def print_not_judged(plan: Plan) -> None:
     for job in plan.not_judged:
-        print(wrap(f"{job.name}: left alone, since it could not be judged when the plan was made: {job.reason}"))
+        show(wrap(f"{job.name}: left alone, since it could not be judged when the plan was made: {job.reason}"))
 
 
 def refuse_the_rest(changes: Sequence[JobChanges], plan: Plan) -> None:
@@ -96,7 +98,7 @@ def trusted_plan(config: Config, path: Path, attempt: Attempt) -> Plan:
     signers = signing.check(path, content, plan.sha256, config.trust)
     attempt.concerns(plan, path, signing.summary(signers))
     for signer in signers:
-        print(f"Signed by {signer}.")
+        say(f"Signed by {signer}.")
     return plan
 
 
@@ -107,10 +109,10 @@ def _apply(
     with context.outside(config) as outside:
         check_stores(plan, config, outside)
         changes = prepare(plan, config, outside)
-        print(changes_text(changes))
+        show(changes_text(changes))
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
-            confirm(f"Write {count:,} offsets?", yes=options.yes)
+            confirm(f"Write {counted(count, 'offset')}?", yes=options.yes)
             with signals.writing():
                 attempt.intends_changes(changes)
                 write(changes, plan, options.plan, outside)
@@ -121,21 +123,19 @@ def _apply(
 def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Namespace) -> None:
     already = sum(len(change.already) for change in changes)
     if options.dry_run:
-        print(f"Dry run: {count:,} offsets would be written, nothing was.")
+        say(f"Dry run: {counted(count, 'offset')} would be written, nothing was.")
     elif count:
-        print(
-            f"{count:,} offsets written and read back.\n"
-            f"To undo: reconciler rollback {options.plan} -c {options.config}"  # one line, to be copied
-        )
+        say(f"{counted(count, 'offset')} written and read back.")
+        say(f"To undo: reconciler rollback {options.plan} -c {options.config}")  # one line, to be copied
     elif already:
-        print(f"This plan was applied before: all {already:,} offsets are in place.")
+        say(f"This plan was applied before: {counted(already, 'offset')} in place.")
     elif not any(change.is_refused for change in changes):
-        print("Nothing to write: every offset is right where the job will look.")
+        say("Nothing to write: every offset is right where the job will look.")
 
 
-def changes_text(changes: Sequence[JobChanges]) -> str:
-    """Each stored offset, the row that is replaced, and the new offset; or why a job is refused."""
-    lines = []
+def changes_text(changes: Sequence[JobChanges]) -> Shown:
+    """Each stored offset, the row that is replaced, the new offset and what it rests on; or why a job is refused."""
+    lines: list[Shown] = []
     for change in changes:
         for row, why in change.refused:
             name = f"{row.topic}-{row.partition}"
@@ -147,13 +147,16 @@ def changes_text(changes: Sequence[JobChanges]) -> str:
                 count_cell(item.row.stored_offset),
                 count_cell(item.now.stored.offset, "dim") if item.now else Cell("(no row)", "dim"),
                 count_cell(item.new.offset, "good"),
+                Cell(verdict_text(item.row), "warn" if item.row.set_by_hand else None),
                 *([Cell(skips_text(item.row), "warn")] if skips else []),
                 Cell(change.job.name),
             )
             for item in change.intended
         ]
         if rows:
-            heads = ("PARTITION", "STORED", "PRIOR", "NEW", *(["SKIPS"] if skips else []), "JOB")
-            right = frozenset(range(1, len(heads) - 1))
+            heads = ("PARTITION", "STORED", "PRIOR", "NEW", "VERDICT", *(["SKIPS"] if skips else []), "JOB")
+            right = frozenset(range(1, len(heads) - 1)) - {heads.index("VERDICT")}
             lines.append(render(heads, rows, right=right, columns=width(), colour=wants_colour()))
-    return "\n".join(lines)
+    if any(item.now is None for change in changes for item in change.intended):
+        lines.append(wrap("(no row): the store has none under the destination's name yet; apply makes it."))
+    return stack(*lines)

@@ -7,13 +7,14 @@ import argparse
 from reconciler.cli import arguments, choices, context
 from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import say, show, show_json_text, wants_colour, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
-from reconciler.cli.terminal.table import print_json, wants_colour, width, wrap
 from reconciler.core.errors import ExitCode, worst
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
 from reconciler.formats.plan import StartPolicy
+from reconciler.formats.plan_text import INDENTED
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(
@@ -56,7 +57,7 @@ class _Explain(argparse.Action):
     """``--explain``: print the glossary and exit, like ``--help``."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(glossary(width()))
+        show(glossary(width()))
         parser.exit()
 
 
@@ -70,12 +71,13 @@ def run(options: argparse.Namespace) -> ExitCode:
         return choices.refuse(error, options)
     code = verdict_code(checked, config.policy.start)
     if options.format == "json":
-        print_json(checked.plan.to_json())
+        for piece in checked.plan.texts(INDENTED):
+            show_json_text(piece)
     else:
-        print(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
-        print(wrap(f"\n{summary(checked, config.policy.start)}"))
+        show(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
+        show(wrap("", *summary(checked, config.policy.start)))
         for line in choices.to_skip(checked.plan, by_hand, options):
-            print(f"To skip them: {line}")  # one line, to be copied
+            say(f"To skip them: {line}")  # one line, to be copied
     return code
 
 
@@ -91,23 +93,28 @@ def judged_code(checked: Checked, policy: StartPolicy) -> ExitCode:
     return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
 
 
-def summary(checked: Checked, policy: StartPolicy) -> str:
+def summary(checked: Checked, policy: StartPolicy) -> list[str]:
     """The last lines: the result and the next step."""
     judged, plan = _judged(checked, judged_code(checked, policy)), checked.plan
     if not plan.not_judged:
-        return judged
+        return [judged]
     of = f"{len(plan.jobs):,} of {len(plan.jobs) + len(plan.not_judged):,} jobs"
     lines = [f"Judged, {of}: {judged}"] if plan.jobs else ["Nothing was written."]
-    return "\n".join([*lines, f"{not_judged_text(plan)} Mend what is named above, then check again."])
+    return [*lines, f"{not_judged_text(plan)} Mend what is named above, then check again."]
 
 
 def _judged(checked: Checked, code: ExitCode) -> str:
     starting = outcome(checked.plan)
     if code is ExitCode.NEEDS_PERSON:
-        return "Do not start: a partition needs a decision. Nothing was written."
+        return f"Do not start: {checked.why_not}. Nothing was written."
     if code is ExitCode.CORRECTABLE:
         count = len(checked.to_write)
         noun = "offset needs" if count == 1 else "offsets need"
-        then = "apply" if checked.copied is None else "checkpoint clone"
-        return f"{count:,} {noun} correcting, and can be; {starting}. Next: reconciler plan, then {then}."
+        alone = "" if checked.plan.not_judged else " (exit code 3: nothing failed)"
+        then = "reconciler plan, then apply"
+        if checked.copied is not None:
+            then = "reconciler plan, then checkpoint clone"
+        elif checked.handed is not None:
+            then = "reconciler hook --to destination, which starts the job with them"
+        return f"{count:,} {noun} correcting, and can be{alone}; {starting}. Next: {then}."
     return f"Every partition may start as it is; {starting}."

@@ -13,8 +13,11 @@ from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
 from reconciler.cli.terminal import signals
+from reconciler.cli.terminal.copying import CopyDisplay
 from reconciler.cli.terminal.help import Help
-from reconciler.cli.terminal.table import Cell, count_cell, print_json, print_table, wrap
+from reconciler.cli.terminal.output import show, show_json, wrap
+from reconciler.cli.terminal.table import Cell, count_cell, print_table
+from reconciler.cli.terminal.text import in_bytes
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
@@ -47,6 +50,11 @@ HELP = Help(
     see_also=("reconciler plan", "docs/reference/checkpoint.md", "docs/how-to/stateful-failover.md"),
 )
 
+NO_SINK = (
+    " No sink was compared: once the query has run on the copy, never start it on the original again "
+    "(docs/reference/sinks.md)."
+)
+
 log = logging.getLogger("reconciler.checkpoint")
 
 
@@ -71,8 +79,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         if options.config:
             made = _clone_trusted(context.read_config(options), options)
         else:
-            made = clone(options.path, options.new_path, context.read_plan(options.plan), job=options.job)
-    print(wrap(_made_text(made)))
+            plan = context.read_plan(options.plan)
+            made = clone(options.path, options.new_path, plan, job=options.job, on_copied=CopyDisplay())
+    show(wrap(*_made_text(made)))
     _warn(made)
     return ExitCode.OK
 
@@ -83,7 +92,7 @@ def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
         plan = trusted_plan(config, options.plan, attempt)
         name = plan.job(options.job).name
         attempt.intends_copy(plan, config.chosen(name)[0])
-        made = clone(options.path, options.new_path, plan, job=name, config=config)
+        made = clone(options.path, options.new_path, plan, job=name, config=config, on_copied=CopyDisplay())
         attempt.wrote()
     return made
 
@@ -93,17 +102,17 @@ def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
 
 def _show(found: Description, how: str) -> None:
     if how == "json":
-        print_json(found.to_json())
+        show_json(found.to_json())
         return
     for line in _lines(found):
-        print(wrap(line, indent=" " * 11))
+        show(wrap(line, indent=" " * 11))
     rows = list(_rows(found))
     if rows:
         heads = ("SOURCE", "PARTITION", "START", "END") if found.repeats else ("SOURCE", "PARTITION", "NEXT")
         print_table(heads, rows, right=frozenset({2, 3}))
     for source in found.sources:
         if source.start is None and source.end is None:
-            print(wrap(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}"))
+            show(wrap(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}"))
 
 
 def _lines(found: Description) -> Iterator[str]:
@@ -122,6 +131,8 @@ def _lines(found: Description) -> Iterator[str]:
     gaps = " · numbers are missing: asynchronous progress tracking" if found.numbers_missing else ""
     if found.offset_version is not None:
         yield f"formats    offset log v{found.offset_version}{commits}{gaps}"
+    if found.behind is not None:
+        yield f"progress   {found.behind.words()}"
     if found.operators:
         names = ", ".join(f"{each.name or 'operator'} ({each.partitions} partitions)" for each in found.operators)
         yield f"state      {names} · {found.state_provider or 'provider not known'}"
@@ -140,21 +151,34 @@ def _rows(found: Description) -> Iterator[tuple[Cell, ...]]:
 # ---------------------------------------------------------------- clone
 
 
-def _made_text(made: Clone) -> str:
+def _made_text(made: Clone) -> tuple[str, ...]:
     files = ", ".join(edit.file for edit in made.edits)
     how = ""
     if made.repeats:
         how = " again, without records" if made.repeats_empty else " again, up to the plan's end"
     return (
-        f"{made.new_path} is ready: its query runs batch {made.batch}{how}, from the plan's offsets on.\n"
-        f"Rewritten: {files} (before and after: {MANIFEST}).\n{made.path} was only read.\n"
-        "Next: start the query there, with the destination's kafka.bootstrap.servers and topics."
+        f"{made.new_path} is ready: its query runs batch {made.batch}{how}, from the plan's offsets on.",
+        f"Rewritten: {files} (before and after: {MANIFEST}).",
+        *_left_out(made),
+        f"{made.path} was only read." + ("" if made.sinks else NO_SINK),
+        "Next: start the query there, with the destination's kafka.bootstrap.servers and topics.",
+    )
+
+
+def _left_out(made: Clone) -> tuple[str, ...]:
+    if not made.older or made.copied is None:
+        return ()
+    return (
+        f"Copied: {made.copied.of_files:,} files, {in_bytes(made.copied.of_size)}. Not copied: {made.older:,} files of "
+        f"state older than what batch {made.batch} reads.",
     )
 
 
 def _warn(made: Clone) -> None:
     for name in made.kept:
         log.warning("source %s stays as it is: the plan's job has none of its topics", name)
+    if made.behind is not None:
+        log.warning("%s", made.behind.words())
     if made.replay_at_most:
         log.warning(
             "up to %d records will be read again: a query that counts or sums in its state counts them twice",

@@ -1,8 +1,9 @@
-"""``reconciler hook``: check, correct, then become COMMAND. Safe before every start."""
+"""``reconciler hook``: prepare a job's start on the side where it is, then become COMMAND. Safe before every start."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -14,31 +15,45 @@ from pathlib import Path
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.report import plan_text
-from reconciler.cli.terminal.table import wants_colour, width
+from reconciler.cli.terminal.output import show, show_text, wants_colour, width
 from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
 from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan import Plan, StartPolicy
+from reconciler.formats.start import Side
 from reconciler.hook import checkpoint as hook_checkpoint
 from reconciler.hook import environment as hook_environment
 from reconciler.hook import figures as hook_figures
+from reconciler.hook.marks import Marks
+from reconciler.hook.side import Chosen, choose
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
+from reconciler.kafka import starter
+from reconciler.spark.handoff import OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 HELP = Help(
     """
-    Runs before a job's command at every start, on either cluster. It checks the job, corrects the offsets that need it,
-    and then replaces itself with the command, which finds the plan and its offsets in its environment. If a partition
-    needs a decision, the command is not run. If every offset is right it changes nothing, so it is safe before every
-    start.
+    Runs before a job's command at every start, and replaces itself with the command, which finds in its environment
+    which cluster it reads, and from which offsets.
+
+    A job that lives at the source starts there, with its own stored offsets: the hook writes nothing, and needs neither
+    cluster. A job that lives at the destination is checked there, and offsets that need it are corrected; correct ones
+    are left unchanged. If a partition needs a decision, the command is not run. So the hook is safe before every start.
+
+    The hook never moves a job by itself. To move one: reconciler failover start, or --to destination.
     """,
     [
-        ("wait up to five minutes for a mirror that is behind", EXAMPLE),
+        ("before every start; at the destination, wait up to five minutes for a mirror that is behind", EXAMPLE),
         (
-            "only check and correct; print the variables that the command would get",
+            "move the job to the destination",
+            "reconciler hook -c reconciler.toml --to destination -- spark-submit clicks.py",
+        ),
+        ("the first start of a new job", "reconciler hook -c reconciler.toml --accept new -- spark-submit clicks.py"),
+        (
+            "do all this without a command, and print the variables that it would get",
             "reconciler hook -c reconciler.toml --job clicks",
         ),
         (
@@ -49,9 +64,11 @@ HELP = Help(
     {
         ExitCode.OK: "the job may start (with a command: the command's own exit code)",
         ExitCode.USAGE: "usage or configuration, or the command cannot be run: it was not run",
-        ExitCode.NEEDS_PERSON: "a partition needs a decision, or the plan needs a signature: the command was not run",
+        ExitCode.NEEDS_PERSON: "a partition needs a decision, the plan needs a signature, or it is not clear on which "
+        "side the job is: the command was not run",
         ExitCode.CHANGED: "the store or the destination changed meanwhile: the command was not run",
-        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused: the command was not run",
+        ExitCode.UNREACHABLE: "a cluster, a store or the marks of failovers could not be reached, or refused: the "
+        "command was not run",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: the command was not run; start it again",
     },
     environment={
@@ -59,16 +76,27 @@ HELP = Help(
         "RECONCILER_PLANS": "the folder for plans, if there is no --plans",
         "XDG_STATE_HOME": "else plans go to its folder reconciler/plans (default: ~/.local/state)",
     },
-    see_also=("docs/how-to/hand-off.md", "deploy/README.md"),
+    see_also=("reconciler failover", "docs/how-to/hand-off.md", "deploy/README.md"),
 )
+OF_A_START = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, hook_checkpoint.VARIABLE})
+"""Of these the command finds only what this start sets: an earlier start's would be another side's."""
 MOST_ROWS = 20
 LONGEST_WAIT_S = 7 * 86_400
+
+log = logging.getLogger("reconciler.hook")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
     arguments.add_one_job(parser)
     arguments.add_decisions(parser)
+    parser.add_argument(
+        "--to",
+        choices=[side.value for side in Side],
+        metavar="SIDE",
+        help="destination: move the job there, unless it is there already; source: start it there, unless it has been "
+        "moved (default: where it is, or where reconciler failover moves it)",
+    )
     parser.add_argument(
         "--wait",
         metavar="SECONDS",
@@ -116,11 +144,44 @@ def run(options: argparse.Namespace) -> ExitCode:
             config_file=options.config,
         )
         with context.outside(start.config) as outside:
-            checked = _check_or_wait(start, outside, by_hand, options)
-            figures.saw(checked, config.policy.start)
-            with signals.writing():
-                variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
+            chosen = _choose(start, outside, options)
+            if chosen.side is Side.SOURCE:
+                variables = _at_source(start, chosen, outside, by_hand, options)
+            else:
+                checked = _check_or_wait(start, outside, by_hand, options)
+                figures.saw(checked, config.policy.start)
+                with signals.writing():
+                    variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
     return _become(options, program, variables)
+
+
+def _choose(start: Start, outside: Outside, options: argparse.Namespace) -> Chosen:
+    word = Side(options.to) if options.to else None
+    mark = None if word is Side.DESTINATION else Marks(start.config).of(start.job.name)
+    copied = start.original is not None and start.original.copied
+    return choose(start.config, start.job, outside, word=word, mark=mark, is_copied=copied)
+
+
+def _at_source(
+    start: Start, chosen: Chosen, outside: Outside, by_hand: ByHand, options: argparse.Namespace
+) -> dict[str, str]:
+    """The variables of a start at the source, where there is nothing to decide but that the job is new."""
+    if by_hand != ByHand(accepted=by_hand.accepted & {Verdict.NEW}):
+        raise ConfigError(
+            f'Job "{start.job.name}" starts at the source ({chosen.why}), and decisions are about the destination.',
+            hint="Leave --set, --set-time and --accept out; or add --to destination, to move the job there.",
+        )
+    variables = start.at_source(chosen, outside, may_be_new=Verdict.NEW in by_hand.accepted)
+    assert start.config.source is not None, "at_source has raised"
+    log.info(
+        'job "%s" starts at the source, %s: %s. To move it: reconciler failover start -c %s --job %s',
+        start.job.name,
+        start.config.source.bootstrap_servers,
+        chosen.why,
+        options.config,
+        start.job.name,
+    )
+    return variables
 
 
 def _program(command: list[str]) -> str | None:
@@ -149,9 +210,11 @@ def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
     """Print the plan on stderr: stdout belongs to the command, or to its variables."""
     if options.log_format == "json":
         return  # a log of JSON lines must hold nothing else; the plan has it all
-    print(
+    from reconciler.cli.terminal.report import plan_text  # a job that is right shows no plan
+
+    show(
         plan_text(plan, policy, columns=width(sys.stderr), colour=wants_colour(sys.stderr), most=MOST_ROWS),
-        file=sys.stderr,
+        stream=sys.stderr,
     )
 
 
@@ -159,12 +222,14 @@ def _become(options: argparse.Namespace, program: str | None, names: Mapping[str
     """Replace this process with the command; without one, print its variables."""
     signals.check()
     hook_environment.hand_over(options.env_file, names)
+    others = {name: value for name, value in os.environ.items() if name not in OF_A_START}
     if program is None:
-        print(hook_environment.lines(names), end="")
+        show_text(hook_environment.lines(names))
         return ExitCode.OK
+    starter.stop()
     sys.stdout.flush()
     sys.stderr.flush()
     try:
-        os.execve(program, options.command, {**os.environ, **names})
+        os.execve(program, options.command, {**others, **names})
     except OSError as error:
         raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, choices, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import say, show, wants_colour, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
-from reconciler.cli.terminal.table import wants_colour, width, wrap
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
-from reconciler.fileio import write_whole
+from reconciler.fileio import LARGEST_FILE, making, write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
 from reconciler.stores.registry import checkpoint_path
@@ -75,36 +76,51 @@ def run(options: argparse.Namespace) -> ExitCode:
     policy = config.policy.start
     code = worst(error.exit_code for error in checked.failed.values())
     if not checked.plan.jobs and checked.failed:
-        print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour()))
-        print(wrap(f"\n{not_judged_text(checked.plan)} Mend what is named above. No plan was written."))
+        show(plan_text(checked.plan, policy, columns=width(), colour=wants_colour()))
+        show(wrap("", f"{not_judged_text(checked.plan)} Mend what is named above. No plan was written."))
         return code
     _write(checked.plan, options.output, key)
-    print(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
+    show(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
     if checked.stopped(policy):
-        print(f"\nDo not start: a partition needs a decision (apply refuses its job).\nPlan: {options.output}")
+        say("", f"Do not start: {checked.why_not} (apply refuses its job).", f"Plan: {options.output}")
         for line in choices.to_skip(checked.plan, by_hand, options):
-            print(f"To skip them: {line}")
+            say(f"To skip them: {line}")
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
-        print(f"\n{outcome(checked.plan)}.\nNext: {_next_step(checked, options)}")
+        say("", f"{outcome(checked.plan)}.", f"Next: {_next_step(checked, options)}")
     if checked.failed:
         then = "Apply leaves what was not judged alone: mend what is named above, then make another plan, with --job."
-        print(wrap(f"{not_judged_text(checked.plan)} {then}"))
+        show(wrap(f"{not_judged_text(checked.plan)} {then}"))
     return code
 
 
 def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
     """Remove the signatures of the file's previous plan before writing the new one."""
-    text = plan.to_text()
-    signing.path_for(path).unlink(missing_ok=True)
-    write_whole(path, text)
+    with making(path):
+        signing.path_for(path).unlink(missing_ok=True)
+    write_whole(path, _readable(plan.texts()))
     if key is not None:
-        signing.sign(path, text.encode(), plan.sha256, key)
+        signing.sign(path, plan.to_text().encode(), plan.sha256, key)
+
+
+def _readable(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces of a plan's text. Raises ConfigError for a plan that is too large for the commands that read it."""
+    size = 0
+    for piece in pieces:
+        size += len(piece.encode())
+        if size > LARGEST_FILE:
+            raise ConfigError(
+                f"The plan has more than {LARGEST_FILE >> 20} MiB, and no command would read it.",
+                hint="Plan fewer jobs at a time: name them with --job.",
+            )
+        yield piece
 
 
 def _next_step(checked: Checked, options: argparse.Namespace) -> str:
     job = checked.copied
+    if checked.handed is not None:
+        return f"reconciler hook -c {options.config} --job {checked.handed.name} --to destination -- COMMAND"
     if job is None:
         return f"reconciler apply {options.output} -c {options.config}"
     path = checkpoint_path(job.store).partition("?")[0]

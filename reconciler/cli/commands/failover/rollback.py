@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config
-from reconciler.core.errors import ExitCode
-from reconciler.failover.rollback import prepare_rollback, write_rollback
-from reconciler.formats.plan import Plan
+from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.core.verdicts import Skips
+from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
+from reconciler.formats.decimal_text import counted
+from reconciler.formats.plan import Plan, skips_words
 from reconciler.trust import command_trail
 from reconciler.trust.audit_trail import Attempt
 
@@ -22,7 +26,8 @@ HELP = Help(
     """
     Puts back what apply replaced, from the snapshot beside the plan. Rows that apply created are deleted. It asks
     first, and writes nothing if a row is neither as apply left it nor as it was before, which means that another writer
-    has changed it. An expired plan can be rolled back, too.
+    has changed it. It shows what going back replays and skips; rows that skip records need --accept skips. Where plans
+    must be signed, it puts back only rows that the signed plan vouches for. An expired plan can be rolled back, too.
     """,
     [
         ("review, confirm, put back", EXAMPLE),
@@ -31,7 +36,8 @@ HELP = Help(
     {
         ExitCode.OK: "put back, or every row is as it was already",
         ExitCode.USAGE: "usage or configuration, not confirmed, or there is no snapshot: nothing was written",
-        ExitCode.CHANGED: "another writer changed a row, or the plan is altered, not signed, or for another "
+        ExitCode.NEEDS_PERSON: "a row would skip records of the destination: nothing was written",
+        ExitCode.CHANGED: "another writer changed a row, or plan or snapshot is altered, not signed, or for another "
         "configuration: nothing was written",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: run rollback again",
@@ -46,6 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser, "the plan that was applied")
     arguments.add_config(parser)
     arguments.add_yes(parser)
+    parser.add_argument(
+        "--accept",
+        dest="accepted",
+        metavar="skips",
+        action="append",
+        default=[],
+        choices=[arguments.SKIPS],
+        help="skips: put back rows that skip records of the destination",
+    )
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -59,25 +74,57 @@ def run(options: argparse.Namespace) -> ExitCode:
 def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt: Attempt) -> None:
     with context.outside(config) as outside:
         jobs = prepare_rollback(plan, options.plan, config, outside)
-        rows = [
-            (
-                partition_cell(item.key),
-                count_cell(item.now.stored.offset if item.now else None),
-                count_cell(item.before.offset) if item.before else Cell("(no row)"),
-                Cell(change.job.name),
-            )
-            for change in jobs
-            for item in change.returns
-        ]
-        if not rows:
+        returns = [item for change in jobs for item in change.returns]
+        if not returns:
             attempt.had_nothing_to_do()
-            print("Nothing to put back: every row is as it was before the plan was applied.")
+            say("Nothing to put back: every row is as it was before the plan was applied.")
             return
-        heads = ("PARTITION", "NOW", "BACK TO", "JOB")
-        print_table(heads, rows, right=frozenset({1, 2}))
-        confirm(f"Put back {len(rows):,} offsets?", yes=options.yes)
+        _show(jobs)
+        _refuse_skips(returns, options)
+        confirm(f"Put back {counted(len(returns), 'offset')}?", yes=options.yes)
         with signals.writing():
             attempt.intends_returns(jobs)
             write_rollback(jobs, outside)
             attempt.wrote()
-    print(f"{len(rows):,} offsets put back and read again.")
+    say(f"{counted(len(returns), 'offset')} put back and read again.")
+
+
+def _show(jobs: Sequence[JobReturns]) -> None:
+    """Each row now and as it was before, with what going back to it replays and skips."""
+    is_counted = any(item.replay_at_most is not None for change in jobs for item in change.returns)
+    rows = [
+        (
+            partition_cell(item.key),
+            count_cell(item.now.stored.offset if item.now else None),
+            count_cell(item.before.offset) if item.before else Cell("(no row)"),
+            *((Cell(_replay(item)), Cell(_skips(item), "bad" if item.skips else None)) if is_counted else ()),
+            Cell(change.job.name),
+        )
+        for change in jobs
+        for item in change.returns
+    ]
+    heads = ("PARTITION", "NOW", "BACK TO", *(("REPLAY", "SKIPS") if is_counted else ()), "JOB")
+    print_table(heads, rows, right=frozenset(range(1, len(heads) - 1)))
+    if any(item.before is None for change in jobs for item in change.returns):
+        show(wrap("(no row): there was none before apply made it; rollback removes it."))
+
+
+def _replay(item: Return) -> str:
+    return "-" if item.replay_at_most is None else f"≤ {item.replay_at_most:,}" if item.replay_at_most else "0"
+
+
+def _skips(item: Return) -> str:
+    return "-" if item.skips is None else skips_words(item.skips)
+
+
+def _refuse_skips(returns: Sequence[Return], options: argparse.Namespace) -> None:
+    """Raise NeedsPerson for rows that skip records, unless that was accepted."""
+    skips = [item.skips for item in returns if item.skips is not None]
+    if not skips or arguments.SKIPS in options.accepted:
+        return
+    total = skips_words(Skips(sum(each.at_least for each in skips), sum(each.at_most for each in skips)))
+    rows = counted(len(skips), "row")
+    raise NeedsPerson(
+        f"Going back skips {total} after the offsets in place, in {rows}. Nothing was written.",
+        hint="Make a new plan instead; or, if the job has processed those records, add --accept skips.",
+    )

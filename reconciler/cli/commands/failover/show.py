@@ -8,8 +8,8 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.output import say, show, show_json_text, wants_colour, width, wrap
 from reconciler.cli.terminal.report import plan_text
-from reconciler.cli.terminal.table import wants_colour, width, wrap
 from reconciler.core.errors import ExitCode
 from reconciler.fileio import write_whole
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.starting_offsets:
         from reconciler.spark.handoff.options import starting_offsets_json
 
-        print(starting_offsets_json(plan, options.job or None))
+        show_json_text(starting_offsets_json(plan, options.job or None) + "\n")
         return ExitCode.OK
     chosen = [plan.job(name) for name in dict.fromkeys(options.job)]
     shown = replace(plan, jobs=tuple(chosen), not_judged=()) if chosen else plan
@@ -59,9 +59,9 @@ def run(options: argparse.Namespace) -> ExitCode:
 
         files = Files(str(options.plan), str(options.config) if options.config else Files().config)
         write_whole(options.html, page(shown, policy, sha256=plan.to_json()["sha256"], files=files))
-        print(f"Written to {options.html}")
+        say(f"Written to {options.html}")
         return ExitCode.OK
     head = f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}"
-    print(wrap(head))
-    print(plan_text(shown, policy, columns=width(), colour=wants_colour()))
+    show(wrap(head))
+    show(plan_text(shown, policy, columns=width(), colour=wants_colour()))
     return ExitCode.OK

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.output import say, show, wants_colour, width
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import plan_text
-from reconciler.cli.terminal.table import wants_colour, width
 from reconciler.clock import clock_ms, stamp
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.trust import signing
@@ -52,9 +52,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError("Give either --key, or --signature and --public-key.", hint="See reconciler sign --help.")
     plan, content = context.read_plan_file(options.plan)
     policy = context.start_policy(options)
-    print(plan_text(plan, policy, columns=width(), colour=wants_colour()))
+    show(plan_text(plan, policy, columns=width(), colour=wants_colour()))
     if stamp(clock_ms()) >= plan.expires_at:
-        print(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
+        say(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
     if options.key is None:
         made = signing.made_elsewhere(options.signature, options.public_key)
         confirm("Add this signature of the plan?", yes=options.yes)
@@ -63,5 +63,5 @@ def run(options: argparse.Namespace) -> ExitCode:
         key = context.private_key(options.key)
         confirm("Sign this plan?", yes=options.yes)
         signer = signing.sign(options.plan, content, plan.sha256, key)
-    print(f"\nSigned with key {signer.key_id}: {signing.path_for(options.plan)}")
+    say("", f"Signed with key {signer.key_id}: {signing.path_for(options.plan)}")
     return ExitCode.OK

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.output import say
 from reconciler.clock import clock_ms, stamp
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode
@@ -15,8 +16,9 @@ from reconciler.trust import signing
 
 EXAMPLE = "reconciler verify failover.plan.json -c reconciler.toml"
 HELP = Help(
-    "Reports whether a plan's file is unaltered, and whose keys have signed it. With a configuration: whether apply "
-    "would accept the signatures. Reads only files.",
+    "Reports whether a plan's checksum fits, and whose keys have signed the file. A checksum finds accidents; only a "
+    "signature shows who made a plan, and that it is unaltered. With a configuration: whether apply would accept the "
+    "signatures. Reads only files.",
     [
         ("by the rules that apply follows", EXAMPLE),
         ("by given keys", "reconciler verify failover.plan.json --trust ada.pub.pem --trust ben.pub.pem"),
@@ -45,17 +47,17 @@ def run(options: argparse.Namespace) -> ExitCode:
             require_signature=True, signatures=len(set(options.trust)), trusted_keys=tuple(map(str, options.trust))
         )
     plan, content = context.read_plan_file(options.plan)
-    print(f"plan      {options.plan}, sha256 {plan.sha256}: unaltered")
-    print(f"made      {plan.created_at} by version {plan.tool_version}, for cluster {plan.cluster_id}")
-    print(_expiry(plan))
+    say(f"plan      {options.plan}, sha256 {plan.sha256}: its checksum fits")
+    say(f"made      {plan.created_at} by version {plan.tool_version}, for cluster {plan.cluster_id}")
+    say(_expiry(plan))
     signers = signing.signers_of(options.plan, content, plan.sha256, trust)
     for signer in signers:
-        print(f"signed    by {signer.name or 'a key that is not trusted'}, key {signer.key_id}")
+        say(f"signed    by {signer.name or 'a key that is not trusted'}, key {signer.key_id}")
     if not signers:
-        print("signed    no signatures")
+        say("signed    no signatures: anyone who can write the file can have made or altered it")
     signing.check(options.plan, content, plan.sha256, trust)
     if trust.require_signature:
-        print(f"required  {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys: present")
+        say(f"required  {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys: present")
     return ExitCode.OK
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.core.errors import ConfigError, ExitCode
 
@@ -97,11 +98,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     if options.jobs is not None:
         for name in job_names(options.jobs):
-            print(name)
+            say(name)
         return ExitCode.OK
     if options.shell is None:
         raise ConfigError("No shell is given.", hint=f"Name one: {', '.join(SHELLS)}.")
-    print(script(options.shell))
+    show_text(script(options.shell) + "\n")
     return ExitCode.OK
 
 

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.output import say
 from reconciler.cli.terminal.signals import sigterm_interrupts, unhurried
 from reconciler.core.errors import ExitCode
+from reconciler.fileio import making
 
 if TYPE_CHECKING:
+    from reconciler.demo.proof import Alternative
+    from reconciler.demo.restarted import Restarted
     from reconciler.demo.scenario import Result
     from reconciler.demo.stateful import StateProof
 
@@ -58,7 +62,8 @@ def _run(options: argparse.Namespace) -> ExitCode:
     from reconciler.demo.stage import Stage
 
     folder = options.folder or Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    with making(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         result = play(Stage(folder.absolute(), _say, _reconciler, detached=options.keep))
         _report(result)
@@ -71,7 +76,8 @@ def _run(options: argparse.Namespace) -> ExitCode:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    say(*text.split("\n"))
+    sys.stdout.flush()
 
 
 def _reconciler(arguments: Sequence[str]) -> int:
@@ -87,17 +93,37 @@ def _report(result: Result) -> None:
 11 the proof, by ids, over both runs of the job
    produced {found.produced:,} · processed {found.seen:,} · lost {len(found.lost)} · doubled {len(found.doubled)}
 
-                                             read again      skipped
-   reconciler                            {found.seen - found.produced:>14,} {len(found.lost):>12,}
-   MirrorMaker's own synced group offset {result.mirror_maker.again:>14,} {result.mirror_maker.skipped:>12,}
-   the stored offsets as they were       {result.unchanged.again:>14,} {result.unchanged.skipped:>12,}"""
+                                                    read again    skipped
+   {"reconciler":<48} {found.seen - found.produced:>11,} {len(found.lost):>10,}
+{_ways(result)}"""
     )
     _report_state(result.state)
+    _report_restarted(result.restarted)
     _say(f"\n   {result.seconds:.0f} seconds.")
     if not found.is_clean:
-        print(f"NOT CLEAN: lost {found.lost[:5]}, doubled {found.doubled[:5]}", file=sys.stderr)
+        say(f"NOT CLEAN: lost {found.lost[:5]}, doubled {found.doubled[:5]}", stream=sys.stderr)
+    if not result.restarted.is_clean:
+        say(f"NOT CLEAN: {result.restarted}", stream=sys.stderr)
     if not result.state.cloned.is_equal:
-        print(f"NOT EQUAL: {result.state.cloned}", file=sys.stderr)
+        say(f"NOT EQUAL: {result.state.cloned}", stream=sys.stderr)
+
+
+def _ways(result: Result) -> str:
+    """The job at its stored offsets, and MirrorMaker's synced offsets at their best, each with its condition."""
+    from reconciler.demo.groups import FLOW_PER_SECOND
+
+    synced = result.synced
+    ways = {
+        "the stored offsets as they were": result.unchanged,
+        "MirrorMaker's synced offsets, all every second:": None,
+        f"  a group at the head of {FLOW_PER_SECOND} records a second": synced.head,
+        f"  a group that was {synced.behind:,} records behind": synced.lagging,
+        "  this job, which commits nothing to Kafka": result.not_committed,
+    }
+    return "\n".join(
+        f"   {name}" if way is None else f"   {name:<48} {way.again:>11,} {way.skipped:>10,}"
+        for name, way in ways.items()
+    )
 
 
 def _report_state(proof: StateProof) -> None:
@@ -117,6 +143,23 @@ def _report_state(proof: StateProof) -> None:
                                             counts equal  clicks lost     too many
 {rows}"""
     )
+
+
+def _report_restarted(found: Restarted) -> None:
+    def row(name: str, start: Alternative, verdict: str = "") -> str:
+        return f"   {name:<48} {start.again:>11,} {start.skipped:>10,}  {verdict}".rstrip()
+
+    _say(
+        f"""
+13 a group whose mirror was killed and restarted: {found.sent:,} payments are on b, {found.sent_again:,} of them twice
+
+                                                    read again    skipped
+{row("reconciler, with the anchors of track", found.anchored.start, found.anchored.verdict.value)}
+{row("MirrorMaker's synced offset", found.synced)}
+{row("reconciler, no anchors: by the mirror's own topics", found.unprepared.start, found.unprepared.verdict.value)}"""
+    )
+    if not found.synced.skipped:
+        _say("   (In this run MirrorMaker's offset skips nothing: what it passes was sent again behind it.)")
 
 
 def _look_around(folder: Path, bootstrap: str, pid: int) -> None:

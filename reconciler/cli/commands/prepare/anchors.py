@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TextIO
 
+from reconciler import written
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.prepare import anchors_derive as derived
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import say, show_json_text
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode
-from reconciler.failover.apply import confirm, put
 from reconciler.failover.gather import job_topics
 from reconciler.failover.selection import by_key
+from reconciler.failover.writing.apply import confirm, name_of, put
 from reconciler.fileio import write_whole
-from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
-from reconciler.ports import Change, OffsetStore
+from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
+from reconciler.formats.decimal_text import counted
+from reconciler.ports import Change, HandsOver, OffsetStore
 from reconciler.trust import command_trail
 from reconciler.trust.audit_trail import Written
 
@@ -85,10 +89,10 @@ def run(options: argparse.Namespace) -> ExitCode:
 def _print(lines: Sequence[AnchorLine], path: str | None) -> ExitCode:
     text = "".join(dump_line(line) + "\n" for line in lines)
     if path in (None, "-"):
-        sys.stdout.write(text)
+        show_json_text(text)
     else:
         write_whole(Path(str(path)), text)
-        print(f"{len(lines):,} rows written to {path}", file=sys.stderr)
+        say(f"{counted(len(lines), 'row')} written to {path}", stream=sys.stderr)
     return ExitCode.OK
 
 
@@ -128,6 +132,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
         closing.enter_context(signals.writing())
         if rows:
             attempt.intends(rows)
+        written.intend(*(name_of(job, len(found)) for job, _, found in work if found))
         for job, store, found in work:  # every job is checked before the first is written
             changes = [change for change, _ in found]
             if changes:
@@ -135,7 +140,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
                 confirm(store, job, {change.key: change.new for change in changes})
                 total += len(changes)
         attempt.wrote()
-    print(f"{total:,} rows written, {len(lines) - total:,} existed already.", file=sys.stderr)
+    say(f"{counted(total, 'row')} written, {len(lines) - total:,} existed already.", stream=sys.stderr)
     return ExitCode.OK
 
 
@@ -143,11 +148,17 @@ def _read_lines(path: str | None) -> list[AnchorLine]:
     piped = path in (None, "-")
     try:
         if piped:
-            return list(load_lines(sys.stdin))
+            return list(load_lines(_bounded(sys.stdin)))
         with open(str(path), encoding="utf-8") as file:
-            return list(load_lines(file))
+            return list(load_lines(_bounded(file)))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{'stdin' if piped else path} cannot be read: {error}.") from error
+
+
+def _bounded(file: TextIO) -> Iterator[str]:
+    """The file's lines; of one that is too long only as much as shows that."""
+    while text := file.readline(LONGEST_LINE + 1):
+        yield text
 
 
 def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
@@ -180,6 +191,11 @@ def _changes(
             )
         change = Change(key, there.version if there else None, line.stored)
         changes.append((change, there.stored.offset if there else None))
-    if changes:
+    if changes and not (isinstance(store, HandsOver) and all(_keeps_offset(change, at) for change, at in changes)):
         store.check_writable(job.group)
     return changes
+
+
+def _keeps_offset(change: Change, stored: int | None) -> bool:
+    """True if only an anchor is added: the one write that a store of the job's own allows."""
+    return change.new is not None and change.new.offset == stored

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from reconciler.cli import arguments
+from reconciler.cli.terminal.output import say
 from reconciler.config.file import Job
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats.anchor_lines import AnchorLine
+from reconciler.formats.decimal_text import counted
 from reconciler.spark.session import own_session
 
 ATOMIC_FORMATS = ("delta", "iceberg", "hudi")
@@ -75,7 +77,7 @@ def _report(job: Job, lines: Sequence[AnchorLine], others: Sequence[str], *, lef
             + (f"; it has {', '.join(others)}." if others else "."),
             hint="Name the column with the topic (--column topic=NAME), or the topic (--column topic_name=TOPIC).",
         )
-    sentences = [f"{len(lines):,} partitions found in the output."]
+    sentences = [f"{counted(len(lines), 'partition')} found in the output."]
     if others:
         sentences.append(f"Topics of other jobs were left out: {', '.join(others)}.")
     if left_out:
@@ -86,7 +88,7 @@ def _report(job: Job, lines: Sequence[AnchorLine], others: Sequence[str], *, lef
         "Partitions without a record in the output have no line, and start by [policy] new; records that the job had "
         "read and not yet written are read again."
     )
-    print(" ".join(sentences), file=sys.stderr)
+    say(" ".join(sentences), stream=sys.stderr)
 
 
 def _require_whole(options: argparse.Namespace) -> None:

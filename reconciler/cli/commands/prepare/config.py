@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reconciler.cli import arguments
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.table import wants_colour, width
-from reconciler.cli.terminal.text import fold, visible
+from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_colour, width
+from reconciler.cli.terminal.text import fold
 from reconciler.config.file import Config, read_config
-from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ExitCode
 from reconciler.preflight import check as config_check
 from reconciler.preflight import local
@@ -69,11 +67,11 @@ def run(options: argparse.Namespace) -> ExitCode:
         sections, tried = _look(loaded, options)
     code = exit_code(tried)
     if options.format == "json":
-        print(KNOWN.redacted(json.dumps(to_json(options.config, sections, tried, code), indent=1, ensure_ascii=False)))
+        show_json(to_json(options.config, sections, tried, code))
     else:
         summary = _summary(tried, code, options, loaded=not isinstance(loaded, list))
-        lines = [*_words(sections), *_tried(tried, colour=wants_colour()), "", summary]
-        print(KNOWN.redacted("\n".join(lines).lstrip("\n")))
+        lines = [*_words(sections), *_tried(tried, colour=wants_colour()), line(""), line(summary)]
+        show(*lines[0 if lines[0] else 1 :])
     return code
 
 
@@ -117,31 +115,32 @@ def to_json(path: Path, sections: Sequence[Section], tried: Sequence[Result], co
     }
 
 
-def _words(sections: Sequence[Section]) -> Iterator[str]:
+def _words(sections: Sequence[Section]) -> Iterator[Shown]:
     for section in sections:
-        yield ""
-        yield visible(section.title)
-        for line in section.lines:
-            yield _folded(f"  {visible(line)}", "  ")
+        yield line("")
+        yield line(section.title)
+        for sentence in section.lines:
+            yield _folded(f"  {sentence}", "  ")
 
 
-def _tried(tried: Sequence[Result], *, colour: bool) -> Iterator[str]:
+def _tried(tried: Sequence[Result], *, colour: bool) -> Iterator[Shown]:
     if tried:
-        yield ""
-        yield "tried"
+        yield line("")
+        yield line("tried")
     for each in tried:
         level = f"{each.level.value:<4}"
         code = _COLOURS[each.level]
         shown = f"\033[{code}m{level}\033[0m" if colour else level
-        text = _folded(f"{level}  {visible(each.subject)}: {visible(each.message)}", _INDENT)
-        yield shown + text[len(level) :]
+        text = _folded(f"{level}  {each.subject}: {each.message}", _INDENT)
+        yield Shown(shown + text[len(level) :])
         if each.next_step:
-            yield _folded(f"{_INDENT}next: {visible(each.next_step)}", _INDENT)
+            yield _folded(f"{_INDENT}next: {each.next_step}", _INDENT)
 
 
-def _folded(text: str, indent: str) -> str:
+def _folded(text: str, indent: str) -> Shown:
+    text = line(text)
     begin = text[: len(text) - len(text.lstrip())]
-    return begin + fold(text.lstrip(), max(_LEAST_COLUMNS, width() - len(begin)), indent=indent)
+    return Shown(begin + fold(text.lstrip(), max(_LEAST_COLUMNS, width() - len(begin)), indent=indent))
 
 
 def _summary(tried: Sequence[Result], code: ExitCode, options: argparse.Namespace, *, loaded: bool) -> str:
@@ -156,5 +155,7 @@ def _summary(tried: Sequence[Result], code: ExitCode, options: argparse.Namespac
         after = (
             "Next: the same without --offline." if options.offline else f"Next: reconciler check -c {options.config}"
         )
+        if not tried:
+            return f"Nothing was tried: --offline connects to nothing, and no file or folder is named. {after}"
         return f"{totals}. {after}"
     return f"{totals}. Correct the failures, then run this again."

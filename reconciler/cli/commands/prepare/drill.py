@@ -13,18 +13,10 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wants_colour, width, wrap
 from reconciler.cli.terminal.report import replay_text, stop_text
 from reconciler.cli.terminal.signals import sigterm_interrupts
-from reconciler.cli.terminal.table import (
-    Cell,
-    count_cell,
-    partition_cell,
-    print_json,
-    render,
-    wants_colour,
-    width,
-    wrap,
-)
+from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ConfigError, ExitCode
@@ -92,9 +84,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         batch, reader = _first_batch(config, options, place, until_the_end)
         done = drill(config, job, outside, place, batch=batch, records=options.records)
     if options.format == "json":
-        print_json(to_json(done, reader))
+        show_json(to_json(done, reader))
     else:
-        print(_text(done, reader, config))
+        show(_text(done, reader, config))
     if done.faults:
         raise Changed(f"The first batch is not as planned: {done.faults[0]}.", hint=AGAIN)
     return ExitCode.OK if done.may_start else ExitCode.NEEDS_PERSON
@@ -157,9 +149,9 @@ def to_json(done: Drill, reader: str) -> dict[str, object]:
     }
 
 
-def _text(done: Drill, reader: str, config: Config) -> str:
+def _text(done: Drill, reader: str, config: Config) -> Shown:
     job = done.job
-    lines = [wrap(f"\ndrill of job {job.name} · group {job.group} · {job.store}"), f"first batch: {reader}"]
+    lines = [wrap("", f"drill of job {job.name} · group {job.group} · {job.store}"), line(f"first batch: {reader}")]
     rows = [_cells(each) for each in done.partitions]
     if rows:
         lines.append(render(HEADS, rows, right=RIGHT, columns=width(), colour=wants_colour()))
@@ -170,8 +162,7 @@ def _text(done: Drill, reader: str, config: Config) -> str:
     lines += [wrap(f"  {fault}.", indent="    ") for fault in done.faults]
     if done.copy is not None:
         lines.append(wrap(_copy_text(done)))
-    lines.append(wrap(f"\n{_summary(done, config)}"))
-    return "\n".join(lines)
+    return stack(*lines, wrap("", _summary(done, config)))
 
 
 def _cells(each: Tried) -> tuple[Cell, ...]:

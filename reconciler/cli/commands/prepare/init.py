@@ -12,12 +12,14 @@ from pathlib import Path
 
 from reconciler import __version__
 from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.prompts import Asker
-from reconciler.config.file import load_config
+from reconciler.config.file import SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.policies import TopicPolicy
 from reconciler.fileio import write_whole
+from reconciler.formats.decimal_text import counted
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror, is_source, mirrors, named
@@ -29,7 +31,6 @@ from reconciler.preflight.client_properties import (
     read_properties,
 )
 from reconciler.preflight.identity import propose
-from reconciler.preflight.results import counted
 from reconciler.preflight.survey import FoundJob, FoundStore, jobs_in, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
 from reconciler.stores.registry import open_store
@@ -92,7 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mirror.add_argument("--policy", choices=policies, help="default: a.events · identity: events")
     mirror.add_argument("--separator", metavar="TEXT", help="between alias and topic (default: .)")
     mirror.add_argument(
-        "--source-bootstrap-servers", metavar="HOST:PORT,…", help="written to the file for track; not connected to"
+        "--source-bootstrap-servers",
+        metavar="HOST:PORT,…",
+        help="written to the file for hook and track; not connected to",
     )
     jobs = parser.add_argument_group("jobs (default: from the store)")
     jobs.add_argument("--store", metavar="ADDRESS", help=f"where the jobs keep their offsets (default: {KAFKA_GROUP})")
@@ -136,7 +139,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     asker = Asker.on_this_terminal(yes=options.yes)
     client = _client(options, asker)
     surveyor = Surveyor(client.used)
-    reader = KafkaLogReader(client.used)
+    reader = KafkaLogReader(client.used, memory=SearchSettings().memory)
     try:
         topics = surveyor.topics()
         cluster_id = reader.describe(()).cluster_id
@@ -332,7 +335,7 @@ def _write(options: argparse.Namespace, text: str, needed: Mapping[str, str]) ->
             problem = error.message.replace(f"{trial}: ", "")
             raise ConfigError(f"The findings do not make a valid configuration: {problem}", hint=error.hint) from error
     if str(options.output) == "-":
-        print(text, end="")
+        show_text(text)
         return
     _refuse_to_overwrite(options)
     write_whole(options.output, text)
@@ -343,7 +346,7 @@ def _report(options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Ma
     if str(options.output) == "-":
         return
     names = ", ".join(job.name for job in jobs)
-    print(f"{options.output} written, with {counted(len(jobs), 'job')}: {names}.")
+    say(f"{options.output} written, with {counted(len(jobs), 'job')}: {names}.")
     if needed:
-        print(f"It holds no secrets. Set in the environment first: {', '.join(needed)}.")
-    print(f"Next: reconciler config check -c {options.output}")
+        say(f"It holds no secrets. Set in the environment first: {', '.join(needed)}.")
+    say(f"Next: reconciler config check -c {options.output}")

@@ -10,23 +10,26 @@ from contextlib import contextmanager
 from functools import partial
 
 from reconciler.cli import arguments, context
+from reconciler.cli.terminal import unanswered
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import Shown, show, wants_colour, width, wrap
 from reconciler.cli.terminal.signals import StopSignals
-from reconciler.cli.terminal.table import Cell, render, wants_colour, width, wrap
+from reconciler.cli.terminal.table import Cell, render
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.outages import Outages
 from reconciler.ports import TopicPartition
-from reconciler.tracking.track import JobReport, Round, SourceSide, Tracker
+from reconciler.tracking.job import JobReport
+from reconciler.tracking.track import Round, SourceSide, Tracker
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
 HELP = Help(
     """
     Keeps anchors for jobs that store bare offsets, while the source is alive, without changing the jobs. It reads the
     jobs' stores, then the record before each stored offset on the source, and saves that record's identity in the
-    [anchors] store, which it creates if it is missing. Jobs whose store keeps anchors are left out, except those of
-    kafka-group:, whose commits are copied because they are lost with the source. Runs until SIGTERM or SIGINT.
+    [anchors] store, which it creates if it is missing. Rows with an anchor of their own are left out, except commits of
+    kafka-group:, which are copied because they are lost with the source. Runs until SIGTERM or SIGINT.
     """,
     [
         ("every ten seconds until stopped", EXAMPLE),
@@ -70,10 +73,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     signals = StopSignals()
     with _tracker(config, options.job, signals) as tracker:
-        for name in tracker.left_out:
-            log.info('job "%s" keeps its own anchors: not tracked', name)
         if options.once:
             return _once(tracker)
+        for line in _left_out(tracker):
+            log.info("%s", line)
         with signals:
             _until_stopped(tracker, options.every, signals)
     return ExitCode.OK
@@ -90,7 +93,8 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
             hint="Add it; only track and audit connect there.",
         )
     client = config.source.client
-    reader = KafkaLogReader(client, timeout_s=min(10.0, config.search.deadline_s), who="source")
+    timeout_s, memory = min(10.0, config.search.deadline_s), config.search.memory
+    reader = KafkaLogReader(client, timeout_s=timeout_s, who="source", memory=memory)
     side = SourceSide(
         reader=reader,
         open_store=partial(open_store, kafka_client=client),
@@ -111,9 +115,9 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
 
 def _once(tracker: Tracker) -> ExitCode:
     found = tracker.round()
-    print(_table(found))
-    for line in _details(found):
-        print(wrap(line, indent="    "))
+    show(_table(found))
+    if details := [*_details(found), *(f"  {line}." for line in _left_out(tracker))]:
+        show(wrap(*details, indent="    "))
     for error in found.troubles.values():
         raise error
     stops = any(job.without or job.no_rows for job in found.jobs)
@@ -132,6 +136,7 @@ def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> No
         if signals.stopping:
             break
         if first:
+            unanswered.silence()
             for error in found.troubles.values():
                 if not error.retryable:
                     raise error  # at the first round its operator is still there to read it
@@ -155,7 +160,13 @@ def _job_progress(job: JobReport) -> str:
         return f"{job.job}: not known"
     if job.no_rows:
         return f"{job.job}: {job.no_rows}"
-    parts = [f"{job.exact:,} exact", f"{len(job.lagging):,} lagging", f"{len(job.without):,} without an anchor"]
+    if job.own and job.own == job.partitions:
+        return f"{job.job}: keeps its own anchors"
+    parts = [
+        f"{job.exact + job.own:,} exact",
+        f"{len(job.lagging):,} lagging",
+        f"{len(job.without):,} without an anchor",
+    ]
     if job.age_ms is not None:
         parts[1] += f" (oldest {_age(job.age_ms)})"
     if job.elsewhere:
@@ -164,7 +175,7 @@ def _job_progress(job: JobReport) -> str:
     return f"{job.job}: {', '.join(parts)}"
 
 
-def _table(found: Round) -> str:
+def _table(found: Round) -> Shown:
     return render(HEADS, [_cells(job) for job in found.jobs], right=RIGHT, columns=width(), colour=wants_colour())
 
 
@@ -173,7 +184,7 @@ def _cells(job: JobReport) -> tuple[Cell, ...]:
     if job.known:
         counts = (
             Cell(f"{job.partitions:,}"),
-            Cell(f"{job.exact:,}", "good"),
+            Cell(f"{job.exact + job.own:,}", "good"),
             Cell(f"{len(job.lagging):,}", "warn" if job.lagging else None),
             Cell(f"{len(job.without):,}", "bad" if job.without else None),
             Cell(f"{job.saved:,}"),
@@ -182,12 +193,18 @@ def _cells(job: JobReport) -> tuple[Cell, ...]:
     return (Cell(job.job), *counts, Cell(job.store, "dim"))
 
 
+def _left_out(tracker: Tracker) -> list[str]:
+    return [f'Job "{name}" is left out: {why}' for name, why in tracker.left_out.items()]
+
+
 def _details(found: Round) -> list[str]:
     """A sentence for each partition without an exact anchor, as far as the reason is known."""
     lines = []
     for job in found.jobs:
         if job.no_rows:
             lines.append(f'  Job "{job.job}" has nothing to track: {job.no_rows}. {NO_ROWS}')
+        if job.own and job.own == job.partitions:
+            lines.append(f'  Job "{job.job}" is left out: every row has an anchor of its own.')
         lines += [f"  {_name(key)} has no anchor: {why}." for key, why in job.without.items()]
         lines += [f"  {_name(key)} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
         lines += [f"  {_name(key)} was handed over to another cluster, and is not tracked." for key in job.elsewhere]

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from reconciler.cli import arguments, context
+from reconciler.cli.terminal import unanswered
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import show_text
 from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
@@ -84,6 +86,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         try:
             if options.once:
                 return _once(watch, figures)
+            unanswered.silence()
             site.health = watch.health
             with _listening(_address(options, config), site):
                 watch.run()
@@ -97,7 +100,7 @@ def _once(watch: Watch, figures: Figures) -> ExitCode:
     from prometheus_client import generate_latest
 
     watch.run(rounds=1)
-    print(generate_latest(figures.registry()).decode(), end="")
+    show_text(generate_latest(figures.registry()).decode())
     for error in watch.troubles.values():
         raise error
     return ExitCode.OK
@@ -120,7 +123,7 @@ def _prepare(
     address = _address(options, config)
     # An outage must show in the next round, so a request may not take longer than the time between rounds.
     timeout_s = min(context.request_timeout_s(config), max(LEAST_TIMEOUT_S, every_s / 2))
-    raw = KafkaLogReader(config.destination.client, timeout_s=timeout_s)
+    raw = KafkaLogReader(config.destination.client, timeout_s=timeout_s, memory=config.search.memory)
     reader = LimitedReader(raw, limit)
     outside = Outside(
         reader=reader,

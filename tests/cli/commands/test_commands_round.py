@@ -60,7 +60,7 @@ def test_a_failover_from_the_first_check_to_the_rollback(settled: World) -> None
 
     after = settled.rows()
     twice = settled.run("apply", plan, "-c", config, "--yes")
-    assert (twice.code, "applied before: all 2 offsets" in twice.out) == (0, True)
+    assert (twice.code, "applied before: 2 offsets in place" in twice.out) == (0, True)
     assert settled.rows() == after
 
     back = settled.run("rollback", plan, "-c", config, "--yes")
@@ -94,7 +94,7 @@ def test_a_hook_before_every_start_changes_nothing_once_it_is_right(settled: Wor
     assert settled.run("apply", settled.plan_file, "-c", config, "--yes").code == 0
     after = settled.rows()
     for _ in range(2):
-        assert settled.run("hook", "-c", config, "--plans", settled.folder / "plans").code == 0
+        assert settled.run("hook", "--to", "destination", "-c", config, "--plans", settled.folder / "plans").code == 0
         assert settled.rows() == after
 
 

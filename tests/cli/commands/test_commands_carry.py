@@ -90,7 +90,7 @@ def test_rows_that_differ_are_not_overwritten_unasked(full: World) -> None:
     assert "--replace" in refused.err
     assert full.rows() == before
     replaced = full.run("anchors", "import", lines, "-c", config, "--replace")
-    assert (replaced.code, "1 rows written, 2 existed already." in replaced.err) == (0, True)
+    assert (replaced.code, "1 row written, 2 existed already." in replaced.err) == (0, True)
     assert content(full) == wanted
 
 

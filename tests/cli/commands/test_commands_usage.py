@@ -87,7 +87,7 @@ def test_a_client_property_that_the_client_refuses(fine: World, line: str) -> No
 
 def test_several_jobs_and_no_name(fine: World) -> None:
     config = fine.config(fine.job("clicks"), fine.job("views", store="memory:views"))
-    said = refused(fine, "hook", "-c", config, "--plans", fine.folder / "plans", "--", "true")
+    said = refused(fine, "hook", "--to", "destination", "-c", config, "--plans", fine.folder / "plans", "--", "true")
     assert "Name it with --job: clicks, views." in said
     assert 'has no job "likes". It has: clicks, views.' in refused(fine, "check", "-c", config, "--job", "likes")
 
@@ -147,4 +147,4 @@ def test_an_interrupted_check_ends_quietly(world: World) -> None:
                 check.send_signal(signal.SIGINT)
                 out, err = check.communicate(timeout=30)
     assert (check.returncode, out) == (130, "")
-    assert err == "Interrupted.\n"
+    assert err == "Interrupted. Nothing was written.\n"

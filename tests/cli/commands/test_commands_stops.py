@@ -260,7 +260,7 @@ def test_a_destination_that_is_down(planned: World, command: str) -> None:
     arguments = {
         "check": ("-c", config),
         "plan": ("-c", config, "-o", other),
-        "hook": ("-c", config, "--plans", planned.folder / "plans", "--", "true"),
+        "hook": ("--to", "destination", "-c", config, "--plans", planned.folder / "plans", "--", "true"),
         "apply": (planned.plan_file, "-c", config, "--yes"),
     }
     with nothing_written(planned):

@@ -1,0 +1,147 @@
+"""``reconciler failover start|end|status``: which jobs their hooks move to the destination."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from reconciler.cli import arguments, context
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import say
+from reconciler.cli.terminal.table import Cell, print_table
+from reconciler.clock import clock_ms, stamp
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ExitCode, NeedsPerson, ReconcilerError, worst
+from reconciler.failover.outside import Outside
+from reconciler.formats.start import Side
+from reconciler.hook.marks import Mark, Marks
+from reconciler.hook.side import Chosen, choose
+from reconciler.stores.registry import traits
+from reconciler.trust import command_trail
+
+EXAMPLE = "reconciler failover start -c reconciler.toml"
+HELP = Help(
+    """
+    Tells the hooks of jobs that the source is lost. start marks the jobs: from then on, their hooks move them to the
+    destination, each at its next start. end removes the marks: a job that was moved stays at the destination, and one
+    that was not starts at the source again. status shows where each job is, and where it starts next.
+
+    The marks are files in a folder that all hooks of the jobs must read: [failover] state. None of the three stops or
+    starts a job, or writes to a store. To take jobs back to the source, end the failover and follow the failback.
+    """,
+    [
+        ("the source is lost: move all jobs of the configuration, then restart them", EXAMPLE),
+        ("only one", f"{EXAMPLE} --job clicks"),
+        ("where is each job?", "reconciler failover status -c reconciler.toml"),
+        ("the failover is over", "reconciler failover end -c reconciler.toml"),
+    ],
+    {
+        ExitCode.OK: "done; or every job's side is shown",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "end, status: a job's offsets do not tell on which side it is to start",
+        ExitCode.UNREACHABLE: "a store, the destination or the marks could not be reached, or refused; end leaves that "
+        "job marked",
+        ExitCode.UNKNOWN_OUTCOME: "it is unknown whether a mark was written: run it again",
+    },
+    environment=CONFIG_ENVIRONMENT,
+    see_also=("reconciler hook", "docs/how-to/failover.md", "docs/how-to/failback.md"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    ways = parser.add_subparsers(dest="way", metavar="start|end|status", required=True)
+    for name, summary in (
+        ("start", "from now on, the jobs' hooks move them to the destination"),
+        ("end", "the jobs' hooks leave each job where it is"),
+        ("status", "where each job is, and where it starts next"),
+    ):
+        way = ways.add_parser(name, help=summary, description=summary)
+        arguments.add_config(way)
+        arguments.add_jobs(way)
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    jobs = config.chosen(*options.job)
+    marks = Marks(config)
+    if options.way == "status":
+        return _status(config, jobs, marks)
+    with command_trail.attempt(config.trust, f"failover {options.way}", options.words) as attempt:
+        attempt.intends_marks(jobs)
+        written, code = _start(jobs, marks) if options.way == "start" else _end(config, jobs, marks)
+        attempt.marked(written, code)
+    return code
+
+
+def _start(jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
+    """How many marks were written, and the exit code."""
+    me, codes, written = command_trail.who(), [ExitCode.OK], 0
+    for job in jobs:
+        try:
+            if marks.set(job.name, Mark(stamp(clock_ms()), f"{me['user'] or me['uid']}@{me['host']}")):
+                written += 1
+                say(f"{job.name}: moves to the destination at its next start")
+            elif mark := marks.of(job.name):
+                say(f"{job.name}: marked already, by {mark.by} at {mark.since}")
+        except ReconcilerError as error:
+            say(f"{job.name}: not marked. {error}")
+            codes.append(error.exit_code)
+    say(f"Restart the jobs that move. Their hooks must read {marks.place}.")
+    return written, worst(codes)
+
+
+def _end(config: Config, jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
+    """How many marks were removed, and the exit code."""
+    codes, moved, removed = [ExitCode.OK], False, 0
+    with context.outside(config) as outside:
+        for job in jobs:
+            found = _side(config, job, outside)
+            codes.append(ExitCode.OK if isinstance(found, Chosen) else found.exit_code)
+            if isinstance(found, Chosen | NeedsPerson):
+                marks.remove(job.name)
+                removed += 1
+            if isinstance(found, NeedsPerson):
+                say(f"{job.name}: ended. {found}")
+            elif not isinstance(found, Chosen):
+                say(f"{job.name}: not ended. {found}")
+            elif found.side is Side.DESTINATION:
+                moved = True
+                say(f"{job.name}: ended; it stays at the destination: {found.why}")
+            else:
+                say(f"{job.name}: ended; it starts at the source: {_why(job, found)}")
+    if moved:
+        say("To take jobs back to the source: docs/how-to/failback.md")
+    return removed, worst(codes)
+
+
+def _status(config: Config, jobs: Sequence[Job], marks: Marks) -> ExitCode:
+    rows, codes = [], [ExitCode.OK]
+    with context.outside(config) as outside:
+        for job in jobs:
+            found = _side(config, job, outside)
+            lives, why = (found.side.value, _why(job, found)) if isinstance(found, Chosen) else ("?", str(found))
+            codes.append(ExitCode.OK if isinstance(found, Chosen) else found.exit_code)
+            try:
+                mark = marks.of(job.name)
+                since = f"since {mark.since} by {mark.by}" if mark else "-"
+                starts = Side.DESTINATION.value if mark else lives
+            except ReconcilerError as error:
+                since, starts, why = "?", "?", str(error)
+                codes.append(error.exit_code)
+            rows.append([Cell(text) for text in (job.name, lives, starts, since, why)])
+    print_table(("JOB", "IS AT", "NEXT START AT", "FAILOVER", "WHY"), rows, right=frozenset())
+    return worst(codes)
+
+
+def _side(config: Config, job: Job, outside: Outside) -> Chosen | ReconcilerError:
+    """Where the job's rows say that it is, or why they do not."""
+    try:
+        return choose(config, job, outside, word=None, mark=None)
+    except ReconcilerError as error:
+        return error
+
+
+def _why(job: Job, found: Chosen) -> str:
+    if found.side is Side.SOURCE and traits(job.store).corrected_in_copy:
+        return f"{found.why}, unless its hook has made the copy that --clone-to names"
+    return found.why

@@ -1,0 +1,258 @@
+"""``reconciler mirror``: report what the mirror says of itself at the destination."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+
+from reconciler.cli import arguments, context
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wants_colour, width, wrap
+from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
+from reconciler.clock import stamp
+from reconciler.config.file import Config
+from reconciler.core.errors import ExitCode
+from reconciler.failover.mirrored.report import MirrorReport, report
+from reconciler.failover.mirrored.unprepared import Tally
+from reconciler.formats.decimal_text import counted
+from reconciler.mirror.account import LOCATION, GroupAccount, Setting
+from reconciler.mirror.grade import Grade
+from reconciler.ports import Row
+
+FORMAT = "reconciler.mirror/1"
+EXAMPLE = "reconciler mirror -c reconciler.toml"
+HELP = Help(
+    """
+    Reports what MirrorMaker 2 says of itself at the destination: for every partition of the jobs' topics the last
+    source offset and the age of what was delivered, its offset syncs, gaps and records that were sent again; for every
+    group with checkpoints, how far it is behind, and what a start at MirrorMaker's own offset would read again and
+    skip; what a failover would find now if the jobs had prepared nothing; and the one property of MirrorMaker to set
+    first. It writes nothing, and needs nothing from the source.
+    """,
+    [
+        ("all topics of the configuration", EXAMPLE),
+        ("one job's, as JSON", f"{EXAMPLE} --job clicks --format json"),
+    ],
+    {
+        ExitCode.OK: "the mirror recorded enough here for every partition; the property named may still give more",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "of a partition it recorded nothing here, or nothing that proves a place",
+        ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
+    },
+    environment=CONFIG_ENVIRONMENT,
+    see_also=("docs/explanation/mirror-offsets.md", "docs/how-to/no-anchors.md", "reconciler check"),
+)
+HEADS = ("PARTITION", "SOURCE OFFSET", "BY", "AGE", "SYNCS", "APART", "AT MOST", "MISSING", "AGAIN")
+GROUP_HEADS = ("GROUP", "TOPIC", "CHECKPOINT", "BEHIND", "SYNCED", "REPLAYS", "SKIPS")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_config(parser)
+    arguments.add_jobs(parser)
+    arguments.add_format(parser)
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    with context.outside(config) as outside:
+        found = report(config, config.chosen(*options.job), outside, partial(read_group, config))
+    if options.format == "json":
+        show_json(to_json(found, config))
+    else:
+        show(_text(found))
+    return found.exit_code
+
+
+def read_group(config: Config, group: str, topics: Sequence[str]) -> Sequence[Row]:
+    """The offsets that a group has at the destination."""
+    from reconciler.stores.registry import open_store
+
+    with closing(open_store("kafka-group:", kafka_client=config.destination.client)) as store:
+        return store.read(group, topics)
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def to_json(found: MirrorReport, config: Config) -> dict[str, object]:
+    """The report as JSON values, format ``reconciler.mirror/1``. What is not known is null."""
+    return {
+        "format": FORMAT,
+        "created_at": stamp(found.made_ms),
+        "source_alias": config.topics.alias,
+        "cluster_id": found.cluster_id,
+        "heartbeat_at": _time(found.heartbeat_ms),
+        "partitions": [
+            {
+                "source_topic": each.source.topic,
+                "topic": each.destination.topic,
+                "partition": each.destination.partition,
+                "source_offset": each.sent.offset if each.sent else None,
+                "source_offset_by": each.sent.by if each.sent else None,
+                "newest_record_at": _time(each.newest_ms),
+                "syncs": each.syncs,
+                "sync_distance": {"median": each.median_distance, "largest": each.largest_distance},
+                "missing_at_least": each.missing,
+                "sent_again_at_least": each.again,
+            }
+            for each in found.partitions
+        ],
+        "groups": [_group_json(each, found.grades.get((each.group, each.partition))) for each in found.groups],
+        "unprepared": {
+            "with_syncs": _tally_json(found.with_syncs),
+            "by_checkpoints": _tally_json(found.by_checkpoints),
+            "not_known": found.unknown,
+        },
+        "settings": [_setting_json(each) for each in found.settings],
+        "set_first": _setting_json(found.first) if found.first else None,
+        "notes": list(found.notes),
+        "not_judged": [{"name": name, "cause": error.message} for name, error in found.failed.items()],
+        "exit_code": int(found.exit_code),
+    }
+
+
+def _time(epoch_ms: int | None) -> str | None:
+    return None if epoch_ms is None else stamp(epoch_ms)
+
+
+def _group_json(group: GroupAccount, grade: Grade | None) -> dict[str, object]:
+    return {
+        "group": group.group,
+        "topic": group.partition.topic,
+        "partition": group.partition.partition,
+        "checkpoint": {"source_offset": group.offset, "offset": group.place, "written_at": _time(group.written_ms)},
+        "synced_offset": group.synced,
+        "behind_records": group.behind,
+        "replay_records": grade.replay if grade else None,
+        "skips_records": grade.skips if grade else None,
+    }
+
+
+def _tally_json(tally: Tally) -> dict[str, object]:
+    return {
+        "exact": tally.exact,
+        "bounded": tally.bounded,
+        "unresolved": tally.unresolved,
+        "replay_at_most": tally.replay,
+    }
+
+
+def _setting_json(each: Setting) -> dict[str, object]:
+    return {
+        "property": each.name,
+        "value": each.wanted,
+        "seen": each.seen,
+        "gives": each.gives,
+        "is_as_wanted": each.is_as_wanted,
+    }
+
+
+# ---------------------------------------------------------------- text
+
+
+def _text(found: MirrorReport) -> Shown:
+    parts = [line(f"mirror · {counted(len(found.partitions), 'partition')} · {_heartbeat(found)}")]
+    parts.append(_table(HEADS, _partitions(found), frozenset({1, 3, 4, 5, 6, 7, 8})))
+    if found.groups:
+        parts += [line(""), _table(GROUP_HEADS, _groups(found), frozenset({2, 3, 4, 5, 6}))]
+    return stack(*parts, wrap("", *_sentences(found)))
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], right: frozenset[int]) -> Shown:
+    return render(heads, rows, right=right, columns=width(), colour=wants_colour())
+
+
+def _partitions(found: MirrorReport) -> list[list[Cell]]:
+    lacking = found.without_evidence
+    return [
+        [
+            partition_cell(each.destination, "bad" if each in lacking else None),
+            count_cell(each.sent.offset if each.sent else None),
+            Cell(each.sent.by if each.sent else "-"),
+            _age(each.newest_ms, found.made_ms),
+            count_cell(each.syncs, None if each.syncs else "warn"),
+            count_cell(each.median_distance),
+            count_cell(each.largest_distance),
+            count_cell(each.missing),
+            count_cell(each.again, "warn" if each.again else None),
+        ]
+        for each in found.partitions
+    ]
+
+
+def _groups(found: MirrorReport) -> list[list[Cell]]:
+    """A row for each group and topic: its oldest checkpoint, and sums."""
+    topics: dict[tuple[str, str], list[GroupAccount]] = {}
+    for each in found.groups:
+        topics.setdefault((each.group, each.partition.topic), []).append(each)
+    rows = []
+    for (group, topic), parts in topics.items():
+        known = [grade for part in parts if (grade := found.grades.get((group, part.partition))) is not None]
+        written = [part.written_ms for part in parts if part.written_ms is not None]
+        skips = sum(grade.skips for grade in known) if known else None
+        rows.append(
+            [
+                Cell(group),
+                Cell(topic),
+                _age(min(written, default=None), found.made_ms),
+                count_cell(sum(part.behind for part in parts)),
+                Cell(f"{sum(part.synced is not None for part in parts):,} of {len(parts):,}"),
+                count_cell(sum(grade.replay for grade in known) if known else None),
+                count_cell(skips, "bad" if skips else None),
+            ]
+        )
+    return rows
+
+
+def _age(epoch_ms: int | None, now_ms: int) -> Cell:
+    return Cell("-" if epoch_ms is None else f"{max(0, now_ms - epoch_ms) // 1000:,} s")
+
+
+def _heartbeat(found: MirrorReport) -> str:
+    if found.heartbeat_ms is None:
+        return "no heartbeat"
+    return f"newest heartbeat sent {max(0, found.made_ms - found.heartbeat_ms) // 1000:,} s ago"
+
+
+def _sentences(found: MirrorReport) -> list[str]:
+    said = [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+    said += [f'Job "{name}" was not judged: {error.message}' for name, error in found.failed.items()]
+    if skipped := sum(grade.skips for grade in found.grades.values()):
+        most = "" if all(grade.is_counted for grade in found.grades.values()) else "up to "
+        records = counted(skipped, "record")
+        said.append(f"A start at MirrorMaker's own offsets would skip {most}{records} of these jobs.")
+    said += _unprepared(found)
+    if found.without_evidence:
+        count = counted(len(found.without_evidence), "partition")
+        said.append(f"Of {count} the mirror recorded nothing here: a job without anchors needs a decision there.")
+    setting = found.first
+    if setting is None:
+        said.append("MirrorMaker is set as a failover of unprepared jobs needs it.")
+    else:
+        said.append(f"Set first, in MirrorMaker's properties: {setting.name} = {setting.wanted} ({setting.seen} now).")
+        said.append(f"It gives: {setting.gives}.")
+    return said
+
+
+def _unprepared(found: MirrorReport) -> list[str]:
+    tally = found.with_syncs
+    count = tally.exact + tally.bounded + tally.unresolved
+    said = []
+    if count:
+        said.append(f"If these jobs had prepared nothing, a failover now: {_tally_words(tally)}.")
+        if tally != found.by_checkpoints:
+            said.append(f"By checkpoints alone, without offset syncs: {_tally_words(found.by_checkpoints)}.")
+        elif any(setting.name == LOCATION and not setting.is_as_wanted for setting in found.settings):
+            said.append("With offset syncs here, most would be exact.")
+    if found.unknown:
+        said.append(f"Of {counted(found.unknown, 'partition')} no offset of the source is stored, so none is tried.")
+    return said
+
+
+def _tally_words(tally: Tally) -> str:
+    parts = [f"{tally.exact:,} exact", f"{tally.bounded:,} bounded"]
+    if tally.unresolved:
+        parts.append(f"{tally.unresolved:,} unresolved")
+    return f"{', '.join(parts)}, at most {counted(tally.replay, 'record')} read again"

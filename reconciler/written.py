@@ -1,0 +1,69 @@
+"""What a command has written, and what it meant to write: told where it ends in another way than it should.
+
+This is a state of the process, begun again with every command. Names are for sentences: ``job "clicks" (4 offsets)``,
+the path of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+from reconciler.core.errors import OutcomeUnknown, ReconcilerError
+
+
+class _State(Enum):
+    DONE = "Written"
+    BEGUN = "Not known whether written"
+    INTENDED = "Not written"
+
+
+_states: dict[str, _State] = {}
+
+
+def forget() -> None:
+    """Begin again: a command starts."""
+    _states.clear()
+
+
+def intend(*names: str) -> None:
+    """Note what is about to be written."""
+    for name in names:
+        _states.setdefault(name, _State.INTENDED)
+
+
+def note(name: str) -> None:
+    """Note what is written as a whole, or not at all."""
+    _states[name] = _State.DONE
+
+
+@contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Note a write. If the block fails, an error of this product says whether something may have been written."""
+    _states[name] = _State.BEGUN
+    try:
+        yield
+    except ReconcilerError as error:
+        if not isinstance(error, OutcomeUnknown):
+            _states[name] = _State.INTENDED
+        raise
+    _states[name] = _State.DONE
+
+
+def is_whole() -> bool:
+    """Whether all that was to be written is written."""
+    return all(state is _State.DONE for state in _states.values())
+
+
+def text() -> str:
+    """What was written and what was not, by name, as sentences."""
+    if not any(state is not _State.INTENDED for state in _states.values()):
+        return "Nothing was written."
+    parts = []
+    for state in _State:
+        names = [name for name, each in _states.items() if each is state]
+        if names:
+            after = " (run this again: it looks first)" if state is _State.BEGUN else ""
+            parts.append(f"{state.value}: {', '.join(names)}{after}.")
+    return " ".join(parts)

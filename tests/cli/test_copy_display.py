@@ -1,0 +1,48 @@
+"""How far a copy is, as a terminal and as a log shows it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from reconciler.checkpoints.copying import Copied
+from reconciler.cli.terminal import copying
+from reconciler.cli.terminal.copying import CopyDisplay, line
+from reconciler.cli.terminal.text import in_bytes
+
+HALF, ALL = Copied(3214, 20_000, 1_288_490_189, 5_368_709_120), Copied(20_000, 20_000, 5_368_709_120, 5_368_709_120)
+SHOWN = "copied 3,214 of 20,000 files, 1.2 GiB of 5.0 GiB"
+
+
+def test_a_terminal_has_one_line_that_goes_when_the_copy_is_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(copying.sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(copying, "REWRITE_S", 0.0)
+    monkeypatch.setenv("COLUMNS", "100")
+    display = CopyDisplay()
+    display(HALF)
+    display(ALL)
+    assert capsys.readouterr().err == f"\r\033[K{SHOWN}\r\033[K"
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    now = [0.0]
+    monkeypatch.setattr(copying, "monotonic", lambda: now[0])
+    display = CopyDisplay()
+    for now[0] in (0.0, 1.0, 10.0, 11.0, 29.0, 30.0, 40.0):
+        display(HALF)
+    display(ALL)
+    assert [record.message for record in caplog.records] == [line(HALF)] * 2 == [SHOWN] * 2
+
+
+def test_sizes_have_units() -> None:
+    assert [in_bytes(size) for size in (0, 1023, 1024, 3_565_158, 2**50)] == [
+        "0 bytes",
+        "1023 bytes",
+        "1.0 KiB",
+        "3.4 MiB",
+        "1024.0 TiB",
+    ]

@@ -1,0 +1,198 @@
+"""Commands whose files hold anything: each ends with a sentence and a code of the contract, and never as a bug."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from reconciler.config.table import UNITS
+from reconciler.formats.plan import digest
+from reconciler.hook.marks import file_name
+from tests.cli.fuzzed_estate import Again
+from tests.fuzz import (
+    ODD_TEXTS,
+    SCALARS,
+    documents,
+    fuzz,
+    lines,
+    sized_for_commands,
+    slips,
+    with_field,
+)
+from tests.trust.test_fuzzed_trust import chained, compact
+
+SNAPSHOT, SIGNATURE = "p.json.applied.json", "p.json.sig"
+MARK = f"reconciler.failover/{file_name('ready')}"
+COMMANDS = {
+    "p.json": """
+        show p.json
+        show p.json --starting-offsets --job clicks
+        show p.json --html x.html
+        verify p.json
+        verify p.json CONFIG
+        apply p.json CONFIG --yes
+        apply p.json CONFIG --dry-run
+        rollback p.json CONFIG --yes --accept skips
+        sign p.json --key ada.pem --yes
+    """,
+    SNAPSHOT: """
+        rollback p.json CONFIG --yes
+        rollback p.json CONFIG --yes --accept skips
+        apply p.json CONFIG --yes
+    """,
+    SIGNATURE: """
+        verify p.json CONFIG
+        apply p.json CONFIG --yes
+        sign p.json --key ada.pem --yes
+    """,
+    "anchors.jsonl": """
+        anchors import CONFIG anchors.jsonl
+        anchors import CONFIG --replace anchors.jsonl
+    """,
+    "audit.log": """
+        audit-log verify audit.log
+        audit-log verify CONFIG
+        audit-log show audit.log
+        audit-log show audit.log --format json --last 1
+        rollback p.json CONFIG --yes
+    """,
+    "heads": """
+        audit-log verify CONFIG
+        audit-log verify audit.log --witness heads
+    """,
+    MARK: """
+        failover status CONFIG
+        failover end CONFIG
+        hook CONFIG --job ready -- true
+    """,
+    "ada.pub.pem": """
+        verify p.json CONFIG
+        apply p.json CONFIG --yes
+    """,
+}
+"""The files, each with commands that read it."""
+WITH_SETTINGS = """
+    check CONFIG
+    config check CONFIG --offline
+    config check CONFIG
+    failover status CONFIG
+    plan CONFIG -o new.json
+    apply p.json CONFIG --yes
+    hook CONFIG --job clicks --to destination
+    anchors export CONFIG
+    verify p.json CONFIG
+    track CONFIG --once
+    watch CONFIG --once
+"""
+
+
+def one_of(commands: str) -> st.SearchStrategy[list[str]]:
+    lines = [line.replace("CONFIG", "-c reconciler.toml").split() for line in commands.strip().split("\n")]
+    return st.sampled_from(lines)
+
+
+@pytest.fixture
+def again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Again:
+    return Again(tmp_path, monkeypatch)
+
+
+def contents(folder: Path, name: str) -> st.SearchStrategy[bytes]:
+    data = (folder / name).read_bytes()
+    if name in ("heads", "ada.pub.pem"):
+        return slips([data])
+    values = [json.loads(line) for line in data.splitlines()] if name in ("anchors.jsonl", "audit.log") else []
+    if name == "anchors.jsonl":
+        return lines(values)
+    if name == "audit.log":
+        return lines(values, chained).map(compact) | lines(values, chained) | slips([data])
+    finish = (lambda plan: with_field(plan, "sha256", digest(plan))) if name == "p.json" else (lambda value: value)
+    return documents([json.loads(data)], finish)
+
+
+@sized_for_commands
+def test_any_file_that_a_command_reads_ends_it_with_a_sentence(again: Again, runs: int) -> None:
+    def claim(drawn: tuple[list[str], dict[str, bytes]]) -> None:
+        again.run(*drawn)
+
+    folder = again.world.folder
+    files = [st.fixed_dictionaries({name: contents(folder, name)}) for name in COMMANDS]
+    inputs = [st.tuples(one_of(COMMANDS[name]), file) for name, file in zip(COMMANDS, files, strict=True)]
+    fuzz(runs, st.one_of(inputs), claim)
+
+
+# ---------------------------------------------------------------- the configuration
+
+EVERYTHING = """
+[destination.client]
+"client.id" = "x"
+[topics]
+policy = "default"
+separator = "."
+[anchors]
+store = "sqlite:///anchors.db"
+[search]
+max_disorder = "5s"
+scan_records = 1000
+deadline = "5s"
+[policy]
+new = "earliest"
+behind = "start"
+max_replay = 10
+no_anchor = "mirror"
+plan_expires = "1d"
+python = []
+[trust]
+require_signature = false
+signatures = 1
+signing_key = "ada.pem"
+[watch]
+listen = "127.0.0.1:0"
+every = "60s"
+requests_per_second = 5
+single_cluster = false
+[metrics]
+textfile = "figures"
+[failover]
+state = "marks"
+[mirror]
+offset_syncs_topic = "syncs"
+checkpoints_topic = "checkpoints"
+"""
+_DURATIONS = st.tuples(
+    st.sampled_from(["0", "1", "9" * 18, "9" * 400, "-1", "1.5"]), st.sampled_from([*UNITS, "", "y"])
+)
+VALUES = (
+    SCALARS.map(lambda value: value if isinstance(value, str) else json.dumps(value).lower().replace('"', ""))
+    | _DURATIONS.map("".join)
+    | st.sampled_from(["2026-01-31", "00:00:00", "0x_", "1e400", "inf", "nan", "[]", "{}", "[[1]]", "9" * 5_000])
+)
+
+
+def toml(text: str) -> str:
+    """A basic string of TOML, which has no lone surrogates."""
+    return json.dumps(text.encode("utf-8", "replace").decode()).replace("\x7f", "\\u007f")
+
+
+@sized_for_commands
+def test_any_value_of_any_setting_ends_a_command_with_a_sentence(again: Again, runs: int) -> None:
+    """What a user may have written, and what the environment puts in its place."""
+    whole = (again.world.folder / "reconciler.toml").read_text()
+    rows = [*whole.splitlines(), *EVERYTHING.splitlines()]
+    settings = [number for number, row in enumerate(rows) if " = " in row]
+
+    def claim(drawn: tuple[list[str], int, str, str, str]) -> None:
+        words, number, value, kind, secret = drawn
+        key = rows[number].partition(" = ")[0]
+        written = {"text": toml(value), "list": f"[{toml(value)}]", "raw": value, "variable": '"${ANY}"'}[kind]
+        changed = [row if place != number else f"{key} = {written}" for place, row in enumerate(rows)]
+        again.world.environ(ANY=secret)
+        again.run(words, {"reconciler.toml": "\n".join(changed).encode("utf-8", "replace")})
+
+    secrets = st.binary(max_size=9).map(lambda data: data.replace(b"\0", b"").decode(errors="surrogateescape"))
+    kinds = st.sampled_from(["text", "text", "list", "raw", "variable"])
+    drawn: Any = st.tuples(one_of(WITH_SETTINGS), st.sampled_from(settings), VALUES | ODD_TEXTS, kinds, secrets)
+    fuzz(runs, drawn, claim)

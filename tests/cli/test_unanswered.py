@@ -1,0 +1,162 @@
+"""A command that waits for a cluster or a store says so, for what, how long still, and why; where none can help, it
+does not wait.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from reconciler import waits
+from reconciler.cli.main import main, module_of
+from reconciler.cli.terminal import unanswered
+from reconciler.core.errors import ExitCode, Unreachable
+from reconciler.retry import insist
+from reconciler.waits import for_seconds, heard, under_way, waiting
+from tests.sizes import sampled
+
+UNREACHABLE = int(ExitCode.UNREACHABLE)
+KAFKA = "kafka-group:"
+STORES = {
+    "kafka": KAFKA,
+    "hbase": "hbase://{place}/t?layout=anchored&timeout=1",
+    "zookeeper": "zookeeper://{place}/kafka?layout=consumers&timeout=1",
+    "postgresql": "postgresql://{place}/db?timeout=1",
+}
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    """An address that refuses connections: its port is bound, and nothing listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unanswered, "FIRST_S", 0.3)
+    monkeypatch.setattr(unanswered, "EVERY_S", 0.3)
+    monkeypatch.setattr(unanswered, "LOOK_S", 0.02)
+
+
+def exported(folder: Path, store: str, kafka: str, *words: str, deadline_s: int = 1) -> int:
+    """The exit code of a command that reads the store, and Kafka if the store is there."""
+    config = folder / "reconciler.toml"
+    config.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{kafka}"\n[search]\ndeadline = "{deadline_s}s"\n'
+        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
+    )
+    command = ["check"] if store == KAFKA else ["anchors", "export"]
+    return main([*words, *command, "-c", str(config)])
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("system", ["kafka", "hbase", "zookeeper"])
+def test_a_wait_for_what_refuses_connections_names_place_time_and_cause(
+    tmp_path: Path, closed: str, system: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = STORES[system].format(place=closed).replace("timeout=1", "timeout=3")
+    assert exported(tmp_path, store, closed, deadline_s=3) == UNREACHABLE
+    err = capsys.readouterr().err
+    assert re.search(rf"^waiting for .*{closed}, [0-3] s left: .*Connection refused$", err, re.MULTILINE), err
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("system", sampled(STORES, 0, always=lambda system: system == "postgresql"))
+def test_a_wait_for_a_silent_server_is_told_in_each_log_format(
+    tmp_path: Path, silent: str, system: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = STORES[system].format(place=silent)
+    assert exported(tmp_path, store, silent, "--log-format", "json") == UNREACHABLE
+    first, *_ = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["level"], first["logger"]) == ("info", "reconciler.waits")
+    assert re.search(rf"waiting for .*{silent}.*, \d s left: \w", first["message"])
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_wait_for_a_file_system_of_other_machines_is_told(
+    tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("reconciler.folder.TIMEOUT_S", 1.0)
+    assert exported(tmp_path, f"files:webhdfs://{silent}/offsets", silent) == UNREACHABLE
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(rf"waiting for webhdfs://{silent}/offsets, [01] s left: no answer yet", first)
+
+
+@pytest.mark.parametrize("system", STORES)
+def test_a_name_that_does_not_resolve_is_not_waited_for(
+    tmp_path: Path, system: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = "no-such-host.invalid:9999"
+    store = STORES[system].format(place=place).replace("timeout=1", "timeout=60")
+    began = monotonic()
+    assert exported(tmp_path, store, place, deadline_s=60) == UNREACHABLE
+    assert monotonic() - began < 30
+    err = capsys.readouterr().err
+    assert "no-such-host.invalid" in err
+    assert "(DNS)" in err
+
+
+def test_a_quick_command_says_nothing_of_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def quick(_: object) -> int:
+        with waiting("kafka-b:9092", for_seconds(10)):
+            sleep(2 * unanswered.LOOK_S)
+        return 0
+
+    monkeypatch.setattr(f"{module_of('show')}.run", quick)
+    assert main(["show", "any.plan.json"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_wait_is_told_within_two_seconds_and_then_regularly() -> None:
+    assert unanswered.FIRST_S + unanswered.LOOK_S < 2
+    assert unanswered.EVERY_S <= 5
+
+
+def test_a_retry_tells_the_place_and_the_cause_of_its_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: seen.append(under_way()))
+    seen: list[list[waits.Waited]] = []
+    left = iter([30.0, 30.0, 20.0, 20.0, 0.0, 0.0, 0.0])
+
+    def call() -> None:
+        with waiting("kafka-b:9092", for_seconds(0)):
+            raise Unreachable("away") from OSError(111, "Connection refused")
+
+    with pytest.raises(Unreachable):
+        insist(call, left_s=lambda: next(left))
+    assert [(wait.place, wait.cause) for (wait,) in seen] == [("kafka-b:9092", "Connection refused")] * len(seen)
+    assert under_way() == []
+
+
+def test_a_wait_begins_again_with_every_answer() -> None:
+    with waiting("kafka-b:9092", for_seconds(10), lambda: "no route"):
+        sleep(0.05)
+        (before,) = under_way()
+        heard()
+        (after,) = under_way()
+    assert before.waited_s >= 0.05
+    assert after.waited_s < before.waited_s
+    assert (before.cause, after.cause) == ("no route", "")
+
+
+def test_of_nested_waits_the_longest_tells_the_time_left() -> None:
+    with waiting("", for_seconds(30)), waiting("kafka-b:9092", for_seconds(10)):
+        (wait,) = under_way()
+    assert 29 < wait.left_s <= 30
+    assert unanswered.line(wait) == "waiting for kafka-b:9092, 30 s left: no answer yet"

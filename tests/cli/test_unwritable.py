@@ -1,0 +1,193 @@
+"""A place that cannot be written, a full disk, an interrupt: a sentence, and what was written and what was not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler import written
+from reconciler.core.errors import ExitCode, OutcomeUnknown, Unreachable
+from reconciler.stores.sqlite.store import SqliteStore
+from tests.golden.corpus import HEAD, OFFSETS, Estate, job, stored
+from tests.golden.keys import write_key
+from tests.golden.world import DESTINATION, World
+
+OTHER = "sqlite:///other.db"
+BELOW_A_FILE = "file/x"
+"""A path that cannot exist, since its parent is no folder."""
+PLANNED = "plan -c reconciler.toml --job clicks -o p.json"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World(tmp_path, monkeypatch)
+    Estate(world)
+    world.file("file", "")
+    write_key(tmp_path, "key")
+    return world
+
+
+def run(world: World, line: str) -> Any:
+    return world.run(*line.split())
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+WRITERS = {
+    "plan": f"plan -c reconciler.toml --job clicks -o {BELOW_A_FILE}",
+    "page": f"show p.json --html {BELOW_A_FILE}",
+    "anchor lines": f"anchors export -c reconciler.toml --job clicks {BELOW_A_FILE}",
+    "configuration": f"init --bootstrap-servers {DESTINATION} --alias a --store {OFFSETS} --yes -o {BELOW_A_FILE}",
+    "folder of plans": f"hook --to destination -c reconciler.toml --job clicks --plans {BELOW_A_FILE}",
+    "variables": f"hook --to destination -c reconciler.toml --job clicks --plans plans --env-file {BELOW_A_FILE}",
+    "demo": f"demo --folder {BELOW_A_FILE}",
+    "audit log": "apply p.json -c logged.toml --yes",
+}
+
+
+@pytest.mark.parametrize("line", WRITERS.values(), ids=list(WRITERS))
+def test_a_place_that_cannot_be_written_ends_as_a_sentence(world: World, line: str) -> None:
+    assert run(world, PLANNED).code in (ExitCode.OK, ExitCode.NEEDS_PERSON)
+    world.file("logged.toml", (world.folder / "reconciler.toml").read_text() + f'[trust]\naudit_log = "{BELOW_A_FILE}"')
+    before = world.tables("offsets.db")
+    ended = run(world, line)
+    assert ended.code == ExitCode.USAGE, ended.err
+    assert f"{BELOW_A_FILE} cannot be written: Not a directory." in ended.err
+    assert world.tables("offsets.db") == before
+
+
+FILLERS = {
+    "plan": (PLANNED, "p.json"),
+    "page": ("show old.json --html p.html", "p.html"),
+    "signature": ("sign old.json --key key.pem --yes", "old.json.sig"),
+    "configuration": (WRITERS["configuration"].replace(BELOW_A_FILE, "made.toml"), "made.toml"),
+    "anchor lines": (WRITERS["anchor lines"].replace(BELOW_A_FILE, "out.jsonl"), "out.jsonl"),
+    "the hook's plan": ("hook --to destination -c reconciler.toml --job ready --plans plans", "plan.json"),
+}
+
+
+@pytest.mark.parametrize(("line", "name"), FILLERS.values(), ids=list(FILLERS))
+def test_a_full_disk_is_named_and_leaves_no_part_of_a_file(
+    world: World, monkeypatch: pytest.MonkeyPatch, line: str, name: str
+) -> None:
+    run(world, PLANNED.replace("p.json", "old.json"))
+    (world.folder / "plans").mkdir(exist_ok=True)
+    files = world.files()
+    monkeypatch.setattr(os, "fsync", full_disk)
+    ended = run(world, line)
+    assert ended.code == ExitCode.USAGE, ended.err
+    assert f"{name} cannot be written: No space left on device. Make room on its disk" in ended.err
+    assert world.files() == files
+
+
+def test_a_full_disk_under_stdout_is_a_sentence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.cli.commands.failover.check.run", full_disk)
+    monkeypatch.setattr("reconciler.cli.main._drop_stdout", lambda: None)
+    ended = run(world, "check -c reconciler.toml")
+    assert ended.code == ExitCode.USAGE
+    assert ended.err == (
+        "The output cannot be written: No space left on device. Make room on its disk, or choose another place.\n"
+    )
+
+
+# ---------------------------------------------------------------- what was written, and what not
+
+
+@pytest.fixture
+def planned(world: World) -> World:
+    """A plan of two jobs, each with a store of its own."""
+    world.store(OTHER, "other", {("events", 0): stored(3)})
+    world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none") + job("other", ["events"], OTHER, "none"))
+    assert run(world, "plan -c reconciler.toml -o p.json").code == ExitCode.OK
+    return world
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
+    """Let the ``number``-th write to a SQLite store fail."""
+    real, calls = SqliteStore.write, []
+
+    def write(self: SqliteStore, *args: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == number:
+            raise error
+        return real(self, *args, **named)
+
+    monkeypatch.setattr(SqliteStore, "write", write)
+
+
+CLICKS, OTHERS, SNAPSHOT = 'job "clicks" (2 offsets)', 'job "other" (1 offset)', "p.json.applied.json"
+AGAIN = "(run this again: it looks first)"
+
+
+UNKNOWN = f"{SNAPSHOT}. Not known whether written: {CLICKS} {AGAIN}. Not written: {OTHERS}."
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "code", "said"),
+    [
+        (
+            1,
+            KeyboardInterrupt(),
+            130,
+            UNKNOWN,
+        ),
+        (2, KeyboardInterrupt(), 130, f"{CLICKS}, {SNAPSHOT}. Not known whether written: {OTHERS} {AGAIN}."),
+        (2, Unreachable("away"), 7, f"{CLICKS}, {SNAPSHOT}. Not written: {OTHERS}."),
+        (1, OutcomeUnknown("?"), 7, UNKNOWN),
+    ],
+)
+def test_a_write_that_is_cut_off_names_what_was_written_and_what_was_not(
+    planned: World, monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException, code: int, said: str
+) -> None:
+    breaking(monkeypatch, number, error)
+    ended = run(planned, "apply p.json -c reconciler.toml --yes")
+    assert ended.code == code
+    assert ended.err.endswith(f"Written: {said}\n")
+
+
+def test_a_snapshot_that_cannot_be_written_leaves_the_stores_as_they_were(
+    planned: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = planned.tables("offsets.db"), planned.tables("other.db")
+    monkeypatch.setattr(os, "fsync", full_disk)
+    ended = run(planned, "apply p.json -c reconciler.toml --yes")
+    assert ended.code == ExitCode.USAGE
+    first, second = ended.err.splitlines()
+    assert "p.json.applied.json cannot be written: No space left on device." in first
+    assert second == "Nothing was written."
+    assert (planned.tables("offsets.db"), planned.tables("other.db")) == before
+
+
+def test_an_interrupt_before_the_first_write_says_that_nothing_was_written(
+    planned: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("reconciler.cli.commands.failover.apply.confirm", interrupted)
+    ended = run(planned, "--log-format json apply p.json -c reconciler.toml")
+    assert ended.code == 130
+    assert '"message": "Interrupted. Nothing was written."' in ended.err
+
+
+def test_an_error_before_anything_was_to_be_written_says_nothing_of_writes(world: World) -> None:
+    assert "ritten" not in run(world, "check -c nowhere.toml").err
+    assert written.is_whole()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("{}", "it lacks the field format"), ("[]", "it is not an object")],
+)
+def test_a_damaged_snapshot_is_told_in_words(planned: World, content: str, why: str) -> None:
+    assert run(planned, "apply p.json -c reconciler.toml --yes").code == ExitCode.OK
+    planned.file("p.json.applied.json", content)
+    ended = run(planned, "rollback p.json -c reconciler.toml --yes")
+    assert ended.code == ExitCode.CHANGED
+    assert ended.err == f"The snapshot p.json.applied.json cannot be read: {why}. Restore the file it was.\n"
