@@ -1,91 +1,118 @@
-"""How long a plan takes, beside Kafka's own tool, which resets by time and verifies nothing.
+"""What a plan costs, beside Kafka's own tool, which resets by time and verifies nothing, and beside the bare requests.
 
-    python -m tests.bench.plan_speed [--partitions 2000] [--records 200] [--runs 7]
+    python -m tests.bench.plan_speed [--partitions 1000,2000,4000] [--records 200] [--runs 3] [--json FILE]
 
-Starts a broker, writes the records, stores moved offsets, then runs both programs in turn, start included, and prints
-every run's wall seconds with the medians; likewise the hook on a job that is already right.
+Starts a broker, writes the records, stores moved offsets, then runs the programs in turn, start included, and prints
+the medians. ``raw`` is one ListOffsets and two Fetch of all
+partitions (``tests.bench.raw``).
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from random import Random
+from string import ascii_lowercase
 
-from confluent_kafka import Producer, TopicCollection
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 
 from reconciler.artifacts import java_executable, kafka_jars
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
+from tests.bench.common import HEAD, Cost, in_turn, print_json, this_program
 
 BEGIN_MS = 1_780_000_000_000
 STOCK_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 """What Kafka's own kafka-run-class.sh starts its tools with, as far as it matters here."""
 TOPIC, FEW = "events", "few"
+PARTITIONS_AT_ONCE, PATIENCE_S = 5_000, 300
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--partitions", type=int, default=2000)
+    parser.add_argument("--partitions", default="1000,2000,4000", help="numbers of partitions, separated by commas")
     parser.add_argument("--records", type=int, default=200, help="records a partition, of about 90 bytes")
-    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    counts = [int(each) for each in options.partitions.split(",")]
+    rows: dict[str, dict[str, Cost]] = {}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        jars = kafka_jars(print)
-        with KafkaCluster("b", place / "b", jars, heap="1g") as cluster:
-            fill(cluster, TOPIC, options.partitions, options.records)
-            fill(cluster, FEW, 4, options.records)
-            middle = options.records // 2
-            config = write_config(place, cluster.bootstrap)
-            store(place, "moved", TOPIC, options.partitions, middle, ("another-cluster", "another-topic"))
-            described = cluster.admin().describe_topics(TopicCollection([FEW]))[FEW].result()
-            store(place, "right", FEW, 4, middle, (cluster.cluster_id, str(described.topic_id)))
-            moved = [sys.executable, "-m", "reconciler", "plan", "-c", str(config), "--job", "moved", "-o"]
-            stamp = datetime.fromtimestamp(BEGIN_MS / 1000 + middle, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
-            tool = [
-                *(str(java_executable()), *STOCK_JVM, "-cp", f"{jars}/*"),
-                "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-                *("--bootstrap-server", cluster.bootstrap, "--group", "g", "--topic", TOPIC),
-                *("--reset-offsets", "--to-datetime", stamp, "--dry-run"),
-            ]
-            compare("reconciler plan", [*moved, str(place / "plan.json")], "kafka-consumer-groups", tool, options.runs)
-            right = [sys.executable, "-m", "reconciler", "hook", "-c", str(config), "--job", "right"]
-            true = [sys.executable, "-c", "pass"]
-            compare(
-                "reconciler hook", [*right, "--plans", str(place), "--", "true"], "python -c pass", true, options.runs
-            )
+        with KafkaCluster("b", place / "b", kafka_jars(print), heap="1g") as cluster:
+            print(f"{'partitions':>10} {'':24}{HEAD}   against it: wall, CPU")
+            for count in counts:
+                rows[str(count)] = in_turn(planning(cluster, place, count, options.records), options.runs)
+                show(f"{count:,}", rows[str(count)])
+    found = {size: {name: cost._asdict() for name, cost in each.items()} for size, each in rows.items()}
+    print_json("plan_speed", vars(options), found, options.json)
 
 
-def compare(one: str, first: Sequence[str], other: str, second: Sequence[str], runs: int) -> None:
-    """Run both in turn after a warm-up; print each run and the medians."""
-    taken: dict[str, list[float]] = {one: [], other: []}
-    for number in range(runs + 1):
-        for name, command in ((one, first), (other, second)):
-            began = time.perf_counter()
-            subprocess.run(command, check=True, capture_output=True)
-            if number:
-                taken[name].append(time.perf_counter() - began)
-    for name, seconds in taken.items():
-        runs_text = " ".join(f"{value:.2f}" for value in seconds)
-        print(f"{name:22} median {statistics.median(seconds):.2f} s   runs {runs_text}")
+def show(size: str, medians: dict[str, Cost]) -> None:
+    own = next(iter(medians.values()))
+    for name, cost in medians.items():
+        print(f"{size:>10} {name:24}{cost.text()}   {own.wall_s / cost.wall_s:.1f}x {own.cpu_s / cost.cpu_s:.1f}x")
 
 
-def value(partition: int, number: int) -> bytes:
-    return b"x" * 80 + f"{partition}-{number}".encode()
+def planning(cluster: KafkaCluster, place: Path, partitions: int, records: int) -> dict[str, Sequence[str]]:
+    """A plan of so many moved partitions, Kafka's tool for the same topic, and the bare requests."""
+    topic = f"{TOPIC}-{partitions}"
+    fill(cluster, topic, partitions, records)
+    return commands(cluster, place, topic, partitions, records)
+
+
+def commands(
+    cluster: KafkaCluster, place: Path, topic: str, partitions: int, records: int, *, size: int | None = None
+) -> dict[str, Sequence[str]]:
+    """The programs, for a topic that is filled. Stores the offsets of another cluster, right behind the middle."""
+    middle = records // 2
+    config = write_config(place, cluster.bootstrap, topic)
+    store(place, topic, topic, partitions, middle, ("another-cluster", "another-topic"), size=size)
+    stamp = datetime.fromtimestamp(BEGIN_MS / 1000 + middle, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
+    return {
+        "reconciler plan": this_program("plan", "-c", str(config), "-o", str(place / f"{topic}.json")),
+        "kafka-consumer-groups": [
+            *(str(java_executable()), *STOCK_JVM, "-cp", f"{kafka_jars(print)}/*"),
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            *("--bootstrap-server", cluster.bootstrap, "--group", "g", "--topic", topic),
+            *("--reset-offsets", "--to-datetime", stamp, "--dry-run"),
+        ],
+        "raw": [
+            *(sys.executable, "-S", "-m", "tests.bench.raw", cluster.bootstrap, topic),
+            *map(str, (partitions, middle, BEGIN_MS + middle * 1000)),
+        ],
+    }
+
+
+def value(partition: int, number: int, size: int | None = None) -> bytes:
+    """Some 90 bytes, nearly all the same; or ``size`` bytes of words."""
+    name = f"{partition}-{number}".encode()
+    if size is None:
+        return b"x" * 80 + name
+    text = words()
+    begin = (partition * 7_919 + number * 104_729) % (len(text) - size)
+    return text[begin : begin + size - len(name)] + name
+
+
+@cache
+def words() -> bytes:
+    """3 MB of words: zstd makes a third of it."""
+    chance = Random(1)
+    lexicon = ["".join(chance.choices(ascii_lowercase, k=chance.randint(2, 9))) for _ in range(2_000)]
+    return " ".join(chance.choices(lexicon, k=500_000)).encode()
 
 
 def fill(cluster: KafkaCluster, topic: str, partitions: int, records: int) -> None:
     """``records`` a partition, a second apart."""
-    cluster.create_topic(topic, partitions)
+    create_topic(cluster, topic, partitions)
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50})
     for number in range(records):
         for partition in range(partitions):
@@ -93,12 +120,22 @@ def fill(cluster: KafkaCluster, topic: str, partitions: int, records: int) -> No
         producer.flush()
 
 
-def produce(producer: Producer, topic: str, partition: int, number: int) -> None:
+def create_topic(cluster: KafkaCluster, topic: str, partitions: int) -> None:
+    """A new topic, in steps: a controller refuses to make more than some 10,000 partitions at once."""
+    made = min(partitions, PARTITIONS_AT_ONCE)
+    cluster.create_topic(topic, made)
+    while made < partitions:
+        made = min(partitions, made + PARTITIONS_AT_ONCE)
+        cluster.admin().create_partitions([NewPartitions(topic, made)])[topic].result()
+        cluster.wait_until(lambda: len(cluster.end_offsets(topic)) == made, PATIENCE_S, f"{made} partitions")  # noqa: B023
+
+
+def produce(producer: Producer, topic: str, partition: int, number: int, size: int | None = None) -> None:
     while True:
         try:
             producer.produce(
                 topic,
-                value(partition, number),
+                value(partition, number, size),
                 b"k%d" % number,
                 partition=partition,
                 timestamp=BEGIN_MS + number * 1000,
@@ -108,23 +145,30 @@ def produce(producer: Producer, topic: str, partition: int, number: int) -> None
             producer.poll(0.1)
 
 
-def write_config(place: Path, bootstrap: str) -> Path:
-    jobs = [("moved", TOPIC), ("right", FEW)]
-    tables = "".join(
-        f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["{topic}"]\nstore = "sqlite:///{place}/offsets.db"\n'
-        for name, topic in jobs
+def write_config(place: Path, bootstrap: str, topic: str) -> Path:
+    job = (
+        f'[[jobs]]\nname = "{topic}"\ngroup = "{topic}"\ntopics = ["{topic}"]\nstore = "sqlite:///{place}/offsets.db"\n'
     )
-    path = place / "reconciler.toml"
-    path.write_text(f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n{tables}')
+    path = place / f"{topic}.toml"
+    path.write_text(f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n{job}')
     return path
 
 
-def store(place: Path, group: str, topic: str, partitions: int, number: int, numbering: tuple[str, str]) -> None:
+def store(
+    place: Path,
+    group: str,
+    topic: str,
+    partitions: int,
+    number: int,
+    numbering: tuple[str, str],
+    *,
+    size: int | None = None,
+) -> None:
     """Offsets right behind record ``number``, numbered by a cluster and topic: the job's own, or of another cluster."""
-    offset = number if group == "right" else 9_000
+    offset = number if group == FEW else 9_000
     changes = []
     for partition in range(partitions):
-        print_of = fingerprint(b"k%d" % number, value(partition, number))
+        print_of = fingerprint(b"k%d" % number, value(partition, number, size))
         anchor = Anchor(offset, BEGIN_MS + number * 1000, None, print_of, *numbering)
         changes.append(Change(TopicPartition(topic, partition), None, StoredOffset(offset + 1, anchor)))
     offsets = open_store(f"sqlite:///{place}/offsets.db")

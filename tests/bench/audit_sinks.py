@@ -1,0 +1,163 @@
+"""What an audit over several failovers costs at the size where Spark is needed: both logs and the sink's rows by id.
+
+    python -m tests.bench.audit_sinks [--records 100000000] [--failovers 4] [--memory 6g] [--json FILE]
+
+Generates ids of 16 bytes in eight partitions, as both clusters' logs have them and as a Parquet folder has the job's
+rows, with some rows left out, some written twice, and some of no record. Counts them on two threads with so much
+memory, and prints the seconds, the process's peak memory and the shuffle's disk space. Fails unless every planted row
+is found, and nothing else. Writing the folder is not timed. No Kafka: what a log's records cost to read comes on top.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from reconciler.ports import TopicPartition
+from reconciler.spark.audit.failovers.extents import ClusterLog, Reach
+from reconciler.spark.audit.failovers.run import examples
+from reconciler.spark.audit.failovers.tally import PER_TASK, of_sink, sighted, tallied
+from reconciler.spark.audit.naming import Naming
+from reconciler.spark.audit.output import Columns, Output
+from reconciler.spark.target import ClusterAccess
+from tests.bench.common import print_json
+from tests.spark.sessions import SMALL
+
+PARTITIONS = 8
+NEVER_WRITTEN, TWICE, OF_NO_RECORD = 7, 5, 3
+SHIFT = 1_000
+"""Offsets on the second cluster are larger by so many, times the partition's number and one."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=100_000_000)
+    parser.add_argument("--failovers", type=int, default=4)
+    parser.add_argument("--memory", default="6g", help="the heap of Spark's one process")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="audit-sinks-"))
+    try:
+        row = measured(options.records, options.failovers, options.memory, place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    print(f"{'records':>12} {'stays':>6} {'wall s':>8} {'CPU s':>8} {'peak MB':>8} {'disk MB':>8}")
+    print(
+        f"{row['records']:>12,} {row['stays']:>6} {row['wall_s']:>8} {row['cpu_s']:>8} {row['peak_mb']:>8,} "
+        f"{row['disk_mb']:>8,}"
+    )
+    print_json("audit_sinks", {"memory": options.memory, "partitions": PARTITIONS, "id_bytes": 16}, [row], options.json)
+
+
+def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str, Any]:
+    """One audit, and its cost. Raises SystemExit if its findings are not the planted ones."""
+    from pyspark.sql import DataFrame, SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("audit-sinks")
+    for key, value in {**SMALL, "spark.driver.memory": memory, "spark.local.dir": str(place / "spark")}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        planted = write_sink(spark, records, place / "sink")
+        process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+        before, began = _cpu_s(process), time.perf_counter()
+        logs = [log(records, failovers, cluster) for cluster in range(2)]
+        naming = Naming.of("key", None, True)
+        rows = Output(spark.read.parquet(str(place / "sink")), Columns(id="event_id"))
+        frames = [of_sink(rows.names([]))]
+        frames += [sighted(of_log(spark, records, number), each, naming, number) for number, each in enumerate(logs)]
+        with tallied(reduce(DataFrame.union, frames), len(logs), unique=True) as found:
+            shown = examples(found, logs, naming, 20)
+            wall, cpu = time.perf_counter() - began, _cpu_s(process) - before
+            disk = sum(file.stat().st_size for file in (place / "spark").rglob("*") if file.is_file())
+        check(planted, found.sums, shown)
+        return {
+            "records": records,
+            "rows_compared": sum(found.sums[name] for name in ("named", "named0", "named1")),
+            "stays": failovers + 1,
+            "wall_s": round(wall, 1),
+            "cpu_s": round(cpu, 1),
+            "peak_mb": _peak_mb(process),
+            "disk_mb": disk >> 20,
+        }
+    finally:
+        spark.stop()
+
+
+# ---------------------------------------------------------------- the generated world
+
+
+def log(records: int, failovers: int, cluster: int) -> ClusterLog:
+    """A cluster's reaches: the job was on the clusters in turn, for as many records each time."""
+    each = records // PARTITIONS
+    cuts = [each * stay // (failovers + 1) for stay in range(failovers + 2)]
+    reaches = []
+    for partition in range(PARTITIONS):
+        shift = cluster * SHIFT * (partition + 1)
+        stays = range(cluster, failovers + 1, 2)
+        read = tuple((cuts[stay] + shift, cuts[stay + 1] + shift) for stay in stays)
+        at = TopicPartition("events", partition)
+        reaches.append(Reach(at, shift, each + shift, shift, read, each + shift if failovers % 2 == cluster else None))
+    access = ClusterAccess.at("nowhere:9092")
+    return ClusterLog(access, f"cluster-{cluster}", tuple(reaches), failovers % 2 == cluster)
+
+
+def of_log(spark: Any, records: int, cluster: int) -> Any:
+    """The log's records, with the columns of Spark's Kafka source."""
+    numbers = spark.range(0, records, 1, max(2, -(-records // PER_TASK)))
+    return numbers.selectExpr(
+        "unhex(md5(cast(id AS string))) AS key",
+        "cast(null AS binary) AS value",
+        "'events' AS topic",
+        f"cast(id % {PARTITIONS} AS int) AS partition",
+        f"id DIV {PARTITIONS} + {cluster * SHIFT} * (id % {PARTITIONS} + 1) AS offset",
+    )
+
+
+def write_sink(spark: Any, records: int, folder: Path) -> dict[str, set[str]]:
+    """The job's rows, with faults. Returns the planted ids' hashes by kind."""
+    missing = {records * (n + 1) // (NEVER_WRITTEN + 1) for n in range(NEVER_WRITTEN)}
+    twice = {records * (n + 1) // (TWICE + 1) + 1 for n in range(TWICE)}
+    foreign = {records + n for n in range(OF_NO_RECORD)}
+    numbers = spark.range(0, records, 1, max(2, -(-records // PER_TASK)))
+    kept = numbers.where(f"id NOT IN ({', '.join(map(str, missing))})")
+    more = spark.createDataFrame([(n,) for n in sorted(twice | foreign)], "id bigint")
+    rows = kept.union(more).selectExpr("unhex(md5(cast(id AS string))) AS event_id", "id % 1000 AS amount")
+    rows.write.parquet(str(folder))
+    planted = {"lost": missing, "doubled": twice, "unknown_rows": foreign}
+    return {kind: {id_hash(n) for n in numbers} for kind, numbers in planted.items()}
+
+
+def id_hash(number: int) -> str:
+    id = hashlib.md5(str(number).encode(), usedforsecurity=False).digest()
+    return hashlib.sha256(id).hexdigest()[:16]
+
+
+def check(planted: dict[str, set[str]], sums: Any, shown: Any) -> None:
+    found = {kind: {each.id_hash for each in shown if each.kind == kind} for kind in planted}
+    counts = {kind: sums[kind] for kind in planted}
+    if found != planted or counts != {kind: len(ids) for kind, ids in planted.items()} or sums["possibly_lost"]:
+        raise SystemExit(f"not what was planted: {json.dumps(counts)}")
+
+
+def _cpu_s(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_mb(process: int) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) >> 10
+
+
+if __name__ == "__main__":
+    main()

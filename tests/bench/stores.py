@@ -1,0 +1,148 @@
+"""What a plan and its apply cost by the store: 10,000 moved rows each.
+
+    python -m tests.bench.stores [--only sqlite,files,kafka-group,…] [--rows 10000] [--runs 3] [--json FILE]
+
+Starts a broker with so many partitions, and for each store its server. Every run has a group of its own, so that each
+apply writes all rows. Prints a table of medians, start included, and the same as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from reconciler.artifacts import hbase_jars, kafka_jars, zookeeper_jars
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.lab.kafka import KafkaCluster
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.registry import open_store
+from tests.bench.common import HEAD, Cost, measured, print_json, this_program
+from tests.bench.plan_speed import BEGIN_MS, TOPIC, fill, value
+
+RECORDS = 20
+WAIT_S = 60
+"""For a store's answer: 10,000 rows are one batch for some."""
+
+
+@contextmanager
+def sqlite(place: Path) -> Iterator[str]:
+    yield f"sqlite:///{place}/offsets.db"
+
+
+@contextmanager
+def files(place: Path) -> Iterator[str]:
+    yield f"files:{place}/offsets"
+
+
+@contextmanager
+def kafka_group(_: Path) -> Iterator[str]:
+    yield "kafka-group:"
+
+
+@contextmanager
+def kafka_topic(_: Path) -> Iterator[str]:
+    yield "kafka-topic:offsets"
+
+
+@contextmanager
+def postgresql(place: Path) -> Iterator[str]:
+    from tests.lab.postgresql import PostgresServer
+
+    for folder in (place, *place.parents[:-2]):
+        folder.chmod(0o755)  # the server does not run as root
+    with PostgresServer(place / "postgresql") as server:
+        yield server.url()
+
+
+@contextmanager
+def zookeeper(place: Path) -> Iterator[str]:
+    from tests.lab.zookeeper import ZooKeeperServer
+
+    with ZooKeeperServer(place / "zookeeper", zookeeper_jars(print), heap="512m") as server:
+        yield f"zookeeper://{server.hosts}/bench?layout=consumers"
+
+
+@contextmanager
+def hbase(place: Path) -> Iterator[str]:
+    from tests.lab.hbase import HBase
+
+    with HBase(place / "hbase", hbase_jars(print)) as server:
+        yield f"hbase://{server.address}/offsets?layout=anchored&timeout={WAIT_S}"
+
+
+STORES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
+    "sqlite": sqlite,
+    "files": files,
+    "kafka-group": kafka_group,
+    "kafka-topic": kafka_topic,
+    "postgresql": postgresql,
+    "zookeeper": zookeeper,
+    "hbase": hbase,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(STORES), help="stores, separated by commas")
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: dict[str, dict[str, Cost]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        with KafkaCluster("b", place / "b", kafka_jars(print), heap="1g") as cluster:
+            fill(cluster, TOPIC, options.rows, RECORDS)
+            print(f"{'':14}{'':7}{HEAD}")
+            for name in options.only.split(","):
+                with STORES[name](place) as address:
+                    found[name] = medians(cluster.bootstrap, place, name, address, options)
+                for step, cost in found[name].items():
+                    print(f"{name:14}{step:7}{cost.text()}")
+    rows = {name: {step: cost._asdict() for step, cost in each.items()} for name, each in found.items()}
+    print_json("stores", {**vars(options), "records": RECORDS}, rows, options.json)
+
+
+def medians(bootstrap: str, place: Path, name: str, address: str, options: argparse.Namespace) -> dict[str, Cost]:
+    taken: dict[str, list[Cost]] = {"plan": [], "apply": []}
+    for number in range(options.runs + 1):
+        group = f"group{number}"
+        write_rows(address, group, options.rows, bootstrap)
+        config, plan = write_config(place, bootstrap, group, address), place / f"{name}-{number}.json"
+        costs = {
+            "plan": measured(this_program("plan", "-c", str(config), "-o", str(plan))),
+            "apply": measured(this_program("apply", str(plan), "-c", str(config), "--yes")),
+        }
+        for step, cost in costs.items() if number else ():
+            taken[step].append(cost)
+    return {step: Cost(*map(statistics.median, zip(*costs, strict=True))) for step, costs in taken.items()}
+
+
+def write_rows(address: str, group: str, rows: int, bootstrap: str) -> None:
+    """The offsets of another cluster, right behind a record in the middle."""
+    number, changes = RECORDS // 2, []
+    for partition in range(rows):
+        print_of = fingerprint(b"k%d" % number, value(partition, number))
+        anchor = Anchor(9_000, BEGIN_MS + number * 1000, None, print_of, "another-cluster", "another-topic")
+        changes.append(Change(TopicPartition(TOPIC, partition), None, StoredOffset(9_001, anchor)))
+    store = open_store(address, kafka_client={"bootstrap.servers": bootstrap})
+    store.create()
+    store.write(group, changes, reason="benchmark", now_ms=0)
+    store.close()
+
+
+def write_config(place: Path, bootstrap: str, group: str, address: str) -> Path:
+    path = place / f"{group}.toml"
+    path.write_text(
+        f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n'
+        f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{TOPIC}"]\nstore = "{address}"\n'
+    )
+    return path
+
+
+if __name__ == "__main__":
+    main()
