@@ -35,17 +35,18 @@ def settings(page: str, section: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody in a terminal, in a folder, who answers every question with yes."""
+    """Somebody in a terminal, in a folder, who answers every question with yes. Programs in its ``bin`` come first."""
 
     folder: Path
 
     def runs(self, command: str) -> Ended:
         words = [sys.executable, "-m", *shlex.split(command)]
+        variables = environment(PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}")
         keyboard, terminal = pty.openpty()
         try:
             os.write(keyboard, b"y\n")
             done = subprocess.run(
-                words, stdin=terminal, capture_output=True, cwd=self.folder, env=environment(), timeout=120, check=False
+                words, stdin=terminal, capture_output=True, cwd=self.folder, env=variables, timeout=120, check=False
             )
         finally:
             os.close(keyboard)

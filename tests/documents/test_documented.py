@@ -152,3 +152,16 @@ def test_every_link_leads_somewhere(path: Path) -> None:
             heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             broken += [] if head in {slug(each) for each in heads} else [link]
     assert not broken
+
+
+def test_every_threat_names_tests_that_are_there() -> None:
+    text = (DOCS / "explanation" / "security.md").read_text(encoding="utf-8")
+    table = text.partition("## Threats, and the tests")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    for row in rows:
+        named, path = re.findall(r"`([\w/.]*)::(test_\w+)`", row), ""
+        assert named, row
+        for file, test in named:
+            path = file or path
+            assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"

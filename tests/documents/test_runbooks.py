@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class Estate:
         self.a.deliver(*RECORDS, topic=world.topic)
         self.b.deliver(*RECORDS, topic=self.on_b, burst=3)
         self.person = Person(world.folder)
+        job = world.folder / "bin" / "spark-submit"
+        job.parent.mkdir()
+        job.write_text('#!/bin/sh\ncat "$RECONCILER_STARTING_OFFSETS"\n')
+        job.chmod(0o755)
 
     def right(self, on: World, topic: str, numbers: tuple[int, ...]) -> dict[int, int]:
         return {partition: on.offset_of(number, partition, topic) + 1 for partition, number in enumerate(numbers)}
@@ -40,7 +45,8 @@ class Estate:
     def configure(self) -> None:
         """The configuration that the people of this job have, and the one that the failback's runbook shows."""
         extra = f'[topics]\npolicy = "{self.policy}"'
-        self.b.config(extra=extra).rename(self.b.folder / "reconciler.toml")
+        source = f'alias = "a"\nbootstrap_servers = "{self.a.cluster.bootstrap}"'
+        self.b.config(extra=extra, source=source).rename(self.b.folder / "reconciler.toml")
         text = settings("failback.md", FAILBACK[self.policy]).replace("kafka-a:9092", self.a.cluster.bootstrap)
         text = text.replace('"a.events" = "events"', f'"{self.on_b}" = "{self.b.topic}"')
         text = text.partition("[[jobs]]")[0]  # the jobs are their own
@@ -57,18 +63,24 @@ def estate(request, clusters, tmp_path: Path, topic_name: str, capsys) -> Iterat
 def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate) -> None:
     runs_here(estate.a, *ON_A, topic=estate.a.topic)
     estate.configure()
-    assert [command.split()[1] for command in commands("failover.md")] == ["check", "plan", "apply", "apply", "check"]
+    shown = [command.split()[1] for command in commands("failover.md")]
+    assert shown == ["check", "plan", "apply", "apply", "check", "show"]
     ended = [estate.person.runs(command) for command in commands("failover.md")]
-    assert [each.code for each in ended] == [3, 0, 0, 0, 0], [each.said for each in ended]
+    assert [each.code for each in ended] == [3, 0, 0, 0, 0, 0], [each.said for each in ended]
     assert "0 records will be read again" in ended[0].out
-    assert estate.b.offsets(estate.on_b) == estate.right(estate.b, estate.on_b, ON_A)
+    right = estate.right(estate.b, estate.on_b, ON_A)
+    assert estate.b.offsets(estate.on_b) == right
+    assert json.loads(ended[-1].out) == {estate.on_b: {str(number): offset for number, offset in right.items()}}
 
     runs_here(estate.b, *ON_B, topic=estate.on_b)  # the job has gone on, on the other cluster
-    assert [command.split()[1] for command in commands("failback.md")] == ["check", "plan", "apply", "check"]
+    assert [command.split()[1] for command in commands("failback.md")] == ["check", "plan", "apply", "check", "hook"]
     ended = [estate.person.runs(command) for command in commands("failback.md")]
-    assert [each.code for each in ended] == [3, 0, 0, 0], [each.said for each in ended]
+    assert [each.code for each in ended] == [3, 0, 0, 0, 0], [each.said for each in ended]
     assert "0 records will be read again" in ended[0].out
-    assert estate.b.offsets(estate.a.topic) == estate.right(estate.a, estate.a.topic, ON_B)
+    right = estate.right(estate.a, estate.a.topic, ON_B)
+    assert estate.b.offsets(estate.a.topic) == right
+    started = json.loads(ended[-1].out.splitlines()[-1])
+    assert started == {estate.a.topic: {str(number): offset for number, offset in right.items()}}
 
     back = estate.person.runs("reconciler rollback failback.plan.json -c failback.toml")
     assert back.code == 0, back.said

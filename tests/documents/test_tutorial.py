@@ -1,9 +1,10 @@
-"""The tutorial's second part: its job, its configuration and its commands, as they stand on the page."""
+"""The tutorial by hand: its files and its commands, as they stand on the page, from the first to the last."""
 
 from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import shlex
 import signal
@@ -13,57 +14,65 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reconciler.artifacts import cache_directory
+from reconciler.lab.servers import servers_in
 from tests import ROOT
-from tests.spark.sent import BASE_MS, Kafka, Sent
 
 pytestmark = pytest.mark.system
-BEFORE, ALL = 30, 50
-"""Records of each of two partitions when the job runs on the source, and in all."""
-
-
-def record(number: int, partition: int) -> Sent:
-    name = f"{partition}/{number}".encode()
-    return Sent(partition, name, name, BASE_MS + number, (("message-id", name),))
-
-
-def send(kafka: Kafka, topic: str, numbers: range, each: int) -> None:
-    """Transactions of ``each`` records a partition: their marks take offsets, elsewhere on the other cluster."""
-    for first in range(numbers.start, numbers.stop, each):
-        some = [record(n, p) for n in range(first, min(first + each, numbers.stop)) for p in range(2)]
-        kafka.send(topic, some, transaction=topic)
+RECORDS, MORE = 6_000, 1_000
+PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").partition("## Part 2")[2]
+COMMANDS = re.findall(r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.M), re.M)
+FILES = {name: text for text, name in re.findall(r"^```\w+\n(# ([\w.]+)\n.*?)^```$", PAGE, re.DOTALL | re.M)}
 
 
 class Reader:
-    """Somebody who does what the page says, in a folder of their own, with their own topic and clusters."""
+    """Somebody who does what the page says, in an empty folder of their own, with a lab of their own."""
 
-    def __init__(self, folder: Path, topic: str, a: str, b: str) -> None:
-        self.folder = folder
-        page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").partition("## Part 2")[2]
-        page = page.replace('"events"', f'"{topic}"').replace("localhost:19092", a).replace("localhost:29092", b)
-        (job,), (config,) = (
-            re.findall(rf"^```{kind}\n(.*?)^```$", page, re.DOTALL | re.M) for kind in ("python", "toml")
-        )
-        (folder / "clicks.py").write_text(job)
-        (folder / "reconciler.toml").write_text(config)
-        self.commands = re.findall(r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.M), re.M)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "work"
+        self.cache = folder / "cache"
+        self.folder.mkdir()
+        self.cache.mkdir()
+        for jars in cache_directory().iterdir():
+            if jars.is_dir() and jars.name != "lab":
+                self.cache.joinpath(jars.name).symlink_to(jars)
 
-    def words(self, command: str) -> tuple[list[str], dict[str, str]]:
-        words = shlex.split(command)
-        named = dict(word.split("=", 1) for word in words if re.match(r"[A-Z]+=", word))
-        here = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-        return words[len(named) :], {**os.environ, **here, "RECONCILER_PLANS": str(self.folder / "plans"), **named}
+    def saves_the_files(self) -> None:
+        """With the addresses that the lab names in the place of the page's, which other programs may have."""
+        found = {part["name"]: part["address"] for part in self.lab()["parts"]}
+        for name, text in FILES.items():
+            text = text.replace("127.0.0.1:19092", found["a"]).replace("127.0.0.1:29092", found["b"])
+            (self.folder / name).write_text(text)
 
-    def runs(self, command: str) -> subprocess.CompletedProcess[str]:
-        words, environment = self.words(command)
-        return subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
+    def lab(self) -> dict[str, Any]:
+        return dict(json.loads(self.runs("reconciler lab status --format json", code=None)))
+
+    def ends(self, cluster: str) -> list[int]:
+        return [place["next"] for place in self.lab()["places"] if place["cluster"] == cluster]
+
+    def runs(self, command: str, *, code: int | None = 0) -> str:
+        """A command's output; a question is answered with yes."""
+        words, environment = self._words(command)
+        keyboard, terminal = pty.openpty()
+        try:
+            os.write(keyboard, b"y\n")
+            done = subprocess.run(
+                words, cwd=self.folder, env=environment, stdin=terminal, capture_output=True, text=True, timeout=180
+            )
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
+        assert code in (None, done.returncode), f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
 
     @contextmanager
     def starts(self, command: str) -> Iterator[subprocess.Popen[bytes]]:
         """A command that goes on until it is stopped, as with Ctrl-C."""
-        words, environment = self.words(command)
+        words, environment = self._words(command)
         said = (self.folder / "said.log").open("ab")
         process = subprocess.Popen(words, cwd=self.folder, env=environment, stdout=said, stderr=said, process_group=0)
         try:
@@ -72,39 +81,75 @@ class Reader:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(60)
 
+    def _words(self, command: str) -> tuple[list[str], dict[str, str]]:
+        words = shlex.split(command)
+        named = dict(word.split("=", 1) for word in words if re.match(r"[A-Z]+=", word))
+        here = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "RECONCILER_CACHE": str(self.cache),
+            "RECONCILER_PLANS": str(self.folder / "plans"),
+        }
+        return words[len(named) :], {**os.environ, **here, **named}
+
     def processed(self, output: str) -> list[str]:
         rows = [line for file in self.folder.glob(f"{output}/batch-*/part-*.json") for line in file.open()]
-        return [json.loads(row)["value"] for row in rows]
+        return [json.loads(json.loads(row)["value"])["id"] for row in rows]
 
-    def waits(self, process: subprocess.Popen[bytes], output: str, count: int, offset: int) -> None:
-        """Until the output holds so many records, and the store the offset behind the last."""
+    def stored(self) -> list[dict[str, Any]]:
+        """The stored offsets: none as long as the job has not recorded its first batch."""
+        lines = self.runs("reconciler anchors export -c reconciler.toml", code=None).splitlines()
+        return [json.loads(line) for line in lines]
+
+    def waits(self, process: subprocess.Popen[bytes], output: str, count: int) -> None:
+        """Until the output holds so many records, and the store an offset of every partition that it has read."""
         deadline = time.monotonic() + 240
-        while len(self.processed(output)) < count or f'"stored_offset": {offset}' not in self.exported():
+        while len(self.processed(output)) < count or len(self.stored()) < 4:
             assert process.poll() is None, (self.folder / "said.log").read_text()[-3_000:]
             assert time.monotonic() < deadline, (self.folder / "said.log").read_text()[-3_000:]
             time.sleep(0.5)
 
-    def exported(self) -> str:
-        return self.runs("reconciler anchors export -c reconciler.toml").stdout
+
+@pytest.fixture
+def reader(tmp_path: Path, kafka_jars: Path) -> Iterator[Reader]:
+    person = Reader(tmp_path)
+    try:
+        yield person
+    finally:
+        person.runs("reconciler lab down", code=None)
+        assert servers_in(person.cache / "lab") == []
 
 
-def test_the_tutorials_job_is_failed_over_by_the_tutorials_commands(clusters, topic_name: str, tmp_path: Path) -> None:
-    a, b = Kafka(clusters.source.bootstrap), Kafka(clusters.destination.bootstrap)
-    for kafka, topic in ((a, topic_name), (b, f"a.{topic_name}")):
-        kafka.create(topic, 2)
-    send(a, topic_name, range(BEFORE), 5)
-    send(b, f"a.{topic_name}", range(ALL), 2)
-    reader = Reader(tmp_path, topic_name, a.bootstrap, b.bootstrap)
-    run_on_a, export, fail_over = reader.commands
+def test_the_tutorials_commands_fail_a_group_and_a_job_over(reader: Reader) -> None:
+    up, status, track, drill, kill, check, plan, apply, again, hook, back, *own_job = COMMANDS
+    reader.runs(up)
+    reader.saves_the_files()
+    assert "mirror  running" in reader.runs(status)
 
+    assert " 4  " in reader.runs(track)
+    shown = reader.runs(drill, code=3)
+    assert "4 moved" in shown
+    reader.runs(kill)
+    assert reader.runs(check, code=3) == shown
+    reader.runs(plan)
+    reader.runs(apply)
+    assert "4 match" in reader.runs(again)
+    start = json.loads(reader.runs(hook))
+    assert list(start) == ["a.events"]
+    assert f" {start['a.events']['3']:,} " in shown
+    reader.runs(back)
+
+    run_on_a, export, more, kill, mark, fail_over, down = own_job
     with reader.starts(run_on_a) as job:
-        reader.waits(job, "output-a", 2 * BEFORE, a.end(topic_name, 0) - 1)
-    assert export.startswith("reconciler anchors export")
-    assert [json.loads(line)["anchor"]["id_base64"] is not None for line in reader.runs(export).stdout.splitlines()]
-
-    drill = reader.runs("reconciler check -c reconciler.toml")
-    assert (drill.returncode, "2 moved" in drill.stdout) == (3, True), drill.stdout + drill.stderr
+        reader.waits(job, "output-a", RECORDS)
+    lines = [json.loads(line) for line in reader.runs(export).splitlines()]
+    assert [line["anchor"]["id_base64"] is not None for line in lines] == [True] * 4
+    reader.runs(more)
+    reader.runs(kill)
+    reader.runs(mark)
     with reader.starts(fail_over) as job:
-        reader.waits(job, "output-b", 2 * (ALL - BEFORE), b.end(f"a.{topic_name}", 0) - 1)
-    processed = [*reader.processed("output-a"), *reader.processed("output-b")]
-    assert sorted(processed) == sorted(f"{p}/{n}" for n in range(ALL) for p in range(2))
+        reader.waits(job, "output-b", MORE)
+    both = sorted([*reader.processed("output-a"), *reader.processed("output-b")])
+    assert both == [f"click-{number:06d}" for number in range(RECORDS + MORE)]
+    reader.runs(down)
+    assert servers_in(reader.cache / "lab") == []

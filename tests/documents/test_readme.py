@@ -1,0 +1,144 @@
+"""The README's five minutes: its configuration, its job and its commands, run as printed on real clusters and Spark.
+
+Changed are only what a user changes: the clusters' addresses, the topic, and the folder. ``spark-submit`` finds master
+and connector where a user's finds them, in ``spark-defaults.conf``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.spark.sent import BASE_MS, Kafka, Sent
+
+pytestmark = pytest.mark.system
+PAGE = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Five minutes")[2].partition("\n## ")[0]
+DEFAULTS = "spark.master local[2]\nspark.ui.enabled false\nspark.sql.shuffle.partitions 2\nspark.jars {jars}\n"
+
+
+class Reader:
+    """Somebody who does what the page says, with a topic, clusters and a folder of their own."""
+
+    def __init__(self, folder: Path, topic: str, a: str, b: str) -> None:
+        from reconciler import artifacts
+
+        self.folder = folder
+        self.topic = topic
+        page = PAGE.replace('["events"]', f'["{topic}"]').replace("/var/lib/clicks", str(folder))
+        page = page.replace("kafka-a:9092", a).replace("kafka-b:9092", b)
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+        (config,), (job,) = ([text for kind, text in blocks if kind == wanted] for wanted in ("toml", "python"))
+        (folder / "reconciler.toml").write_text(config)
+        (folder / "clicks.py").write_text(job)
+        self.commands = [line for kind, text in blocks if not kind for line in text.splitlines()]
+        jars = ",".join(map(str, artifacts.spark_kafka_connector(print)))
+        (folder / "spark-defaults.conf").write_text(DEFAULTS.format(jars=jars))
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        own = {"SPARK_CONF_DIR": str(self.folder), "RECONCILER_PLANS": str(self.folder / "plans")}
+        return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **own}
+
+    def runs(self, command: str, code: int = 0) -> str:
+        done = subprocess.run(
+            shlex.split(command), cwd=self.folder, env=self._environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    @contextmanager
+    def starts(self, command: str) -> Iterator[Path]:
+        """The job, until it is killed; where it says what it does."""
+        said = self.folder / "said.log"
+        with said.open("wb") as log:
+            job = subprocess.Popen(
+                shlex.split(command), cwd=self.folder, env=self._environment, stdout=log, stderr=log, process_group=0
+            )
+        try:
+            yield said
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait(60)
+
+    @property
+    def processed(self) -> list[str]:
+        rows = [line for file in (self.folder / "out").glob("part-*.json") for line in file.open()]
+        return sorted(json.loads(row)["value"] for row in rows)
+
+    def processes(self, said: Path, expected: list[str], checkpoint: str) -> None:
+        """Wait until the job has processed these records, and has committed its last batch to this checkpoint."""
+        deadline = time.monotonic() + 120
+        while self.processed != expected or not self._is_committed(checkpoint):
+            assert len(self.processed) <= len(expected), "a record was processed twice"
+            assert time.monotonic() < deadline, (self.processed[-3:], said.read_text()[-3_000:])
+            time.sleep(0.2)
+
+    def _is_committed(self, checkpoint: str) -> bool:
+        batches, commits = ({file.name for file in (self.folder / checkpoint / of).glob("[0-9]*")} for of in LOGS)
+        return bool(batches) and batches == commits
+
+
+LOGS = ("offsets", "commits")
+
+
+def record(number: int, partition: int) -> Sent:
+    name = f"{partition}/{number}".encode()
+    return Sent(partition, name, name, BASE_MS + number, (("message-id", name),))
+
+
+def send(kafka: Kafka, topic: str, numbers: range, each: int) -> None:
+    """Transactions of ``each`` records a partition: their marks take offsets, elsewhere on the other cluster."""
+    for first in range(numbers.start, numbers.stop, each):
+        some = [record(n, p) for n in range(first, min(first + each, numbers.stop)) for p in range(2)]
+        kafka.send(topic, some, transaction=topic)
+
+
+def names(count: int) -> list[str]:
+    return sorted(f"{partition}/{number}" for number in range(count) for partition in range(2))
+
+
+def test_the_readmes_job_runs_at_the_source_over_the_failover_and_at_the_destination(
+    clusters, topic_name: str, tmp_path: Path, thorough: bool
+) -> None:
+    a, b = Kafka(clusters.source.bootstrap), Kafka(clusters.destination.bootstrap)
+    for kafka, topic in ((a, topic_name), (b, f"a.{topic_name}")):
+        kafka.create(topic, 2)
+    send(a, topic_name, range(20), 5)
+    reader = Reader(tmp_path, topic_name, a.bootstrap, b.bootstrap)
+    first, later, check, failover, moved = reader.commands
+    assert moved == later
+
+    assert "has no stored offset" in reader.runs(later, code=4)
+    with reader.starts(first) as said:
+        reader.processes(said, names(20), "checkpoint")
+    send(a, topic_name, range(20, 30), 5)
+    send(b, f"a.{topic_name}", range(40), 2)
+    with reader.starts(later) as said:
+        reader.processes(said, names(30), "checkpoint")
+    assert "starts at the source" in said.read_text()
+
+    assert "2 moved" in reader.runs(check, code=3)
+    reader.runs(failover)
+    with reader.starts(moved) as said:
+        reader.processes(said, names(40), "checkpoint-2")
+    assert "2 offsets corrected; 0 records will be read again" in said.read_text()
+    reader.runs("reconciler failover end -c reconciler.toml")
+    if thorough:
+        send(b, f"a.{topic_name}", range(40, 50), 2)
+        with reader.starts(later) as said:
+            reader.processes(said, names(50), "checkpoint-2")
+        assert "every offset is right" in said.read_text()
+    assert sorted(path.name for path in tmp_path.glob("checkpoint*")) == ["checkpoint", "checkpoint-2"]
