@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import hypothesis
 import pytest
 
 from reconciler.core.errors import ConfigError, Unreachable
@@ -45,6 +46,9 @@ pytest_plugins = (
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: children would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# No input is too slow here: on a busy machine the default of 200 ms would fail any property now and then.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 for _size in ("COLUMNS", "LINES"):  # a worker of pytest-xdist has those of a terminal that is not there
     os.environ.pop(_size, None)
 

@@ -11,9 +11,9 @@ import pytest
 from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.apply import prepare, write
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand, Outside
+from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.ports import Change, Row, TopicPartition

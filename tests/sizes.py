@@ -21,33 +21,44 @@ SEED = int(os.environ.get("RECONCILER_TEST_SEED", "1"))
 
 SHARED = {
     "golden": ("tests/golden/",),  # they count together which files were asked for
-    "hbase": ("tests/stores/hbase/", "[hbase_"),
+    "hbase": ("tests/stores/hbase/", "[hbase"),
     "hdfs": ("tests/stores/files/", "tests/checkpoints/test_clone_hdfs.py", "[files_hdfs"),
-    "postgresql": ("tests/stores/postgresql/", "[postgresql_"),
-    "zookeeper": ("tests/stores/zookeeper/", "[zookeeper_"),
+    "postgresql": ("tests/stores/postgresql/", "[postgresql"),
+    "secured": ("tests/kafka/security/", "tests/config/test_planted.py"),
+    "spark ranges": ("tests/spark/ranges/", "tests/spark/audit/"),
+    "spark streams": (
+        *(f"tests/spark/{room}" for room in ("recording/", "handoff/", "drill/", "distributed/", "test_derive.py")),
+        "tests/checkpoints/restarted/test_clone_stateful.py",
+        *(f"tests/checkpoints/test_{name}.py" for name in ("clone_kafka", "checkpoint_kafka")),
+    ),
+    "zookeeper": ("tests/stores/zookeeper/", "[zookeeper"),
 }
-"""Units larger than a file, mostly for servers that one worker starts once: name, and what their tests' ids contain."""
+"""Units larger than a file, mostly for servers that one worker starts once: name, and what their tests' ids contain.
+
+Tests on Spark are two units, so that two workers have a session, and both have come to the end of theirs when
+the others have done the rest.
+"""
 
 SLOWEST = (
+    "spark streams",
+    "spark ranges",
     "hbase",
-    "tests/checkpoints/test_clone_stateful.py",
-    "tests/spark/ranges/test_ranges_killed.py",
     "tests/demo/test_demo.py",
     "tests/spark/test_other_pysparks.py",
-    "tests/spark/audit/test_audit_kafka.py",
     "tests/deploy/test_containers.py",
     "tests/failover/faults/test_faults_writing.py",
     "tests/watch/test_alerts.py",
-    "tests/spark/recording/test_connect.py",
     "tests/tracking/test_track_failover.py",
+    "secured",
     "zookeeper",
     "postgresql",
     "hdfs",
     "tests/stores/kafka/test_store_kafka_topic.py",
+    "tests/documents/test_readme.py",
     "tests/documents/test_tutorial.py",
     "tests/failover/faults/test_faults_leaders.py",
     "tests/failover/faults/test_faults_reading.py",
-    "tests/failover/test_applied_at_once.py",
+    "tests/failover/writing/test_applied_at_once.py",
     "tests/watch/test_watch.py",
     "tests/stores/kafka/test_kafka_topic_store.py",
     "tests/spark/",
@@ -61,6 +72,12 @@ SLOWEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help="run every case, also those marked thorough")
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """True in the thorough run, for tests that repeat their rounds, or take every step, in it alone."""
+    return bool(request.config.getoption("--thorough"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -34,13 +34,13 @@ class Service:
 
 
 def test_a_call_that_succeeds_is_made_once(events: list[str | float]) -> None:
-    assert insist(Service([], events).call, give_up=lambda: True) == "answer"
+    assert insist(Service([], events).call, left_s=lambda: 0) == "answer"
     assert events == ["call"]
 
 
 def test_a_pause_precedes_every_repeated_call(events: list[str | float]) -> None:
     service = Service([Unreachable("away")] * 8, events)
-    assert insist(service.call, give_up=lambda: False) == "answer"
+    assert insist(service.call, left_s=lambda: 1) == "answer"
     assert events[0::2] == ["call"] * 9
     pauses = [pause for pause in events[1::2] if isinstance(pause, float)]
     longest = [min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2**number) for number in range(1, 9)]
@@ -52,26 +52,26 @@ def test_a_pause_precedes_every_repeated_call(events: list[str | float]) -> None
 
 def test_pauses_are_random(events: list[str | float]) -> None:
     for _ in range(10):
-        insist(Service([Unreachable("away")], events).call, give_up=lambda: False)
+        insist(Service([Unreachable("away")], events).call, left_s=lambda: 1)
     assert len({event for event in events if event != "call"}) > 1
 
 
 def test_an_error_that_a_retry_cannot_help_ends_it(events: list[str | float]) -> None:
     with pytest.raises(Refused, match="no"):
-        insist(Service([Unreachable("away"), Refused("no")], events).call, give_up=lambda: False)
+        insist(Service([Unreachable("away"), Refused("no")], events).call, left_s=lambda: 1)
     assert events.count("call") == 2
 
 
 def test_the_last_error_is_raised_when_it_gives_up(events: list[str | float]) -> None:
-    enough = iter([False, False, True])
+    left = iter([2.0, 1.0, 0.0])
     errors: list[Exception] = [Unreachable(f"away {number}") for number in range(9)]
     with pytest.raises(Unreachable, match="away 2"):
-        insist(Service(errors, events).call, give_up=lambda: next(enough))
+        insist(Service(errors, events).call, left_s=lambda: next(left))
     assert events.count("call") == 3
 
 
 def test_the_caller_may_say_which_errors_a_retry_helps(events: list[str | float]) -> None:
     service = Service([KeyError("again")], events)
-    assert insist(service.call, give_up=lambda: False, helps=lambda error: isinstance(error, KeyError)) == "answer"
+    assert insist(service.call, left_s=lambda: 1, helps=lambda error: isinstance(error, KeyError)) == "answer"
     with pytest.raises(KeyError):
-        insist(Service([KeyError("again")], events).call, give_up=lambda: False)
+        insist(Service([KeyError("again")], events).call, left_s=lambda: 1)

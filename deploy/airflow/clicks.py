@@ -1,10 +1,13 @@
-"""Example for Airflow 3: a job that starts only at checked offsets.
+"""Example for Airflow 3: a job that starts on the side where it is, at the destination only at checked offsets.
 
 Choose one of two DAGs. ``clicks`` has one task: the hook replaces itself with spark-submit, so every retry begins with
 a check. ``clicks_by_operator`` is for jobs that an operator starts, and passes on the hook's offsets.
 
 A start that needs a decision (4), or whose configuration is wrong (2), fails at once and is not retried. Failures that
 may resolve themselves (5, 6, 7, and the job's own failures) are retried.
+
+The job starts at the source until `reconciler failover start` moves it. All workers must see the folder of its marks:
+name it in the configuration, [failover] state.
 
 To change: the paths, the job's name, the schedule, the notifications of failures.
 """
@@ -66,7 +69,7 @@ with DAG("clicks_by_operator", schedule=None, max_active_runs=1, render_template
 
     @task(**RETRIES)
     def offsets() -> dict[str, str]:
-        """Environment variables for the job. The plan is a file: both tasks must run where it can be read."""
+        """Environment variables for the job. They name files: both tasks must run where these can be read."""
         hook = subprocess.run(HOOK, stdout=subprocess.PIPE, text=True)
         judge(hook.returncode)
         return dict(line.split("=", 1) for line in shlex.split(hook.stdout))

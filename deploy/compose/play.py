@@ -20,8 +20,9 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.core.errors import ReconcilerError
-from reconciler.demo import proof, traffic
+from reconciler.demo import proof
 from reconciler.demo.job import IDS, KILLED, Query, Work, run
+from reconciler.lab import traffic
 from reconciler.lab.in_use import ClusterAt
 from reconciler.spark.handoff import from_environment
 
@@ -83,7 +84,8 @@ def play() -> None:
     _expect(3, [*RECONCILER, "check", "-c", CONFIG])
 
     say("5  the hook corrects the offsets and starts the job, which reads b")
-    _expect(0, [*RECONCILER, "hook", "-c", CONFIG, "--job", "clicks", "--", sys.executable, __file__, "on-b"])
+    hook = [*RECONCILER, "hook", "-c", CONFIG, "--job", "clicks", "--to", "destination"]
+    _expect(0, [*hook, "--", sys.executable, __file__, "on-b"])
     _expect(0, [*RECONCILER, "check", "-c", CONFIG])
     _wait_for_checks(ROUNDS)
 
@@ -95,7 +97,7 @@ def play() -> None:
 
 
 def on_destination() -> None:
-    options = from_environment().read_stream_options(extra={"includeHeaders": "true"})
+    options = from_environment().read_stream_options()
     run(_work(B, "ids-b", options))
 
 

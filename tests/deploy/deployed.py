@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
+from reconciler.hook.marks import Mark, Marks
 from tests.world import BASE, ROOT, World, environment
 
 DEPLOY = ROOT / "deploy"
@@ -26,8 +29,8 @@ SPARK_SUBMIT = """#!/bin/sh
 # Stands where spark-submit would: says that it was started, and what it finds.
 set -eu
 printf '%s\\n' "$*" >> "{folder}/started"
-cp "$RECONCILER_STARTING_OFFSETS" "{folder}/offsets"
-test -s "$RECONCILER_PLAN"
+test -s "$RECONCILER_START"
+cp "$RECONCILER_START" "{folder}/start"
 """
 ENDS_WITH = "#!/bin/sh\nexit {code}\n"
 """Stands where the hook would, for the codes that no test can bring about at will."""
@@ -75,6 +78,13 @@ class Deployed:
         for folder in (file.parent, Path(self.world.address.removeprefix("sqlite:///")).parent):
             folder.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+        self.fail_over(file)
+
+    def fail_over(self, file: Path) -> None:
+        """Its failover has started: what the job is in for is about the destination."""
+        marks = Marks(load_config(file))
+        shutil.rmtree(marks.place, ignore_errors=True)
+        marks.set("clicks", Mark("2026-01-31T06:00:00Z", "ada@ops-1"))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -100,5 +110,5 @@ class Deployed:
 
     @property
     def started_at_the_right_offsets(self) -> bool:
-        offsets = json.loads((self.world.folder / "offsets").read_text())
-        return offsets == {self.world.there: {"0": self.world.offset_of(LAST) + 1}}
+        start = json.loads((self.world.folder / "start").read_text())
+        return start["offsets"] == {self.world.there: {"0": self.world.offset_of(LAST) + 1}}

@@ -143,7 +143,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def deployed(name: str, gateway: Gateway, clusters, tmp_path, topic_name, capsys) -> Iterator[Deployed]:
     for world in a_world(clusters, tmp_path, topic_name, capsys):
         there = {PUSHGATEWAY: f"127.0.0.1:{gateway.server.server_port}"}
-        deployed = Deployed(world, places=("/config", "/state", "/handoff", "/app"), more=there)
+        deployed = Deployed(world, places=("/config", "/failover", "/state", "/handoff", "/app"), more=there)
         text = documents(name)["ConfigMap"]["data"]["reconciler.toml"]
         deployed.configure(text, deployed.path("/config/reconciler.toml"))
         deployed.path("/handoff").mkdir()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.deployed import DEPLOY, ENDS_WITH, Deployed
-from tests.world import World, a_world, free_port
+from tests.deploy.deployed import DEPLOY, ENDS_WITH, LAST, Deployed
+from tests.world import BASE, World, a_world, free_port
 
 pytestmark = pytest.mark.system
 
@@ -63,6 +65,19 @@ def test_a_job_that_may_start_is_submitted(deployed: Deployed) -> None:
     assert deployed.starts == ["--master local[1] clicks.py two words"]
     assert deployed.started_at_the_right_offsets
     assert exit_code_for_prometheus(deployed) == 0
+
+
+def test_without_a_failover_the_job_is_submitted_at_the_source(deployed: Deployed) -> None:
+    deployed.world.deliver(8)
+    deployed.may_start()
+    before = deployed.world.rows()
+    shutil.rmtree(deployed.path("/etc/clicks/reconciler.failover"))
+    ended = start(deployed, "clicks.py")
+    assert ended.returncode == 0, ended.stderr
+    assert "starts at the source, kafka-a:9092" in ended.stderr
+    found = json.loads((deployed.world.folder / "start").read_text())
+    assert (found["side"], found["offsets"]) == ("source", {deployed.world.topic: {"0": BASE + LAST + 1}})
+    assert deployed.world.rows() == before
 
 
 def test_a_job_that_needs_a_person_is_not_submitted(deployed: Deployed) -> None:

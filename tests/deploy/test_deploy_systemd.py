@@ -146,6 +146,7 @@ class Unit:
         text = (DEPLOY / "reconciler.toml").read_text().replace("kafka-b:9092", bootstrap or world.cluster.bootstrap)
         text = text.replace('["events"]', f'["{world.topic}"]').replace('group = "clicks"', f'group = "{world.group}"')
         (root / "etc/clicks/reconciler.toml").write_text(text)
+        self.job.fail_over(root / "etc/clicks/reconciler.toml")
         world.address = f"sqlite:///{root}/srv/clicks/offsets.db"
 
     def start(self) -> None:

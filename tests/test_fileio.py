@@ -1,0 +1,140 @@
+"""Local files: what is no file is refused, and a lock that is kept is not waited for without end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from reconciler import fileio
+from reconciler.core.errors import ConfigError
+from reconciler.fileio import locked, open_regular, read_regular
+from reconciler.formats.snapshot import path_for
+from tests.golden.corpus import Estate
+from tests.golden.world import World
+
+CONFIG = ("-c", "reconciler.toml")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World(tmp_path, monkeypatch)
+    Estate(world).with_section('[trust]\naudit_log = "audit.log"\n')
+    assert world.run("plan", *CONFIG, "--job", "clicks", "-o", "p.json").code == 0
+    return world
+
+
+@contextmanager
+def pipe(path: Path) -> Iterator[None]:
+    """A pipe, whose other end comes after 20 s and leaves at once: code that waits for it takes long, but ends."""
+    os.mkfifo(path)
+    timer = threading.Timer(20.0, lambda: os.close(os.open(path, os.O_RDWR)))
+    timer.start()
+    began = time.monotonic()
+    yield
+    timer.cancel()
+    assert time.monotonic() - began < 15.0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("show FIFO", "verify FIFO", "sign FIFO --key k", "apply FIFO CONFIG --yes", "rollback FIFO CONFIG --yes"),
+        *("checkpoint clone c d --plan FIFO", "audit-log verify FIFO", "audit-log show FIFO"),
+        "audit-log verify audit.log --witness FIFO",
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(world: World, command: str) -> None:
+    (world.folder / "audit.log").touch()
+    with pipe(world.folder / "fifo"):
+        ended = world.run(*shlex.split(command.replace("FIFO", "fifo").replace("CONFIG", "-c reconciler.toml")))
+    assert (ended.code, "is a pipe or a device" in ended.err) == (2, True), ended.err
+
+
+@pytest.mark.parametrize("beside", ["p.json.sig", "audit.log", "p.json.applied.json"])
+def test_a_pipe_beside_the_plan_stops_apply_before_it_writes(world: World, beside: str) -> None:
+    rows = world.tables("offsets.db")
+    with pipe(world.folder / beside):
+        ended = world.run("apply", "p.json", *CONFIG, "--yes")
+    assert (ended.code, "is a pipe or a device" in ended.err) == (5 if "applied" in beside else 2, True), ended.err
+    assert world.tables("offsets.db") == rows
+
+
+def test_a_lock_that_is_kept_ends_apply_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fileio, "LOCK_S", 0.1)
+    rows = world.tables("offsets.db")
+    with (world.folder / "p.json").open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        ended = world.run("apply", "p.json", *CONFIG, "--yes")
+        assert (ended.code, "Another process has held the lock of p.json" in ended.err) == (2, True), ended.err
+        assert "fuser -v p.json" in ended.err
+    assert world.tables("offsets.db") == rows
+    assert not path_for(world.folder / "p.json").exists()
+    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
+
+
+def test_a_lock_that_is_given_back_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "plan"
+    path.touch()
+    other = path.open("rb")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    timer = threading.Timer(0.05, other.close)
+    timer.start()
+    with locked(path), path.open("rb") as third, pytest.raises(BlockingIOError):
+        fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    timer.join()
+
+
+def test_the_audit_logs_lock_has_the_same_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fileio, "LOCK_S", 0.1)
+    with (world.folder / "audit.log").open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        ended = world.run("apply", "p.json", *CONFIG, "--yes")
+    assert (ended.code, "held the lock of the audit log audit.log" in ended.err) == (2, True), ended.err
+
+
+def test_devices_and_folders_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="pipe or a device"):
+        read_regular(Path("/dev/zero"))
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path)
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_regular(tmp_path / "link") == b"content"
+    with pytest.raises(ConfigError, match="held the lock"):
+        raise fileio.held_too_long("x")
+
+
+# ---------------------------------------------------------------- files of any size
+
+
+def sparse(path: Path, size: int) -> None:
+    """A file of so many zeros, which take no room."""
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+@pytest.mark.parametrize("command", ["show p.json", "apply p.json CONFIG --yes", "verify p.json"])
+def test_a_plan_of_any_size_is_refused_before_it_takes_memory(world: World, command: str) -> None:
+    sparse(world.folder / "p.json", 20 * 1024**3)
+    ended = world.run(*shlex.split(command.replace("CONFIG", "-c reconciler.toml")))
+    assert (ended.code, "more than 64 MiB" in ended.err) == (2, True), ended.err
+
+
+def test_a_snapshot_of_any_size_is_refused_before_it_takes_memory(world: World) -> None:
+    sparse(path_for(world.folder / "p.json"), 20 * 1024**3)
+    ended = world.run("rollback", "p.json", *CONFIG, "--yes")
+    assert (ended.code, "more than 64 MiB" in ended.err) == (5, True), ended.err
+
+
+def test_an_anchor_line_of_any_length_is_refused_before_it_takes_memory(world: World) -> None:
+    sparse(world.folder / "lines", 20 * 1024**3)
+    ended = world.run("anchors", "import", *CONFIG, "lines")
+    assert (ended.code, "Line 1 of the anchor lines: it has more than" in ended.err) == (2, True), ended.err
