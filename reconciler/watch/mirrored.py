@@ -1,7 +1,7 @@
 """What MirrorMaker says of itself at the watched cluster, for the figures of a round.
 
-It is read beside the checks and is never a part of them: where it cannot be read its figures are absent, and the log
-says so once.
+It is read beside the checks and is never a part of them. Where it cannot be read, the figures of the last reading stay,
+since a finding must not resolve because nobody looked, and the log says so once. There are none before the first one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from reconciler.formats.plan import JobPlan
 from reconciler.mirror.delivered import newest_ms
 from reconciler.mirror.following import Following
 from reconciler.mirror.grade import Grade, grades, wanted
-from reconciler.ports import LogReader, TopicPartition
+from reconciler.ports import LogReader
 
 log = logging.getLogger("reconciler.watch")
 
 
 T = TypeVar("T")
+N = TypeVar("N")
 MOST_PARTITIONS = 20
 """Partitions of one topic whose newest records are looked at."""
 
@@ -53,6 +54,8 @@ class MirrorWatch:
         self._every_s = every_s
         self._due = clock()
         self._failing: set[str] = set()
+        self._delivered: dict[str, int] = {}
+        self._grades: dict[str, dict[str, Grade]] = {}
 
     @property
     def heartbeat_ms(self) -> int | None:
@@ -69,19 +72,24 @@ class MirrorWatch:
         """By the destination's topic, when the newest delivered record was made, epoch ms."""
         places = {at.destination for job in jobs for at in job.places if at.exists}
         asked = [place for place in places if place.partition < MOST_PARTITIONS]
+        times = self._try("The newest delivered records", None, lambda: newest_ms(reader, asked))
+        if times is None:
+            return {place.topic: self._delivered[place.topic] for place in asked if place.topic in self._delivered}
         found: dict[str, int] = {}
-        nothing: dict[TopicPartition, int] = {}
-        times = self._try("The newest delivered records", nothing, lambda: newest_ms(reader, asked))
         for place, time_ms in times.items():
             found[place.topic] = max(time_ms, found.get(place.topic, time_ms))
+        self._delivered.update(found)
         return found
 
     def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
         """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group
         has one."""
-        return self._try("MirrorMaker's offsets", {}, lambda: self._grades(plan, gathered, reader))
+        found = self._try("MirrorMaker's offsets", None, lambda: self._graded(plan, gathered, reader))
+        if found is not None:
+            self._grades[plan.name] = found
+        return self._grades.get(plan.name, {})
 
-    def _grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
+    def _graded(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
         rows = {row.key: row for row in plan.partitions if row.position != Position.END}
         asked = {}
         for at in (at for at in gathered.places if at.destination in rows):
@@ -93,13 +101,13 @@ class MirrorWatch:
             found[place.topic] = found.get(place.topic, Grade(0, 0)) + grade
         return found
 
-    def _try(self, what: str, nothing: T, read: Callable[[], T]) -> T:
+    def _try(self, what: str, nothing: N, read: Callable[[], T]) -> T | N:
         """What ``read`` gives, ``nothing`` where it fails. The first failure in a row is logged."""
         try:
             found = read()
         except ReconcilerError as error:
             if what not in self._failing:
-                log.warning("%s cannot be read, and have no figures. %s", what, error)
+                log.warning("%s cannot be read; their last figures stay, if there are any. %s", what, error)
             self._failing.add(what)
             return nothing
         self._failing.discard(what)

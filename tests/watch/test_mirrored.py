@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -15,6 +16,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import following
 from reconciler.ports import ClusterInfo
 from reconciler.stores.memory import MemoryStore
+from reconciler.watch import mirrored
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import CheckFigures, TopicFigures
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored
@@ -116,6 +118,28 @@ def test_a_mirror_that_cannot_be_read_stops_no_check(
     assert caplog.text.count("MirrorMaker's own topics cannot be read") == 1
     monkeypatch.setattr(MemoryLog, "describe", as_it_was)
     assert watched.grade() == (0, 5)
+
+
+@pytest.mark.parametrize("error", [Refused("Not authorized."), Unreachable("No answer.")])
+def test_what_cannot_be_read_again_keeps_its_last_figures(
+    watched: Watched, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A finding would resolve otherwise, because nobody looked."""
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
+    known = watched.round()
+    assert known.mirror_skips == 5
+    assert known.delivered_ms is not None
+
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mirrored, "grades", fail)
+        patched.setattr(mirrored, "newest_ms", fail)
+        assert [watched.round(), watched.round()] == [known, known]
+    assert caplog.text.count("their last figures stay") == 2  # once for each of both
+    watched.memory.deliver(range(5, 10))
+    assert watched.grade() == (0, 0)
 
 
 def test_each_round_reads_only_what_is_new(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
