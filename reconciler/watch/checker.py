@@ -25,7 +25,7 @@ from reconciler.mirror.lag import lags_ms
 from reconciler.ports import TopicPartition
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import CheckFigures, figures_of
-from reconciler.watch.mirrored import MirrorFigures, MirrorWatch
+from reconciler.watch.mirrored import LastKnown, MirrorFigures, MirrorWatch
 
 LONGEST_REST_S = 15.0
 END_OF_WAITING_S = 1e9
@@ -54,7 +54,7 @@ class JobChecker:
 
     An unreachable cluster is waited for as long as the search's deadline says, and half a round at most, so that an
     outage shows in the next round. ``take`` counts requests against the rate limit. Once ``stopping`` returns True,
-    nothing is waited for any more.
+    nothing is waited for any more. ``mirror`` holds what a checker of an earlier configuration read of the mirror.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class JobChecker:
         every_s: float,
         take: Callable[[int], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
+        mirror: LastKnown | None = None,
     ) -> None:
         self._config = config
         self._outside = replace(outside, monotonic=self._patience)
@@ -76,7 +77,7 @@ class JobChecker:
         self._patience_s = min(config.search.deadline_s, every_s / 2)
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
         self._stores = {job.store: Fuse(STORE_FAILURES, every_s / 2) for job in config.jobs}
-        self._mirror = MirrorWatch(config, outside.monotonic, every_s)
+        self._mirror = MirrorWatch(config, outside.monotonic, every_s, mirror or LastKnown())
         self._suspects: set[str] = set()
         self._turn = 0
         self._skipped_s = 0.0

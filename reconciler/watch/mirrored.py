@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from reconciler.config.file import Config
@@ -42,10 +43,18 @@ class MirrorFigures:
     delivered_ms: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class LastKnown:
+    """The last figures that could be read: grades by job, times by topic. It outlives a reload of the configuration."""
+
+    grades: dict[str, dict[str, Grade]] = field(default_factory=dict)
+    delivered_ms: dict[str, int] = field(default_factory=dict)
+
+
 class MirrorWatch:
     """Follows the mirror's topics; read again after half of ``every_s`` at the earliest."""
 
-    def __init__(self, config: Config, clock: Callable[[], float], every_s: float) -> None:
+    def __init__(self, config: Config, clock: Callable[[], float], every_s: float, known: LastKnown) -> None:
         own = own_topics(config)
         topics = {config.topics.destination_of(topic) for job in config.jobs for topic in job.topics}
         groups = {job.group for job in config.jobs}
@@ -54,8 +63,8 @@ class MirrorWatch:
         self._every_s = every_s
         self._due = clock()
         self._failing: set[str] = set()
-        self._delivered: dict[str, int] = {}
-        self._grades: dict[str, dict[str, Grade]] = {}
+        self._known = known
+        self._is_followed = False
 
     @property
     def heartbeat_ms(self) -> int | None:
@@ -66,7 +75,11 @@ class MirrorWatch:
         """Read what the mirror has written since, if it is time."""
         if self._clock() >= self._due:
             self._due = self._clock() + self._every_s / 2
-            self._try("MirrorMaker's own topics", None, lambda: self._following.read(reader))
+            self._is_followed |= self._try("MirrorMaker's own topics", False, lambda: self._follow(reader))
+
+    def _follow(self, reader: LogReader) -> bool:
+        self._following.read(reader)
+        return True
 
     def delivered_ms(self, jobs: Iterable[GatheredJob], reader: LogReader) -> dict[str, int]:
         """By the destination's topic, when the newest delivered record was made, epoch ms."""
@@ -74,20 +87,22 @@ class MirrorWatch:
         asked = [place for place in places if place.partition < MOST_PARTITIONS]
         times = self._try("The newest delivered records", None, lambda: newest_ms(reader, asked))
         if times is None:
-            return {place.topic: self._delivered[place.topic] for place in asked if place.topic in self._delivered}
+            known = self._known.delivered_ms
+            return {place.topic: known[place.topic] for place in asked if place.topic in known}
         found: dict[str, int] = {}
         for place, time_ms in times.items():
             found[place.topic] = max(time_ms, found.get(place.topic, time_ms))
-        self._delivered.update(found)
+        self._known.delivered_ms.update(found)
         return found
 
     def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
         """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group
         has one."""
-        found = self._try("MirrorMaker's offsets", None, lambda: self._graded(plan, gathered, reader))
+        graded = partial(self._graded, plan, gathered, reader)
+        found = self._try("MirrorMaker's offsets", None, graded) if self._is_followed else None
         if found is not None:
-            self._grades[plan.name] = found
-        return self._grades.get(plan.name, {})
+            self._known.grades[plan.name] = found
+        return self._known.grades.get(plan.name, {})
 
     def _graded(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
         rows = {row.key: row for row in plan.partitions if row.position != Position.END}

@@ -14,11 +14,13 @@ from reconciler.core.errors import Refused, Unreachable
 from reconciler.failover.check import check
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import following
+from reconciler.mirror.following import Following
 from reconciler.ports import ClusterInfo
 from reconciler.stores.memory import MemoryStore
 from reconciler.watch import mirrored
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import CheckFigures, TopicFigures
+from reconciler.watch.mirrored import LastKnown
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored
 from tests.mirror.written import CHECKPOINTS, text, write_checkpoints, write_syncs
 
@@ -32,10 +34,15 @@ class Watched:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        config = memory.config()
-        outside = replace(memory.outside, monotonic=lambda: memory.clock)
+        self._known = LastKnown()
+        self.reload()
+
+    def reload(self) -> None:
+        """As if the configuration were read again."""
+        config = self.memory.config()
+        outside = replace(self.memory.outside, monotonic=lambda: self.memory.clock)
         self._jobs = config.jobs
-        self.checker = JobChecker(config, outside, check, every_s=EVERY_S)
+        self.checker = JobChecker(config, outside, check, every_s=EVERY_S, mirror=self._known)
 
     def round(self) -> TopicFigures:
         self.memory.clock += EVERY_S
@@ -137,7 +144,10 @@ def test_what_cannot_be_read_again_keeps_its_last_figures(
         patched.setattr(mirrored, "grades", fail)
         patched.setattr(mirrored, "newest_ms", fail)
         assert [watched.round(), watched.round()] == [known, known]
-    assert caplog.text.count("their last figures stay") == 2  # once for each of both
+        watched.reload()
+        patched.setattr(Following, "read", fail)
+        assert watched.round() == known
+    assert caplog.text.count("their last figures stay") == 4  # by each configuration, once of each that failed
     watched.memory.deliver(range(5, 10))
     assert watched.grade() == (0, 0)
 

@@ -24,6 +24,7 @@ from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import Figures
 from reconciler.watch.listener import Access, Address, Listener, Site
+from reconciler.watch.mirrored import LastKnown
 from reconciler.watch.schedule import Requested, Setup, Watch
 
 EXAMPLE = "reconciler watch -c reconciler.toml --listen 127.0.0.1:9464 --every 60"
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     with StopSignals(reload=True) as signals:
         limit = RateLimit(config.watch.requests_per_second, time.monotonic, signals.wait)
         site = Site(figures.registry(), lambda: None, Access())
-        prepare = partial(_prepare, options, figures, limit, site, signals)
+        prepare = partial(_prepare, options, figures, limit, site, signals, LastKnown())
         requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
         clock, wait = time.monotonic, signals.wait
         watch = Watch(prepare, figures, limit, requested, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
@@ -110,7 +111,7 @@ def _once(watch: Watch, figures: Figures) -> ExitCode:
 
 
 def _prepare(
-    options: argparse.Namespace, figures: Figures, limit: RateLimit, site: Site, signals: StopSignals
+    options: argparse.Namespace, figures: Figures, limit: RateLimit, site: Site, signals: StopSignals, mirror: LastKnown
 ) -> Setup:
     """Load the configuration file and set up from it. Raises ConfigError if it is not usable."""
     from reconciler.kafka.reader import KafkaLogReader
@@ -139,6 +140,7 @@ def _prepare(
         every_s=every_s,
         take=limit.take,
         stopping=lambda: signals.stopping,
+        mirror=mirror,
     )
 
     def use() -> None:
