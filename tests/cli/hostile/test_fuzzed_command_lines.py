@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from reconciler.cli.main import full_parser
-from tests.cli.fuzzed_estate import CONFIG, Again
+from tests.cli.hostile.fuzzed_estate import CONFIG, Again
 from tests.fuzz import fuzz, sized_for_commands, words
 
 NOT_RUN = {"demo", "lab", "audit", "compact", "anchors derive"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reconciler.config.table import UNITS
 from reconciler.formats.plan import digest
 from reconciler.hook.marks import file_name
-from tests.cli.fuzzed_estate import Again
+from tests.cli.hostile.fuzzed_estate import Again
 from tests.fuzz import (
     ODD_TEXTS,
     SCALARS,
