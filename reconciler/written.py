@@ -1,4 +1,4 @@
-"""What a command has written, and what it meant to write: told where it ends in another way than it should.
+"""The writes of a command, done and intended: reported if it ends early.
 
 This is a state of the process, begun again with every command. Names are for sentences: ``job "clicks" (4 offsets)``,
 the path of a file.

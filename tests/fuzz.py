@@ -1,4 +1,4 @@
-"""Hostile input for every entrance of the product: documents with a field changed, and bytes with a slip in them.
+"""Hostile input for every parser of the product: documents with one field changed, and bytes with small errors.
 
 A test says what an entrance reads and hands ``fuzz`` a strategy. The default run tries ``FEW`` inputs, always the same;
 with ``--thorough``, ``MANY`` ($RECONCILER_FUZZ) that differ from run to run. A failure prints the input, and a line

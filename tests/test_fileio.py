@@ -1,4 +1,4 @@
-"""Local files: what is no file is refused, and a lock that is kept is not waited for without end."""
+"""Local files: anything but a regular file is refused, and waiting for a held lock times out."""
 
 from __future__ import annotations
 

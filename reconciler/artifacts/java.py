@@ -41,12 +41,12 @@ def _java_version(executable: str) -> int | None:
         found = os.stat(executable)
     except OSError:
         return None
-    return _version_said(executable, (found.st_ino, found.st_mtime_ns, found.st_size))
+    return _version_of(executable, (found.st_ino, found.st_mtime_ns, found.st_size))
 
 
 @lru_cache(maxsize=8)
-def _version_said(executable: str, _: tuple[int, ...]) -> int | None:
-    """What it says of itself, asked once for each file that it has been: a lab starts dozens of JVMs."""
+def _version_of(executable: str, _: tuple[int, ...]) -> int | None:
+    """Its major version, asked once per file (inode, time and size): a lab starts dozens of JVMs."""
     try:
         answer = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=True

@@ -1,4 +1,4 @@
-"""Who may change a file that lets this process run code: only root, and the user who runs the commands.
+"""Refuses a file that lets this process run code, if users other than root and the caller may change it.
 
 Another user who owns the file, or may write to it or to a folder above it, can choose that code: an owner may change
 the mode back, and a folder's writer may put another file in its place. In a folder with the sticky bit (``/tmp``) only

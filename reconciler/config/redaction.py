@@ -29,30 +29,30 @@ class Redactor:
     """Secrets of this process, and the text that replaces each."""
 
     def __init__(self) -> None:
-        self._spelled: dict[str, str] = {}
+        self._shown: dict[str, str] = {}
         self._expressions: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
 
-    def add(self, secret: str, spelled: str) -> None:
+    def add(self, secret: str, shown: str) -> None:
         """Remove ``secret``, in every way it may be written, from every text from now on; too short ones stay."""
-        if len(secret) < SHORTEST or secret in self._spelled:
+        if len(secret) < SHORTEST or secret in self._shown:
             return
         for text in _ways_to_write(secret):
-            self._spelled.setdefault(text, spelled)
+            self._shown.setdefault(text, shown)
             bounds = (r"(?<!\w)", r"(?!\w)") if len(text) < _WORDS_BELOW else ("", "")
             self._expressions[text] = re.escape(text).join(bounds)
         for text in _in_base64(secret.encode("utf-8", "surrogatepass")):
-            self._spelled.setdefault(text, spelled)
+            self._shown.setdefault(text, shown)
             self._expressions[text] = re.escape(text)
         longest_first = sorted(self._expressions, key=len, reverse=True)
         self._pattern = re.compile("|".join(self._expressions[text] for text in longest_first))
 
     def redacted(self, text: str) -> str:
         pattern = self._pattern
-        return text if pattern is None else pattern.sub(lambda found: self._spelled[found[0]], text)
+        return text if pattern is None else pattern.sub(lambda found: self._shown[found[0]], text)
 
     def clear(self) -> None:
-        self._spelled, self._expressions, self._pattern = {}, {}, None
+        self._shown, self._expressions, self._pattern = {}, {}, None
 
 
 KNOWN = Redactor()

@@ -65,20 +65,20 @@ def holds_plain_secret(key: str, text: str) -> bool:
     return any(_ENVIRONMENT.sub("", secret) for secret in _secret_parts(key, text))
 
 
-def remember(key: str, spelled: str, content: str) -> None:
+def remember(key: str, in_file: str, content: str) -> None:
     """From now on the secrets of a text are removed from this process's log.
 
-    ``key`` is its path with dots; ``spelled`` is the text of the file, ``content`` the same text filled in.
+    ``key`` is its path with dots; ``in_file`` is the text of the file, ``content`` the same text filled in.
     """
     if _is_free(key):
         return
     secrets = set(_secret_parts(key, content))
-    if spelled.startswith(_FILE) or _names_a_secret(spelled):
+    if in_file.startswith(_FILE) or _names_a_secret(in_file):
         secrets.add(content)
     user = unquote(split(content).user.partition(":")[0]) if "://" in content else ""
     for secret in secrets - {user}:
         for written in {secret, unquote(secret)}:
-            KNOWN.add(written, _reference(spelled))
+            KNOWN.add(written, _reference(in_file))
 
 
 def filled(value: Any, environment: Mapping[str, str], secrets: dict[str, str]) -> Any:
@@ -119,9 +119,9 @@ def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, 
 
 def hidden(message: str, secrets: Mapping[str, str]) -> str:
     """The message with each secret replaced by the file's text for it: a secret may stand where it does not belong."""
-    for secret, spelled in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
+    for secret, in_file in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
         for text in (secret, repr(secret)[1:-1], visible(secret)):
-            message = message.replace(text, spelled) if len(text) >= SHORTEST_SECRET else message
+            message = message.replace(text, in_file) if len(text) >= SHORTEST_SECRET else message
     return message
 
 
@@ -139,9 +139,9 @@ def _secret_parts(key: str, text: str) -> Iterator[str]:
     yield from (found[1] for found in _ASSIGNED.finditer(text))
 
 
-def _names_a_secret(spelled: str) -> bool:
+def _names_a_secret(in_file: str) -> bool:
     """Whether the whole value is one variable whose name is that of a secret."""
-    whole = _ENVIRONMENT.fullmatch(spelled)
+    whole = _ENVIRONMENT.fullmatch(in_file)
     return whole is not None and _SECRET_WORD.search(whole[1]) is not None
 
 
@@ -162,11 +162,11 @@ def _is_free(key: str) -> bool:
     return key.startswith(_FREE_NAMES)
 
 
-def _reference(spelled: str) -> str:
+def _reference(in_file: str) -> str:
     """What is shown in the place of a secret: the reference to it in the file, without the text around it."""
-    if spelled.startswith(_FILE) or _ENVIRONMENT.fullmatch(spelled):
-        return spelled
-    found = _ENVIRONMENT.search(spelled)
+    if in_file.startswith(_FILE) or _ENVIRONMENT.fullmatch(in_file):
+        return in_file
+    found = _ENVIRONMENT.search(in_file)
     return found[0] if found else "***"
 
 

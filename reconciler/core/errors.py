@@ -39,7 +39,7 @@ _BADNESS = (
     ExitCode.UNKNOWN_OUTCOME,
     ExitCode.BUG,
 )
-"""Best to worst. What a retry may mend ranks below what waits for a person: a script's retries must not hide that."""
+"""Best to worst. Causes that a retry may fix rank below those that need a person: retries must not hide these."""
 
 
 def worst(codes: Iterable[ExitCode]) -> ExitCode:

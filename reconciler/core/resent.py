@@ -51,7 +51,7 @@ class Stepped:
     mark: str
     count: int
 
-    def told(self, finding: Finding) -> Finding:
+    def note_in(self, finding: Finding) -> Finding:
         """The finding with what was stepped over, and with the record before it, which need not be the anchor's."""
         word = "record" if self.count == 1 else "records"
         detail = f"{finding.detail}; stepped over {self.count:,} {word} that were sent again"

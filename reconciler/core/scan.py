@@ -32,7 +32,7 @@ class Scan:
     read before the bound. ``gap``: offsets were missing on the way. ``append_time``: the broker stamps records on
     arrival. ``same_id`` is the first record with the anchor's id but other content or time, ``other_id`` the first with
     the anchor's content and time but another id. Of
-    the ``read`` records, ``has_ids`` and ``has_times`` say whether any has what the anchor is told by.
+    the ``read`` records, ``has_ids`` and ``has_times`` say whether any has the fields that identify the anchor.
     """
 
     found: Record | None

@@ -353,7 +353,7 @@ def _found(
     elif exact is None:
         detail += f"; up to {at_most} of the records after it may be processed ones that were sent again"
     finding = Finding(verdict, resume, at_most, exact, case.matcher.matched_by, record_offset, case.why + detail)
-    return finding if stepped is None else stepped.told(finding)
+    return finding if stepped is None else stepped.note_in(finding)
 
 
 def _why_absent(case: _Case, scan: Scan) -> str:

@@ -1,10 +1,10 @@
-"""Keeping the failure of one job from the others, where several are checked at once.
+"""Isolates the failure of one job from the others that are checked with it.
 
 Theory of operation. Jobs are checked together, since that takes far fewer requests than one after the other. Their
 stores are read first, each on its own: a store that does not answer fails its own jobs and no others, and after
 ``STORE_FAILURES`` failures in a row it is left alone (``Fuse``). If a check of several jobs fails all the same, the
 cluster is asked whether it answers at all. If it does, the jobs are checked in halves, without patience for what is
-away, until the sick ones stand alone. ``watch`` reads stores by the same rules, and remembers the sick jobs instead.
+away, until each failing one is alone. ``watch`` reads stores by the same rules, and remembers the failing jobs instead.
 """
 
 from __future__ import annotations

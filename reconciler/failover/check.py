@@ -68,7 +68,7 @@ class Checked:
 
     @property
     def why_not(self) -> str:
-        """What must be decided or mended before a start, as a clause."""
+        """What must be decided or fixed before a start, as a clause."""
         return "a sink would lose or double records" if self.stopping_sinks else "a partition needs a decision"
 
     @property

@@ -1,4 +1,4 @@
-"""Which job a person's word is about: one that fits several of the chosen jobs reaches too far, and is refused."""
+"""Assigns a person's decisions to jobs: a decision that fits several of the chosen jobs is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start of a check: every destination partition of every job, with the stored row that speaks for it."""
+"""The start of a check: every destination partition of every job, with the stored row that counts for it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Place:
     among_faults: bool = False
     """Some row of the topic cannot be read, so times taken from the others bound nothing."""
     no_rows: str = ""
-    """Where the store holds no row of any partition of the topic, and the job is not said to be new: that in words."""
+    """A sentence if the store holds no row of any partition of the topic, and no person has called the job new."""
 
     @property
     def key(self) -> Key:

@@ -1,4 +1,4 @@
-"""A topic of which a store holds no row at all: that in words, with the names that were perhaps meant.
+"""Reports a topic of which a store holds no row at all, with the group or topic that was probably meant.
 
 A misspelt group, a group that never synced and a wrong store look like a job that has never run. What the store holds
 instead tells them apart.

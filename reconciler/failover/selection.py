@@ -1,4 +1,4 @@
-"""Which stored row speaks for a destination partition.
+"""Which stored row counts for a destination partition.
 
 A job that has failed over leaves its old row under the source's topic name (for failback) and keeps its new one under
 the destination's. The destination's own row wins, unless the source's was written later (the job went back since).

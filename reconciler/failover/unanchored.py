@@ -1,4 +1,4 @@
-"""Stored offsets without an anchor: which of them the mirror's own pairs can speak for, and those pairs.
+"""Stored offsets without an anchor: which of them the mirror's own offset pairs can place, and those pairs.
 
 Such a number must be in the source's numbering. A row under the source's name is, unless both topics have one name:
 then the number may be the destination's own already, which the search takes into account. Where the job has a row of
@@ -28,7 +28,7 @@ NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did n
 def mirror_evidence(config: Config, places: Iterable[Place], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
     """The evidence for every place whose stored offset has no anchor. Reads the mirror's topics once, if there is one.
 
-    A topic that cannot be read is told in the evidence's note.
+    The evidence's note names a topic that cannot be read.
     """
     stops = config.policy.no_anchor is NoAnchor.STOP
     bare = [at for at in places if at.exists and _is_bare(at)]

@@ -158,7 +158,7 @@ class Plan:
             if failed.name == name:
                 raise NeedsPerson(
                     f'Job "{name}" could not be judged when the plan was made: {failed.reason}',
-                    hint="Make a plan of it once that is mended.",
+                    hint="Make a plan of it once that is fixed.",
                 )
         known = ", ".join(job.name for job in self.jobs) or "none"
         if self.not_judged:

@@ -1,4 +1,4 @@
-"""The rows of a plan: what was found for one partition, and how it stands in the plan's file."""
+"""The rows of a plan: the finding for one partition, and its fields in the plan's file."""
 
 from __future__ import annotations
 

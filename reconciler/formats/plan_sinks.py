@@ -1,4 +1,4 @@
-"""What a plan says of a job's sinks: which batch each has taken last, and what becomes of the query's next one.
+"""A plan's rows about a job's sinks: which batch each has taken last, and whether it will take the query's next one.
 
 Spark's sinks drop a batch that they believe to have, without an error. So a query may only start where its next batch
 is new to each of its sinks, or is the very one that the sink has.

@@ -1,4 +1,4 @@
-"""On which side a job starts: a fact that its rows, a mark or a person's word state. No hook changes it by itself.
+"""On which side a job starts: its rows, a mark or a person's word decide it. No hook changes the side by itself.
 
 Theory of operation. A *word* (``hook --to``) or a *mark* (``failover start``) moves the job to the destination. Without
 either, the rows tell where the job lives:

@@ -1,4 +1,4 @@
-"""One start of a job: correct what is stored, where it is at the destination, and say what the job's command finds."""
+"""One start of a job: correct its stored offsets if it is at the destination, and prepare the command's environment."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from reconciler.failover.check import Checked, outcome
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.handed import hand_over
 from reconciler.fileio import write_whole
+from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, why_stopped
 from reconciler.formats.start import JobStart, Side
 from reconciler.hook import checkpoint, kept, trust
@@ -198,9 +199,10 @@ class Start:
         attempt.intends_changes(changes)
         if traits(self.job.store).corrected_by_job:
             hand_over(changes, plan, path, outside)
-            words = "%d offsets are handed to the job, which stores them with its next transaction; %s"
-            log.info(words, count, outcome(plan))
+            offsets = "1 offset is" if count == 1 else f"{count:,} offsets are"
+            words = "%s handed to the job, which stores them with its next transaction; %s"
+            log.info(words, offsets, outcome(plan))
             return
         write(changes, plan, path, outside)
-        words = "%d offsets corrected; %s. To undo: reconciler rollback %s"
-        log.info(words, count, outcome(plan), path)
+        words = "%s corrected; %s. To undo: reconciler rollback %s"
+        log.info(words, counted(count, "offset"), outcome(plan), path)

@@ -1,4 +1,4 @@
-"""What a mirror says of itself at the destination: per partition what it has delivered and recorded, and what to set.
+"""A mirror's own account at the destination: what it has delivered and recorded per partition, and settings to change.
 
 Pure: the readings are arguments. What was not found is None, never 0.
 """

@@ -22,7 +22,7 @@ LARGEST = 10_000
 
 
 def read_positions(reader: LogReader, topic: str, alias: str) -> tuple[dict[TopicPartition, int], str]:
-    """By the source's partition; and why there are none, if there are none. Failures are told, not raised."""
+    """The positions by the source's partition, and the reason if there are none: failures are not raised."""
     try:
         info = reader.describe((topic,)).topics.get(topic)
         if info is None:

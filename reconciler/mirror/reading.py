@@ -79,20 +79,20 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
     if topics.checkpoints:
         notes[topics.checkpoints[0]] = _read(reader, topics.checkpoints, checkpoints)
     missing = [f'"{name}"' for name, note in notes.items() if note is None]
-    said = [note for note in notes.values() if note]
+    reasons = [note for note in notes.values() if note]
     if len(missing) == len(notes):
-        said.append(f"the mirror left no offsets here (no topic {' or '.join(missing)})")
+        reasons.append(f"the mirror left no offsets here (no topic {' or '.join(missing)})")
     elif missing:
-        said.append(f"there is no topic {missing[0]}")
+        reasons.append(f"there is no topic {missing[0]}")
     found = syncs.found()
     doubtful = set() if topics.is_one_way else _own_topics(reader, {place.topic for place in found})
     if doubtful:
-        said.append(
+        reasons.append(
             f'offset syncs are left out: this cluster has a topic "{min(doubtful)}" of its own, so they may be of a '
             "mirror from here. If they are not, name their topic: [mirror] offset_syncs_topic"
         )
     kept = {place: pairs for place, pairs in found.items() if place.topic not in doubtful}
-    return Known(kept, checkpoints.found(), "; ".join(said))
+    return Known(kept, checkpoints.found(), "; ".join(reasons))
 
 
 def _own_topics(reader: LogReader, names: set[str]) -> set[str]:

@@ -28,14 +28,14 @@ def mirror(config: Config, reader: LogReader) -> Iterator[Result]:
         yield failed(MIRROR, error, only_warn=True)
         return
     there = [kind for kind in kinds if here[kind]]
-    said = f"{' and '.join(there)} are at the destination" if there else "MirrorMaker left nothing at the destination"
+    result = f"{' and '.join(there)} are at the destination" if there else "MirrorMaker left nothing at the destination"
     if here["offset syncs"]:
-        yield ok(MIRROR, f"{said}; what they give: reconciler mirror")
+        yield ok(MIRROR, f"{result}; what they give: reconciler mirror")
         return
     lacks = "offset syncs are not: stored offsets without anchors can be placed by checkpoints alone, if at all"
     yield warn(
         MIRROR,
-        f"{said}, {lacks}.",
+        f"{result}, {lacks}.",
         f"Set {LOCATION} = target in MirrorMaker's properties. What it gives: reconciler mirror.",
     )
 

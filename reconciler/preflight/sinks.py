@@ -1,4 +1,4 @@
-"""The sinks that a configuration names, tried: each is read, for the query on the job's checkpoint if there is one."""
+"""Tries the sinks that a configuration names: reads each, for the query on the job's checkpoint if there is one."""
 
 from __future__ import annotations
 

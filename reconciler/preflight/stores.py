@@ -1,4 +1,4 @@
-"""The stores that a configuration names, tried: they are opened and read, and what may be written is asked."""
+"""Tries the stores that a configuration names: opens and reads each, and asks whether it may be written to."""
 
 from __future__ import annotations
 

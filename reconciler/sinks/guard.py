@@ -125,7 +125,7 @@ def from_beginning(sink: Sink) -> SinkRow:
         return row
     detail = (
         "another query has written to it, and a new checkpoint without a stored offset reads everything again: what is "
-        "there already would be there twice. To go on, start on a copy of the last checkpoint; to begin anew, give the "
+        "there already would be there twice. To go on, start on a copy of the last checkpoint; to start over, give the "
         "query another path; if that query is another job's, leave sink out of the configuration for this one start"
     )
     return replace(row, outcome=SinkOutcome.DOUBLES, detail=detail)
@@ -194,7 +194,7 @@ def _drops(sink: Sink, at: Standing, last: int) -> str:
         )
         return (
             f"it has batch {last} already, and a new checkpoint begins at batch 0: it would drop {lost} without an "
-            f"error. To begin anew, {way_out}; to go on, start on a copy of the last checkpoint"
+            f"error. To start over, {way_out}; to go on, start on a copy of the last checkpoint"
         )
     return (
         f"it has batch {last} already, and this checkpoint has begun none after {at.begun}: it would drop {lost} "

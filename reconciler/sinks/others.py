@@ -1,4 +1,4 @@
-"""Sinks that a job keeps account of itself: a function of the user's, or a table of batches in PostgreSQL.
+"""Sinks whose batches the job itself keeps track of: a function of the user's, or a table of batches in PostgreSQL.
 
 ``python:module:function`` is called with the name of the query's batches (its id, or ``app_id``) and returns the number
 of the last batch that was taken, or None for none.
@@ -19,7 +19,7 @@ from reconciler.sinks.taken import Taken
 
 
 class FunctionSink:
-    """What a function says; ``name`` is how the configuration has it."""
+    """A sink that asks a function; ``name`` is its name in the configuration."""
 
     knows_queries = True
     takes_every_batch = False

@@ -1,4 +1,4 @@
-"""What a sink must answer: which batch it took last."""
+"""The interface of a sink: it answers which batch it took last."""
 
 from __future__ import annotations
 

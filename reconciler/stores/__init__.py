@@ -1,1 +1,1 @@
-"""Offset stores: one module a system, opened by address through ``registry.open_store``."""
+"""Offset stores: one module or folder per system, opened by address through ``registry.open_store``."""

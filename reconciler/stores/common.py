@@ -1,4 +1,4 @@
-"""Helpers that all stores share: names and batches checked, rows selected, changes compared and dated."""
+"""Helpers that all stores share: checking names and batches, selecting rows, comparing changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of tables in whose transactions a job keeps its offsets, and the store that both kinds are. Read-only.
+"""Addresses of tables in whose transactions a job keeps its offsets, and the read-only store of both kinds.
 
     SCHEME:PLACE?layout=…&number=next|last
 

@@ -1,7 +1,7 @@
-"""What MirrorMaker says of itself at the watched cluster, for the figures of a round.
+"""MirrorMaker's own offsets at the watched cluster, for the figures of a round.
 
 It is read beside the checks and is never a part of them. Where it cannot be read, the figures of the last reading stay,
-since a finding must not resolve because nobody looked, and the log says so once. There are none before the first one.
+since a failed reading must not resolve a finding, and the log reports it once. There are none before the first reading.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_another_cluster_is_refused(files: Files) -> None:
     refused(files, Changed, r"The plan is for cluster b, but \[destination\] is c", there=there)
 
 
-def test_a_topic_made_anew_is_refused(files: Files) -> None:
+def test_a_topic_recreated_is_refused(files: Files) -> None:
     there = log(o=10)
     there.topic_ids["a.o"] = "another"
     refused(files, Changed, "deleted or recreated", there=there)

@@ -1,4 +1,4 @@
-"""Secrets that were planted, and where they came up: as they are, percent-encoded, escaped, or in base64."""
+"""Planted secrets, and the search for them in output: as they are, percent-encoded, escaped, or in base64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose file may let this process run code: root's and the caller's, below folders that nobody else can change."""
+"""Files that may let this process run code: root's and the caller's, below folders that no other user can change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A password in any address, of any store, right or malformed, shows in nothing that any command says or writes."""
+"""A password in an address of any store, valid or malformed, appears in no output and in no file of any command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bare stored offset, and records that carry the source's offset: where the job resumes, and what it is told."""
+"""A bare stored offset, and records that carry the source's offset: where the job resumes, and with which detail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity settings that are not those of the anchors are told as such, not as an absent record."""
+"""Identity settings that differ from those of the anchors are reported as such, not as an absent record."""
 
 from __future__ import annotations
 

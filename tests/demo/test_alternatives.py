@@ -1,4 +1,4 @@
-"""What a start at other offsets would have read again and skipped, counted by ids."""
+"""Counts, by ids, the records that a start at other offsets would have read again and skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard is one that Grafana's schema allows, asks for metrics that there are, and leads to the runbook."""
+"""The dashboard fits Grafana's schema, queries only metrics that exist, and links to the runbook."""
 
 from __future__ import annotations
 

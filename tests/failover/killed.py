@@ -1,4 +1,4 @@
-"""Reconcilers that die, or meet each other, at a chosen step of their writing. The product knows nothing of it.
+"""Reconcilers that are killed, or race each other, at a chosen step of a write. The product has no hooks for it.
 
 Run as a program this is a server: it has loaded the product once, and forks a process of its own for every command
 it is told to run. In that process everything that outlives it is watched: files being made, written, synced and

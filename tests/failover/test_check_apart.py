@@ -1,4 +1,4 @@
-"""Several jobs checked at once: a sick one has its cause, and hides none of the others."""
+"""Several jobs checked at once: a failing one is reported with its cause, and hides none of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codecs: everything they write they read back, and whatever else they read they answer in words."""
+"""The codecs read back everything that they write, and answer any other text with a reason, never an exception."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Plans whose checksum is right and whose content is not: who can write the file can make its sum fit."""
+"""Plans whose checksum is right and whose content is not: anyone who can write the file can make its checksum fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words people read: the help of every command, and what a command line that makes no sense is answered."""
+"""Words people read: the help of every command, and the errors for command lines that make no sense."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     assert parse_plan(found["applied"]).job("clicks").partitions[0].resume_offset == right["0"]
     assert json.loads(found["offsets"]) == {world.there: right}
     assert world.offsets() == {0: right["0"]}
-    assert "1 offsets corrected" in ended.err
+    assert "1 offset corrected" in ended.err
     assert f"reconciler rollback {found['plan']}" in ended.err
 
     after = world.rows()

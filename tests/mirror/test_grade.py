@@ -1,4 +1,4 @@
-"""MirrorMaker's offset against the proven one: what a start there would read again, and what it would never read."""
+"""MirrorMaker's offset against the proven one: the records that a start there would read again or skip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sink forbids beside the ordinary: batches of another checkpoint, batches that it lost, records read again."""
+"""Rarer starts that a sink forbids: batches of another checkpoint, batches that it lost, records read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of docs/reference/sinks.md: each way to start on each sink, made in files, comes to what the page says."""
+"""The table of docs/reference/sinks.md: each way to start on each sink, in files, ends as the page states."""
 
 from __future__ import annotations
 

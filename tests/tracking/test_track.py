@@ -1,4 +1,4 @@
-"""``reconciler track`` and what becomes of stores that hold nothing but numbers, through the commands."""
+"""``reconciler track`` on stores that hold bare offsets, through the commands."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def test_a_sentinel_needs_no_anchor(world: Tracked) -> None:
     assert (report.exact, report.saved, world.kept()) == (1, 0, None)
 
 
-def test_a_topic_made_anew_is_looked_at_anew_although_the_number_is_the_same(world: Tracked) -> None:
+def test_a_topic_recreated_is_looked_at_anew_although_the_number_is_the_same(world: Tracked) -> None:
     world.make(range(10))
     world.job_stores(7)
     world.track()

@@ -1,4 +1,4 @@
-"""The audit log: whatever is done to it is seen, what was cut off is told, and two writers make one chain."""
+"""The audit log: every change to it is detected, a cut-off end is reported, and two writers make one chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user's module may say of its sink."""
+"""Functions of a user's module that report its sink's last batch."""
 
 
 def last_batch(app_id: str) -> int:

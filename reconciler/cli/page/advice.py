@@ -100,7 +100,7 @@ def _to_mend(plan: Plan, files: Files) -> list[Step]:
     for job in plan.not_judged:
         steps.append(Step(f"Job {job.name} was not judged, and this plan does not hold it: {job.reason}"))
         again = command("reconciler", "check", "-c", files.config, "--job", job.name)
-        steps.append(Step(f"Do not start job {job.name}. Once its cause is mended, check it:", again))
+        steps.append(Step(f"Do not start job {job.name}. Once its cause is fixed, check it:", again))
     return steps
 
 

@@ -1,4 +1,4 @@
-"""The display of a copy: a line rewritten on a terminal, a line now and then in a log."""
+"""The display of a copy: a line rewritten on a terminal, an occasional line in a log."""
 
 from __future__ import annotations
 

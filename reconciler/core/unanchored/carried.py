@@ -186,7 +186,7 @@ def _judged(question: Question, stored: int, edges: LogRange, found: Finding) ->
         record_offset=None if before is None else before.offset,
         detail=detail,
     )
-    judged = judged if stepped is None else stepped.told(judged)
+    judged = judged if stepped is None else stepped.note_in(judged)
     mark = None if before is None else fingerprint(before.key, before.value)
     return replace(judged, record_fingerprint=mark)
 

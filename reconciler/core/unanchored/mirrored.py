@@ -21,7 +21,7 @@ B   Between u1 and a sync u2 > S. Let d1 be a copy of u1 and d2 the next copy of
     disorder; or its time t is not before u1's, and no record from L(t) on equals it, in a log where a first copy would
     still be there (the condition W of ``search``).
 C   A checkpoint (u, d) with u <= S. Either the record at d is u, or the record at d - 1 is a sync's, before u. The
-    earlier of the places that follow from both is safe. How far before S it is, nobody recorded.
+    earlier of the places that follow from both is safe. Its distance from S was not recorded.
 
 T   A sync that goes back to a smaller number, not behind S, is of a record that was sent again: an earlier copy of it
     is here. If there is none, the source's topic was recreated, and S may be a number of either.
@@ -105,7 +105,7 @@ class _Case:
         question = replace(self.question, stored=stored, anchor_lag=lag, hints=())
         return search(question, anchor, candidate=record, may_step=False)
 
-    def said(self, finding: Finding, detail: str, *, exact: bool, most: int | None = None) -> Finding:
+    def conclude(self, finding: Finding, detail: str, *, exact: bool, most: int | None = None) -> Finding:
         """The finding of a search with the evidence in its detail, and a bound that the log's end limits."""
         assert finding.resume_offset is not None, "an anchor that names a record"
         follow = self.edges.end - finding.resume_offset
@@ -161,8 +161,8 @@ def _of_another_topic(case: _Case, records: dict[int, Record]) -> Search[Finding
 
 def _at(case: _Case, sync: Sync, record: Record) -> Search[Finding]:
     finding = yield from case.search(record, sync.upstream, Names.NEXT, 0)
-    said = f"MirrorMaker's sync {sync} is of the stored offset itself"
-    return case.said(finding, said + _doubt(finding, 0), exact=True)
+    detail = f"MirrorMaker's sync {sync} is of the stored offset itself"
+    return case.conclude(finding, detail + _doubt(finding, 0), exact=True)
 
 
 def _after(
@@ -171,8 +171,8 @@ def _after(
     lag = case.evidence.offset - below.upstream - 1
     finding = yield from case.search(record, below.upstream, Names.LAST, lag)
     distance = "right before" if not lag else f"{lag + 1:,} offsets before"
-    said = f"MirrorMaker's sync {below}, {distance} the stored offset"
-    found = [case.said(finding, said + _doubt(finding, lag), exact=lag == 0)]
+    detail = f"MirrorMaker's sync {below}, {distance} the stored offset"
+    found = [case.conclude(finding, detail + _doubt(finding, lag), exact=lag == 0)]
     if lag and above is not None and not case.evidence.local_writers:
         counted = None
         for sync in (each for each in case.evidence.below if each.may_name(records.get(each.downstream))):
@@ -190,8 +190,8 @@ def _after(
             return [Finding(Verdict.UNRESOLVED, None, detail=detail)]
         if counted.record is not None:
             finding = yield from case.search(counted.record, case.evidence.offset, Names.NEXT, counted.lag)
-            said = f"counted back from MirrorMaker's sync {above}, with {below} before the stored offset"
-            found.append(case.said(finding, said + _doubt(finding, counted.lag), exact=counted.lag == 0))
+            detail = f"counted back from MirrorMaker's sync {above}, with {below} before the stored offset"
+            found.append(case.conclude(finding, detail + _doubt(finding, counted.lag), exact=counted.lag == 0))
     return found
 
 
@@ -267,8 +267,8 @@ def _by_checkpoint(
     distance = case.evidence.offset - checkpoint.upstream
     offsets = "offset" if distance == 1 else "offsets"
     where = f"{distance:,} {offsets} before the stored one" if distance else "the stored offset itself"
-    said = f'MirrorMaker\'s checkpoint {checkpoint} of group "{checkpoint.group}", {where}'
-    return case.said(finding, said + _doubt(finding, 0), exact=False, most=most if limit is None else min(limit, most))
+    detail = f'MirrorMaker\'s checkpoint {checkpoint} of group "{checkpoint.group}", {where}' + _doubt(finding, 0)
+    return case.conclude(finding, detail, exact=False, most=most if limit is None else min(limit, most))
 
 
 def earliest(found: Sequence[Finding]) -> Finding:

@@ -1,4 +1,4 @@
-"""What the mirror says of itself: read, beside what the jobs' checks find. Reads only."""
+"""The mirror's own state and offsets, compared with the findings of the jobs' checks. Reads only."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class MirrorReport:
 def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: GroupReader) -> MirrorReport:
     """Check the jobs, and read what the mirror recorded of their topics.
 
-    Raises Unreachable and Refused for the destination. What it lets nobody read of the mirror is told in the notes.
+    Raises Unreachable and Refused for the destination. The notes name topics of the mirror that cannot be read.
     """
     checked = check_each(config, jobs, outside)
     reader = outside.patient(config.search)
@@ -142,7 +142,7 @@ def _heartbeat(reader: LogReader, names: Sequence[str]) -> tuple[int | None, str
 def _synced(
     known: Known, first_groups: Sequence[str], read_group: GroupReader
 ) -> tuple[dict[tuple[str, TopicPartition], int] | None, str]:
-    """What groups with checkpoints have stored here themselves; None if that could not be asked."""
+    """The offsets that groups with checkpoints have stored here themselves; None if the cluster did not list them."""
     there = {each.group for found in known.checkpoints.values() for each in found}
     chosen = [*(group for group in dict.fromkeys(first_groups) if group in there), *sorted(there - {*first_groups})]
     topics = sorted({place.topic for place in known.checkpoints})

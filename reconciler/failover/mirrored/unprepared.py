@@ -1,4 +1,4 @@
-"""What a failover would find if the jobs had prepared nothing: their numbers alone, and what the mirror recorded.
+"""The findings of a failover that the jobs had not prepared: by their bare offsets, and the mirror's records of them.
 
 Each number is searched for twice, with MirrorMaker's offset syncs and by its checkpoints alone: the difference is what
 ``offset-syncs.topic.location = target`` gives. Reads only.

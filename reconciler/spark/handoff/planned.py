@@ -60,7 +60,7 @@ def _require_startable(job: JobPlan) -> None:
     undecided = [f"{_name(row)} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
     if undecided:
         raise NeedsPerson(
-            f"By the plan job {job.name} may not start: {', '.join(undecided)}.",
+            f"By the plan, job {job.name} may not start: {', '.join(undecided)}.",
             hint="`reconciler show PLAN` gives the reasons; then plan again with --set TOPIC:PARTITION=OFFSET or "
             "--accept VERDICT (or --accept skips).",
         )

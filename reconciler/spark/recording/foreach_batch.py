@@ -138,7 +138,7 @@ class Recording:
                 recorder.target, recorder.cluster, topics=self._topics, state_goes_along=goes_along
             )
         self._ranges = BatchRanges(state_goes_along=True)  # only asked where sources end
-        self._told: str | None = None
+        self._reason_logged: str | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         # A wrong set-up must come to light before the function's work is done, not after.
@@ -175,9 +175,9 @@ class Recording:
         return [end for end in ends if end.at.topic not in recreated]
 
     def _tell(self, unseen: Unseen) -> None:
-        """Log once why batches are searched, if nobody asked for it."""
-        if self._by_range is not None and self._told != unseen.why:
-            self._told = unseen.why
+        """Log once why batches are searched, unless the job chose that."""
+        if self._by_range is not None and self._reason_logged != unseen.why:
+            self._reason_logged = unseen.why
             log.warning(
                 "recording for group %s searches each batch for its last records, one more pass over it, because %s",
                 self._recorder.target.group,

@@ -272,7 +272,7 @@ def _marks(values: Sequence[object]) -> str:
 
 
 def _text(raw: bytes) -> str:
-    """A text cell. SQLite keeps any bytes as text; those that are none are told by their surrogates, row by row."""
+    """A text cell. SQLite keeps any bytes as text; the rows' check recognises invalid ones by their surrogates."""
     return raw.decode(errors="surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""Carrying things: anchors between stores, and plans to Spark and to people."""
+"""Moving anchors between stores, and handing plans to Spark and to people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way a failover goes: check, plan, apply, check, and back; and the plan's format to the letter."""
+"""A whole failover by commands: check, plan, apply, check, rollback; and the exact format of the plan."""
 
 from __future__ import annotations
 

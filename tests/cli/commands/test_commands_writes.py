@@ -1,4 +1,4 @@
-"""Exit code 7, and what "nothing was written" is worth when stores fail in the middle."""
+"""Exit code 7, and whether "nothing was written" is true when stores fail in the middle."""
 
 from __future__ import annotations
 

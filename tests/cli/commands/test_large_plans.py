@@ -1,4 +1,4 @@
-"""A plan that no command would read is not written: it says so before a person relies on it."""
+"""A plan too large for the other commands to read is refused when it is made, not when it is needed."""
 
 from __future__ import annotations
 

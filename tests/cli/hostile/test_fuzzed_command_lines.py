@@ -1,4 +1,4 @@
-"""Command lines and environments of anything: each ends with a sentence and a code of the contract, never as a bug."""
+"""Random command lines and environments: each ends with a sentence and a code of the contract, never as a bug."""
 
 from __future__ import annotations
 

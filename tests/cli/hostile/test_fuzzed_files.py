@@ -1,4 +1,4 @@
-"""Commands whose files hold anything: each ends with a sentence and a code of the contract, and never as a bug."""
+"""Commands on randomly changed files: each ends with a sentence and a code of the contract, never as a bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that commands read, filled with anything: a sentence and an exit code, never a bug (1)."""
+"""Files that commands read, with hostile content: a sentence and an exit code, never a bug (1)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A command that waits for a cluster or a store says so, for what, how long still, and why; where none can help, it
-does not wait.
+"""A command that waits for a cluster or a store reports for what, how much longer, and why; it does not wait where
+waiting cannot help.
 """
 
 from __future__ import annotations

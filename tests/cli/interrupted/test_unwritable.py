@@ -1,4 +1,4 @@
-"""A place that cannot be written, a full disk, an interrupt: a sentence, and what was written and what was not."""
+"""An unwritable place, a full disk, an interrupt: a sentence that lists what was written and what was not."""
 
 from __future__ import annotations
 

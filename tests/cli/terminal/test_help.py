@@ -1,4 +1,4 @@
-"""Help, and what is said of a command line that means nothing."""
+"""Help, and the errors for command lines that cannot be parsed."""
 
 from __future__ import annotations
 

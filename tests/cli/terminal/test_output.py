@@ -1,4 +1,4 @@
-"""No text of a file, a store or a server gets to a terminal raw: not as a control character, not as a line of ours."""
+"""No text of a file, a store or a server reaches a terminal raw: no control character, and no forged line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three brokers: leaders that move, die and freeze under a search, and one that had not got all of the log."""
+"""Three brokers: leaders that move, die and freeze under a search, and one that lacked the end of the log."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_a_log_that_seems_shorter_for_a_moment_is_not_taken_at_its_word(clusters
 
 
 @pytest.fixture
-def make_anew(clusters) -> Callable[[str], Act]:
+def recreate(clusters) -> Callable[[str], Act]:
     def of(topic: str) -> Act:
         def make() -> None:
             cluster = clusters.destination
@@ -190,8 +190,8 @@ def make_anew(clusters) -> Callable[[str], Act]:
     return of
 
 
-def test_a_check_of_a_topic_made_anew_between_any_two_calls_is_of_the_new_topic_or_of_none(
-    trial: Begin, make_anew
+def test_a_check_of_a_topic_recreated_between_any_two_calls_is_of_the_new_topic_or_of_none(
+    trial: Begin, recreate
 ) -> None:
     kinds = named("by content", "increasing id alone", "by time alone", "destination's numbers")
     moment, calls, wrongs = 0, 1, {}
@@ -199,7 +199,7 @@ def test_a_check_of_a_topic_made_anew_between_any_two_calls_is_of_the_new_topic_
         moment += 1
         with trial(moment, kinds) as made:
             try:
-                plan, names = made.check({moment: make_anew(made.topic)})
+                plan, names = made.check({moment: recreate(made.topic)})
             except Changed:
                 calls = moment + 1
                 continue
@@ -211,8 +211,8 @@ def test_a_check_of_a_topic_made_anew_between_any_two_calls_is_of_the_new_topic_
 
 
 @pytest.mark.parametrize("kind", named("by content", "by time alone"), ids=lambda kind: kind.name)
-def test_a_topic_made_anew_between_any_two_calls_of_an_apply_gets_no_offset_of_the_old_one(
-    trial: Begin, make_anew, kind: Kind
+def test_a_topic_recreated_between_any_two_calls_of_an_apply_gets_no_offset_of_the_old_one(
+    trial: Begin, recreate, kind: Kind
 ) -> None:
     """Also where nothing names the record that the offset was checked against."""
     moment, calls, wrongs = 0, 1, {}
@@ -221,7 +221,7 @@ def test_a_topic_made_anew_between_any_two_calls_of_an_apply_gets_no_offset_of_t
         with trial(moment, [kind]) as made:
             plan, _ = made.check()
             try:
-                rows, names = made.prepare(plan, {moment: make_anew(made.topic)})
+                rows, names = made.prepare(plan, {moment: recreate(made.topic)})
             except Changed:
                 calls = moment + 1
                 continue
@@ -232,10 +232,10 @@ def test_a_topic_made_anew_between_any_two_calls_of_an_apply_gets_no_offset_of_t
     assert not any(wrongs.values()), wrongs
 
 
-def test_a_plan_of_a_topic_made_anew_since_is_refused_for_every_kind_of_offset(trial: Begin, make_anew) -> None:
+def test_a_plan_of_a_topic_recreated_since_is_refused_for_every_kind_of_offset(trial: Begin, recreate) -> None:
     with trial(1, KINDS) as made:
         plan, _ = made.check()
-        make_anew(made.topic)()
+        recreate(made.topic)()
         for job in plan.jobs:
             with pytest.raises(Changed, match="was deleted or recreated since the plan") as caught:
                 made.prepare(replace(plan, jobs=(job,)))

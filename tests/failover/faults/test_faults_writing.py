@@ -1,4 +1,4 @@
-"""``kill -9`` at every step of writing, then the same command again: nothing is lost, nothing half believed."""
+"""``kill -9`` at every step of writing, then the same command again: nothing is lost, no partial write trusted."""
 
 from __future__ import annotations
 

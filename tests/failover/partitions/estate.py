@@ -1,4 +1,4 @@
-"""Topics whose records were written on to other numbers of partitions, jobs that stopped in them, and what must hold.
+"""Topics whose partition counts changed while records were written, jobs that stopped in them, and what must hold.
 
 A source topic is written by a partitioner, a forwarder writes its records on by the same partitioner to topics with
 more and fewer partitions. What a command says is held against all records of the destination, read with a plain client.

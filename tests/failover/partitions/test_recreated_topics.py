@@ -15,7 +15,7 @@ from reconciler.ports import ReadRequest
 from tests.in_memory import Memory, found, stored
 
 
-def test_a_topic_made_anew_is_searched_and_not_trusted(memory: Memory) -> None:
+def test_a_topic_recreated_is_searched_and_not_trusted(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.save({0: memory.own(8)}, topic="a.events")
     memory.log.create("a.events", 1, topic_id="another")
@@ -32,7 +32,7 @@ class MadeAnewMeanwhile(MemoryLog):
         return found
 
 
-def test_a_topic_made_anew_while_it_is_checked_is_noticed(memory: Memory) -> None:
+def test_a_topic_recreated_while_it_is_checked_is_noticed(memory: Memory) -> None:
     memory.log = MadeAnewMeanwhile("b", {"a.events": 1})
     memory.deliver(range(3, 10))
     memory.save({0: stored(6)})
@@ -40,7 +40,7 @@ def test_a_topic_made_anew_while_it_is_checked_is_noticed(memory: Memory) -> Non
         memory.check()
 
 
-def test_a_topic_made_anew_while_its_plan_is_applied_is_noticed(memory: Memory) -> None:
+def test_a_topic_recreated_while_its_plan_is_applied_is_noticed(memory: Memory) -> None:
     memory.deliver(range(3, 10))
     memory.save({0: stored(6)})
     plan, config = memory.check().plan, memory.config()

@@ -1,4 +1,4 @@
-"""Bare numbers that the mirror's own pairs speak for, from the check to the write."""
+"""Stored offsets without anchors, placed by the mirror's own offset pairs: from the check to the write."""
 
 from __future__ import annotations
 

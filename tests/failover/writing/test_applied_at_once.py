@@ -277,7 +277,7 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
         assert contested.world.offsets() == right
         again = driver.run(*hook)
         assert (again.code, "every offset is right" in again.err) == (0, True)
-        corrected = [outcome for outcome in outcomes if "offsets corrected" in outcome.err]
+        corrected = [outcome for outcome in outcomes if " corrected; " in outcome.err]
         plan = Path(corrected[0].err.split("reconciler rollback ")[1].splitlines()[0])
         contested.undo(plan)
 

@@ -186,7 +186,7 @@ def test_topics_are_described_the_same(broker: KafkaCluster, reader: KafkaLogRea
     assert len(set(ids)) == len(topics)
 
 
-def test_a_topic_made_anew_under_its_name_is_another_log(broker: KafkaCluster, reader: KafkaLogReader) -> None:
+def test_a_topic_recreated_under_its_name_is_another_log(broker: KafkaCluster, reader: KafkaLogReader) -> None:
     """The reader has seen the first one: nothing of it may come back."""
     first, second = make_log(8), make_log(72)
     assert first.kind.name == second.kind.name == "one-segment"

@@ -1,4 +1,4 @@
-"""One broker with four doors and the authorizer on (its fixtures are in ``secured_fixtures``).
+"""One broker with four listeners and an authorizer (its fixtures are in ``fixtures``).
 
 The plaintext listener is for the tests: its users are super users. On the others no user may do anything
 that no ACL allows: ``SASL_SSL`` (TLS with SCRAM-SHA-512), ``SSL`` (TLS with client certificates), and ``LOGINS`` (TLS

@@ -86,7 +86,7 @@ def refuse_the_rest(changes: Sequence[JobChanges], plan: Plan) -> None:
     if plan.not_judged:
         names = ", ".join(job.name for job in plan.not_judged)
         sentences.append(f"Not written for {names}, which could not be judged when the plan was made.")
-        sentences.append("Do not start what was left out: mend the cause, then make another plan, with --job.")
+        sentences.append("Do not start what was left out: fix the cause, then make another plan, with --job.")
     if sentences:
         raise NeedsPerson(sentences[0], hint=" ".join(sentences[1:]))
 

@@ -100,7 +100,7 @@ def summary(checked: Checked, policy: StartPolicy) -> list[str]:
         return [judged]
     of = f"{len(plan.jobs):,} of {len(plan.jobs) + len(plan.not_judged):,} jobs"
     lines = [f"Judged, {of}: {judged}"] if plan.jobs else ["Nothing was written."]
-    return [*lines, f"{not_judged_text(plan)} Mend what is named above, then check again."]
+    return [*lines, f"{not_judged_text(plan)} Fix what is named above, then check again."]
 
 
 def _judged(checked: Checked, code: ExitCode) -> str:

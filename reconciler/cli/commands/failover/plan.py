@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     code = worst(error.exit_code for error in checked.failed.values())
     if not checked.plan.jobs and checked.failed:
         show(plan_text(checked.plan, policy, columns=width(), colour=wants_colour()))
-        show(wrap("", f"{not_judged_text(checked.plan)} Mend what is named above. No plan was written."))
+        show(wrap("", f"{not_judged_text(checked.plan)} Fix what is named above. No plan was written."))
         return code
     _write(checked.plan, options.output, key)
     show(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         # The command is not folded, however long its paths: it is meant to be copied.
         say("", f"{outcome(checked.plan)}.", f"Next: {_next_step(checked, options)}")
     if checked.failed:
-        then = "Apply leaves what was not judged alone: mend what is named above, then make another plan, with --job."
+        then = "Apply leaves what was not judged alone: fix what is named above, then make another plan, with --job."
         show(wrap(f"{not_judged_text(checked.plan)} {then}"))
     return code
 

@@ -157,8 +157,8 @@ def _text(done: Drill, reader: str, config: Config) -> Shown:
         lines.append(render(HEADS, rows, right=RIGHT, columns=width(), colour=wants_colour()))
     for each in done.partitions:
         if each.stopped:
-            said = stop_text(f"{each.row.topic}-{each.row.partition}", each.row.detail, each.stopped)
-            lines.append(wrap(f"  {said}", indent="    "))
+            text = stop_text(f"{each.row.topic}-{each.row.partition}", each.row.detail, each.stopped)
+            lines.append(wrap(f"  {text}", indent="    "))
     lines += [wrap(f"  {fault}.", indent="    ") for fault in done.faults]
     if done.copy is not None:
         lines.append(wrap(_copy_text(done)))

@@ -124,7 +124,7 @@ class _Client:
     """The destination's settings: as used, as written to the file, and the variables that the file needs."""
 
     used: Mapping[str, str]
-    spelled: Mapping[str, str]
+    properties: Mapping[str, str]
     needed: Mapping[str, str]
 
     @property
@@ -146,9 +146,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         log.info("cluster %s at %s: %s", cluster_id, client.servers, counted(len(topics), "topic"))
         mirror = _mirror(options, asker, list(topics))
         address, stored = _store(options, asker, client, mirror, surveyor)
-        spelled_store, store_needs = address_without_secret(address, STORE_VARIABLE)
+        written_store, store_needs = address_without_secret(address, STORE_VARIABLE)
         found = _chosen(options, asker, stored, mirror)
-        jobs = [_job(job, spelled_store, stored, reader, mirror, options.records, asker) for job in found]
+        jobs = [_job(job, written_store, stored, reader, mirror, options.records, asker) for job in found]
     finally:
         reader.close()
         surveyor.close()
@@ -157,9 +157,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     text = config_text(
         Proposed(
             version=__version__,
-            servers=client.spelled[SERVERS],
+            servers=client.properties[SERVERS],
             cluster_id=cluster_id,
-            client={name: value for name, value in client.spelled.items() if name != SERVERS},
+            client={name: value for name, value in client.properties.items() if name != SERVERS},
             source_servers=options.source_bootstrap_servers,
             mirror=mirror,
             jobs=jobs,

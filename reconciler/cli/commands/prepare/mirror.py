@@ -1,4 +1,4 @@
-"""``reconciler mirror``: report what the mirror says of itself at the destination."""
+"""``reconciler mirror``: report the mirror's own state and offsets at the destination."""
 
 from __future__ import annotations
 
@@ -217,38 +217,38 @@ def _heartbeat(found: MirrorReport) -> str:
 
 
 def _sentences(found: MirrorReport) -> list[str]:
-    said = [f"{note[0].upper()}{note[1:]}." for note in found.notes]
-    said += [f'Job "{name}" was not judged: {error.message}' for name, error in found.failed.items()]
+    sentences = [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+    sentences += [f'Job "{name}" was not judged: {error.message}' for name, error in found.failed.items()]
     if skipped := sum(grade.skips for grade in found.grades.values()):
         most = "" if all(grade.is_counted for grade in found.grades.values()) else "up to "
         records = counted(skipped, "record")
-        said.append(f"A start at MirrorMaker's own offsets would skip {most}{records} of these jobs.")
-    said += _unprepared(found)
+        sentences.append(f"A start at MirrorMaker's own offsets would skip {most}{records} of these jobs.")
+    sentences += _unprepared(found)
     if found.without_evidence:
         count = counted(len(found.without_evidence), "partition")
-        said.append(f"Of {count} the mirror recorded nothing here: a job without anchors needs a decision there.")
+        sentences.append(f"Of {count} the mirror recorded nothing here: a job without anchors needs a decision there.")
     setting = found.first
     if setting is None:
-        said.append("MirrorMaker is set as a failover of unprepared jobs needs it.")
+        sentences.append("MirrorMaker is set as a failover of unprepared jobs needs it.")
     else:
-        said.append(f"Set first, in MirrorMaker's properties: {setting.name} = {setting.wanted} ({setting.seen} now).")
-        said.append(f"It gives: {setting.gives}.")
-    return said
+        change = f"{setting.name} = {setting.wanted} ({setting.seen} now)"
+        sentences += [f"Set first, in MirrorMaker's properties: {change}.", f"It gives: {setting.gives}."]
+    return sentences
 
 
 def _unprepared(found: MirrorReport) -> list[str]:
     tally = found.with_syncs
-    count = tally.exact + tally.bounded + tally.unresolved
-    said = []
-    if count:
-        said.append(f"If these jobs had prepared nothing, a failover now: {_tally_words(tally)}.")
+    sentences = []
+    if tally.exact + tally.bounded + tally.unresolved:
+        sentences.append(f"If these jobs had prepared nothing, a failover now: {_tally_words(tally)}.")
         if tally != found.by_checkpoints:
-            said.append(f"By checkpoints alone, without offset syncs: {_tally_words(found.by_checkpoints)}.")
+            sentences.append(f"By checkpoints alone, without offset syncs: {_tally_words(found.by_checkpoints)}.")
         elif any(setting.name == LOCATION and not setting.is_as_wanted for setting in found.settings):
-            said.append("With offset syncs here, most would be exact.")
+            sentences.append("With offset syncs here, most would be exact.")
     if found.unknown:
-        said.append(f"Of {counted(found.unknown, 'partition')} no offset of the source is stored, so none is tried.")
-    return said
+        count = counted(found.unknown, "partition")
+        sentences.append(f"Of {count} no offset of the source is stored, so none is tried.")
+    return sentences
 
 
 def _tally_words(tally: Tally) -> str:
