@@ -83,14 +83,20 @@ def _cannot(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def kafka_jars() -> Path:
-    """The cached jars of Kafka; fetched when they are not there."""
+    """The cached jars of Kafka; fetched when they are not there. The first run on a machine archives their classes."""
+    from functools import partial
+
     from reconciler import artifacts
+    from reconciler.lab.class_archive import make_archive
+    from tests.lab.real_clusters import run_once
 
     try:
         artifacts.java_executable()
-        return artifacts.kafka_jars(print)
+        jars = artifacts.kafka_jars(print)
     except (ConfigError, Unreachable) as error:
         _cannot(str(error))
+    make_archive(jars, partial(run_once, jars))
+    return jars
 
 
 @pytest.fixture(scope="session")

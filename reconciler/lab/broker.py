@@ -8,11 +8,12 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.lab.class_archive import sharing
 from reconciler.lab.ports import HOST as HOST
 from reconciler.lab.processes import Child
 
@@ -25,12 +26,19 @@ FEATURES = "bootstrap.checkpoint"
 """What Kafka's tool writes beside a cluster's id: the features of its version. It is the same for every cluster."""
 
 
-def java_command(jars: Path, main: str, *arguments: str, heap: str, log_level: str = "warn") -> list[str]:
-    """A JVM that runs ``main`` from ``jars`` and logs lines with times to its output."""
+def java_command(
+    jars: Path, main: str, *arguments: str, heap: str, log_level: str = "warn", jvm: Sequence[str] = ()
+) -> list[str]:
+    """A JVM that runs ``main`` from ``jars`` and logs lines with times to its output.
+
+    ``jvm``: more options, instead of those for the archive of its classes.
+    """
     logging = "-Dorg.slf4j.simpleLogger"
+    java = java_executable()
     return [
-        str(java_executable()),
+        str(java),
         *QUICK_JVM,
+        *(jvm or sharing(java, jars)),
         f"-Xmx{heap}",
         f"{logging}.defaultLogLevel={log_level}",
         f"{logging}.showDateTime=true",
@@ -150,9 +158,12 @@ class Broker:
         )
         return Child(f"Formatting {self._name}", command, self.directory / "format.log", cwd=self.directory)
 
-    def launch(self, settings: Mapping[str, str], *, heap: str, log_level: str, detached: bool) -> None:
+    def launch(
+        self, settings: Mapping[str, str], *, heap: str, log_level: str, jvm: Sequence[str], detached: bool
+    ) -> None:
         """Start the process without waiting; the cluster waits for its first answer."""
-        command = java_command(self._jars, "kafka.Kafka", str(self._write(settings)), heap=heap, log_level=log_level)
+        file = str(self._write(settings))
+        command = java_command(self._jars, "kafka.Kafka", file, heap=heap, log_level=log_level, jvm=jvm)
         self._frozen = False
         self._keep_features()
         self._child = Child(f"Cluster {self._name}", command, self.log, cwd=self.directory, detached=detached)

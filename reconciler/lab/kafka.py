@@ -25,7 +25,8 @@ class KafkaCluster(ClusterInUse):
     Records stay until they are deleted: without retention, back-dated records stay too. ``properties`` override or add
     broker settings. ``listeners``: more listeners beside the plaintext one, as names and ports (their protocols come
     from ``listener.security.protocol.map``). ``brokers``: their number, counted from 1; leaders stay in place until one
-    dies. ``detached``: the cluster outlives this process, and leaving the ``with`` block does not stop it.
+    dies. ``jvm``: options, as those of ``java_command``. ``detached``: the cluster outlives this process, and leaving
+    the ``with`` block does not stop it.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class KafkaCluster(ClusterInUse):
         listeners: Mapping[str, int] | None = None,
         heap: str = "256m",
         log_level: str = "warn",
+        jvm: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
         if brokers > 1 and listeners:
@@ -57,6 +59,7 @@ class KafkaCluster(ClusterInUse):
         self._listeners = dict(listeners or {})
         self._heap = heap
         self._log_level = log_level
+        self._jvm = jvm
         self._detached = detached
 
     # ------------------------------------------------------------ life
@@ -165,7 +168,8 @@ class KafkaCluster(ClusterInUse):
     def _launch(self, broker: Broker) -> None:
         self.forget_admin()  # a client that saw the last broker die backs off for longer and longer
         settings = self._settings(broker)
-        broker.launch(settings, heap=self._heap, log_level=self._log_level, detached=self._detached)
+        told = {"heap": self._heap, "log_level": self._log_level}
+        broker.launch(settings, **told, jvm=self._jvm, detached=self._detached)
 
     def _launch_brokers(self) -> None:
         for broker in self.brokers:

@@ -7,14 +7,16 @@ daemon answers and has the image or can build it, else processes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.in_use import ClusterInUse
 
+_WRITING_SECONDS = 120
+_TERMINATED = 143  # 128 + SIGTERM: how a JVM ends that has done all that it does at its end
 VARIABLE = "RECONCILER_TEST_SERVERS"
 Begin = Callable[[str], AbstractContextManager[Any]]
 """A cluster of a name; it is started when the context is entered, and gone when it is left."""
@@ -72,6 +74,27 @@ def chosen(jars: Callable[[], Path], directory: Callable[[], Path]) -> Begin:
                 raise ConfigError(f"{VARIABLE} asks for containers, and {reason}.") from reason
             print(f"no containers: {reason}")
     return processes(directory(), jars())
+
+
+def run_once(jars: Path, folder: Path, jvm: Sequence[str]) -> None:
+    """Start a broker, use it as tests do, and end it: what ``make_archive`` wants to be run."""
+    from confluent_kafka import Producer
+
+    from reconciler.lab.kafka import KafkaCluster
+
+    with KafkaCluster("classes", folder, jars, jvm=jvm) as cluster:
+        _await_coordinator(cluster)
+        cluster.create_topic("used")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        producer.produce("used", b"value", b"key")
+        producer.flush(30)
+        cluster.commit_group("user", "used", {0: 1})
+        broker = cluster.broker(1).process
+        broker.stop(patience=_WRITING_SECONDS)
+        if broker.wait(0) != _TERMINATED:
+            raise Unreachable(
+                "The broker did not end by itself.", hint=f"Its log, {broker.log}, ends: {broker.log_tail()}"
+            )
 
 
 def _await_coordinator(cluster: ClusterInUse) -> None:
