@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def clock_ms() -> int:
@@ -14,3 +16,12 @@ def clock_ms() -> int:
 def stamp(epoch_ms: int) -> str:
     """Epoch ms as RFC 3339 text in UTC, to the second."""
     return datetime.fromtimestamp(epoch_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def zoned_ms(text: str) -> int | None:
+    """The epoch ms of an ISO 8601 time with its zone; None for any other text: a local time is not a point in time."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else (moment - _EPOCH) // timedelta(milliseconds=1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from reconciler.cli.terminal.usage import CONFIG_HERE, CONFIG_VARIABLE
+from reconciler.clock import zoned_ms
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Verdict
@@ -130,18 +130,13 @@ def decisions(options: argparse.Namespace) -> ByHand:
 
 def _time_ms(text: str) -> int:
     number = whole_number(text, LATEST_MS)
-    if number is not None:
-        return number
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or moment.timestamp() < 0:
+    found = zoned_ms(text) if number is None else number
+    if found is None or found < 0:
         raise ConfigError(
             f"--set-time {text} is not a time.",
             hint="Write it with its zone, like 2026-01-31T06:00:00Z, or as epoch milliseconds.",
         )
-    return round(moment.timestamp() * 1000)
+    return found
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:

@@ -9,10 +9,10 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, overload
 
+from reconciler.clock import zoned_ms
 from reconciler.config import sections
 from reconciler.config.addresses import SINK_COLUMNS, SINK_SCHEMES, scheme_of
 from reconciler.config.ownership import Doubt, doubt_about
@@ -338,15 +338,12 @@ def _start_at(table: Table) -> StartAt | None:
         return None
     if text in (StartPlace.EARLIEST, StartPlace.LATEST):
         return StartAt(StartPlace(text))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    found = zoned_ms(text)
+    if found is None:
         table.fault(
             "new",
             f'= "{text}" is not "earliest", "latest" or a time.',
             'Write a time with its zone, like "2026-01-31T06:00:00Z".',
         )
         return None
-    return StartAt(StartPlace.TIME, int(moment.timestamp() * 1000))
+    return StartAt(StartPlace.TIME, found)

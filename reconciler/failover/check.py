@@ -25,6 +25,7 @@ from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
 from reconciler.failover.selection import is_written
 from reconciler.failover.unanchored import mirror_evidence
+from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import (
     JobPlan,
     NotJudged,
@@ -314,8 +315,6 @@ def skips_sum(rows: Iterable[PartitionPlan]) -> str:
 
 def replay_sum(rows: Iterable[PartitionPlan]) -> str:
     """The replay over some partitions, as text. The end of a repeated batch adds nothing to it."""
-    counted = [row for row in rows if row.replay_at_most is not None and row.position != Position.END]
-    at_most = sum(row.replay_at_most or 0 for row in counted)
-    noun = "record" if at_most == 1 else "records"
-    exact = all(row.replay_exact is not None for row in counted)
-    return f"{at_most:,} {noun}" if exact else f"at most {at_most:,} {noun}"
+    bounded = [row for row in rows if row.replay_at_most is not None and row.position != Position.END]
+    records = counted(sum(row.replay_at_most or 0 for row in bounded), "record")
+    return records if all(row.replay_exact is not None for row in bounded) else f"at most {records}"

@@ -300,10 +300,10 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
 
 def skips_words(skips: Skips) -> str:
     """How many records are skipped: exactly, between two numbers, or at most."""
-    noun = "record" if skips.at_most == 1 else "records"
+    at_most = counted(skips.at_most, "record")
     if skips.at_least == skips.at_most:
-        return f"{skips.at_most:,} {noun}"
-    return f"{f'{skips.at_least:,} to' if skips.at_least else 'at most'} {skips.at_most:,} {noun}"
+        return at_most
+    return f"{f'{skips.at_least:,} to' if skips.at_least else 'at most'} {at_most}"
 
 
 def _why_skips(row: PartitionPlan, skips: Skips) -> str:

@@ -10,6 +10,7 @@ from reconciler.config.file import Cluster, Config, Job, TopicNames
 from reconciler.config.settings import TrustSettings
 from reconciler.config.table import UNITS
 from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
+from reconciler.formats.decimal_text import counted
 from reconciler.ports import Capabilities
 from reconciler.stores.registry import traits
 
@@ -266,7 +267,5 @@ def span(ms: int) -> str:
     """Milliseconds in the largest unit that divides them."""
     for unit in ("d", "h", "m", "s"):
         if ms and ms % UNITS[unit] == 0:
-            count = ms // UNITS[unit]
-            word = {"d": "day", "h": "hour", "m": "minute", "s": "second"}[unit]
-            return f"{count:,} {word}{'' if count == 1 else 's'}"
+            return counted(ms // UNITS[unit], {"d": "day", "h": "hour", "m": "minute", "s": "second"}[unit])
     return f"{ms:,} ms"

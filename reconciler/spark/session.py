@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from reconciler.core.errors import Unreachable
+from reconciler.core.errors import Refused, Unreachable
 from reconciler.spark.connector import chosen_connector, with_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DATA_LOSS", "chosen_connector", "own_session", "spark_message", "with_kafka"]
+__all__ = ["DATA_LOSS", "chosen_connector", "own_session", "refused", "spark_message", "with_kafka"]
 
 _SUBMITTED = ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME")
 """Set where spark-submit or a cluster configures Spark."""
@@ -68,6 +68,18 @@ def own_session(
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def refused(what: str, hint: str) -> Iterator[None]:
+    """Raise Spark's errors as Refused: a sentence that begins with ``what`` and ends with the error's first line."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise Refused(f"{what}: {spark_message(error)}.", hint=hint) from error
 
 
 def spark_message(error: BaseException) -> str:

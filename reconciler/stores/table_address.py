@@ -7,7 +7,7 @@ Nothing is opened here. A library is imported when the table is first read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
@@ -38,6 +38,22 @@ class Columns:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name in (self.topic, self.partition, self.offset, self.group) if name is not None)
+
+    def check(self, types: Mapping[str, str], integers: Collection[str], table: str) -> None:
+        """Raise Refused where the table lacks one of them, or a type does not fit. ``integers``: its whole numbers."""
+        for name in self.names:
+            if name not in types:
+                raise Refused(
+                    f"The table {table} has no column {name!a}.",
+                    hint=f"Correct the store's address; the table has: {', '.join(types)}.",
+                )
+            is_number = name in (self.partition, self.offset)
+            if types[name] not in (integers if is_number else {"string"}):
+                kind = "whole numbers" if is_number else "text"
+                raise Refused(
+                    f"The column {name!a} of {table} has the type {types[name]}, and {kind} are expected there.",
+                    hint="Name another column in the store's address.",
+                )
 
 
 @dataclass(frozen=True, slots=True)

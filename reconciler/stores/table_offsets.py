@@ -17,7 +17,7 @@ Whether a number is the last processed offset or the next one to read, no table 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -207,6 +207,16 @@ def row_of(
             key, str(error), group=group, place=where, version=version, hint="Correct what the job writes."
         )
     return Row(key, stored, version)
+
+
+def row_of_column(
+    topic: object, partition: object, offset: object, kept: Kept, group: str, *, version: str
+) -> Iterator[Row]:
+    """The row of the largest offset that a table's rows hold of a partition; none without a topic: it is no job's."""
+    if isinstance(topic, str) and topic:
+        is_number = isinstance(partition, int) and 0 <= partition < 2**31
+        number, value = (partition, offset) if is_number else (UNKNOWN_PARTITION, partition)
+        yield row_of(TopicPartition(topic, number), value, kept, group, version=f"{version} {value}")  # type: ignore[arg-type]
 
 
 def offsets_in(found: object, within: Sequence[str] = ()) -> dict[TopicPartition, object]:

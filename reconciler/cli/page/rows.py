@@ -11,6 +11,7 @@ from reconciler.cli.page.picture import Scale, axis, picture
 from reconciler.cli.terminal.report import place_name, replay_text, skips_text, tone_of
 from reconciler.clock import stamp
 from reconciler.core.verdicts import MatchedBy
+from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, PartitionPlan, PlanAnchor, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 
@@ -111,8 +112,8 @@ def _more(each: Entry, files: Files) -> Markup:
             "more",
             source_topic=Markup(source),
             anchor=_anchor(row.anchor, row.stored_offset),
-            probes=f"{row.probes:,} {'probe' if row.probes == 1 else 'probes'}",
-            rounds=f"{row.rounds:,} {'round' if row.rounds == 1 else 'rounds'}",
+            probes=counted(row.probes, "probe"),
+            rounds=counted(row.rounds, "round"),
         )
     )
 

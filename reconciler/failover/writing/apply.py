@@ -31,6 +31,7 @@ from reconciler.failover.writing.plan_checks import (
     records_before,
 )
 from reconciler.fileio import locked
+from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore, Row, TopicPartition, WriteResult
@@ -257,7 +258,7 @@ def opened(batches: Sequence[Batch], outside: Outside) -> Iterator[list[OffsetSt
 
 def name_of(job: Job, rows: int) -> str:
     """A job's write in sentences."""
-    return f'job "{job.name}" ({rows:,} offset{"" if rows == 1 else "s"})'
+    return f'job "{job.name}" ({counted(rows, "offset")})'
 
 
 def put_all(batches: Sequence[Batch], stores: Sequence[OffsetStore], reason: str, outside: Outside) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reconciler.core.anchors import Record
-from reconciler.core.errors import Changed, Refused
+from reconciler.core.errors import Changed
 from reconciler.core.probes import LogRange
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.reading import read as read_by_spark
-from reconciler.spark.session import own_session, spark_message
+from reconciler.spark.session import own_session, refused
 
 Ranges = Mapping[TopicPartition, LogRange]
 
@@ -75,7 +75,8 @@ def by_spark(spark: Any, bootstrap: str, options: Mapping[str, str]) -> BatchRea
             return found
         spans = [OffsetRange(at.topic, at.partition, of.start, of.end) for at, of in ranges.items()]
         frame = read_by_spark(spark, spans, bootstrap, options)
-        with _spark_errors():
+        hint = "Check that its options reach the cluster (--option kafka.NAME=VALUE), or drill with --no-spark."
+        with refused("Spark could not read the first batch at the destination", hint):
             rows = frame.selectExpr("topic", "partition", "offset", "unix_millis(timestamp) AS at").collect()
         for row in rows:
             stamp = None if row["at"] is None or row["at"] < 0 else row["at"]
@@ -83,21 +84,6 @@ def by_spark(spark: Any, bootstrap: str, options: Mapping[str, str]) -> BatchRea
         return {at: sorted(records, key=lambda each: each.offset) for at, records in found.items()}
 
     return read
-
-
-@contextmanager
-def _spark_errors() -> Iterator[None]:
-    """Turn Spark's error for a failed read into Refused."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise Refused(
-            f"Spark could not read the first batch at the destination: {spark_message(error)}.",
-            hint="Check that its options reach the cluster (--option kafka.NAME=VALUE), or drill with --no-spark.",
-        ) from error
 
 
 def spark_session(place: Path) -> AbstractContextManager[Any]:

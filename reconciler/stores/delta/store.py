@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reconciler.core.errors import NotCreated, Refused
-from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition
+from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores.delta.table import DeltaAt
 from reconciler.stores.table_address import Columns, TableAddress, TableStore, parse
-from reconciler.stores.table_offsets import Commit, OlderGone, filled, row_of, rows_of
+from reconciler.stores.table_offsets import Commit, OlderGone, filled, row_of, row_of_column, rows_of
 
 EXAMPLE = (
     "delta:/data/clicks?layout=commit&number=next&lists=all, "
@@ -95,37 +95,17 @@ class DeltaOffsets:
     def _of_columns(self, table: Any, columns: Columns, group: str, topics: frozenset[str] | None) -> list[Row]:
         from deltalake import QueryBuilder
 
-        self._check_columns(table, columns)
+        types = {each.name: getattr(each.type, "type", "of a nested value") for each in table.schema().fields}
+        columns.check(types, _INTEGERS, self._at.table)
         if topics is not None and not topics:
             return []
         reader = QueryBuilder().register("offsets", table).execute(_query(columns, group, topics))
-        kept, version, rows = self._at.kept(), table.version(), []
+        kept, version = self._at.kept(), f"version {table.version()}"
+        rows: list[Row] = []
         for batch in reader:
             for topic, partition, offset in zip(*(batch.column(n).to_pylist() for n in range(3)), strict=True):
-                if topic is None:
-                    continue  # it can be no job's
-                number = partition if isinstance(partition, int) and 0 <= partition < 2**31 else UNKNOWN_PARTITION
-                value = partition if number == UNKNOWN_PARTITION else offset
-                row = row_of(TopicPartition(topic, number), value, kept, group, version=f"version {version} {value}")
-                rows.append(row)
+                rows += row_of_column(topic, partition, offset, kept, group, version=version)
         return rows
-
-    def _check_columns(self, table: Any, columns: Columns) -> None:
-        types = {field.name: getattr(field.type, "type", None) for field in table.schema().fields}
-        numbers = (columns.partition, columns.offset)
-        for name in columns.names:
-            if name not in types:
-                raise Refused(
-                    f"The table {self._at.table} has no column {name!a}.",
-                    hint=f"Correct the store's address; the table has: {', '.join(types)}.",
-                )
-            if types[name] not in (_INTEGERS if name in numbers else {"string"}):
-                kind = "whole numbers" if name in numbers else "text"
-                raise Refused(
-                    f"The column {name!a} of {self._at.table} has the type {types[name] or 'of a nested value'}, and "
-                    f"{kind} are expected there.",
-                    hint="Name another column in the store's address.",
-                )
 
 
 def _query(columns: Columns, group: str, topics: Sequence[str] | frozenset[str] | None) -> str:

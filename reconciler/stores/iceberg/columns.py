@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.core.errors import Refused
-from reconciler.ports import UNKNOWN_PARTITION, Row, TopicPartition
+from reconciler.ports import Row
 from reconciler.stores.table_address import Columns, TableAddress
-from reconciler.stores.table_offsets import row_of
+from reconciler.stores.table_offsets import row_of_column
 
 _INTEGERS = frozenset({"int", "long"})
 
@@ -25,7 +24,7 @@ def rows_in(
     from pyiceberg.io.pyarrow import ArrowScan
 
     schema = table.scan(snapshot_id=snapshot.snapshot_id).projection()
-    _check(schema, columns, at)
+    columns.check({field.name: str(field.field_type) for field in schema.fields}, _INTEGERS, at.table)
     if topics is not None and (not topics or columns.topic_name not in (None, *topics)):
         return []
     wanted = _filter(columns, group, topics)
@@ -39,32 +38,10 @@ def rows_in(
         for batch in arrow.to_record_batches([task]):
             _take(batch, columns, found)
     version = f"snapshot {snapshot.snapshot_id}"
-    rows = []
+    rows: list[Row] = []
     for (topic, partition), offset in found.items():
-        if not isinstance(topic, str) or not topic:
-            continue  # it can be no job's
-        is_number = isinstance(partition, int) and 0 <= partition < 2**31
-        key = TopicPartition(topic, partition if is_number else UNKNOWN_PARTITION)  # type: ignore[arg-type]
-        value = offset if is_number else partition
-        rows.append(row_of(key, value, at.kept(), group, version=f"{version} {value}"))
+        rows += row_of_column(topic, partition, offset, at.kept(), group, version=version)
     return rows
-
-
-def _check(schema: Any, columns: Columns, at: TableAddress) -> None:
-    types = {field.name: str(field.field_type) for field in schema.fields}
-    numbers = (columns.partition, columns.offset)
-    for name in columns.names:
-        if name not in types:
-            raise Refused(
-                f"The table {at.table} has no column {name!a}.",
-                hint=f"Correct the store's address; the table has: {', '.join(types)}.",
-            )
-        if types[name] not in (_INTEGERS if name in numbers else {"string"}):
-            kind = "whole numbers" if name in numbers else "text"
-            raise Refused(
-                f"The column {name!a} of {at.table} has the type {types[name]}, and {kind} are expected there.",
-                hint="Name another column in the store's address.",
-            )
 
 
 def _filter(columns: Columns, group: str, topics: frozenset[str] | None) -> Any:

@@ -11,11 +11,9 @@ row: deleting all rows of a group deletes the group; any other deletion is refus
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +24,7 @@ from reconciler.formats import anchor_text
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.kafka import require_client
+from reconciler.stores.kafka.group_state import Committed, GroupState
 
 if TYPE_CHECKING:
     from reconciler.stores.kafka.group_requests import Requests
@@ -37,42 +36,6 @@ BATCH = 250
 """Partitions per commit. A commit becomes one record batch of at most 1 MB by default; a row takes at most 1.6 kB."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """One committed offset. To a broker, no metadata and empty metadata are the same."""
-
-    offset: int
-    metadata: str
-
-    @property
-    def version(self) -> str:
-        """Changes with the offset or the metadata, not with a second commit of the same."""
-        return hashlib.blake2b(f"{self.offset} {self.metadata}".encode(), digest_size=8).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTopic:
-    """A topic's partitions by number, and whether this user has Read on it, which a commit needs."""
-
-    partitions: frozenset[int]
-    may_read: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class GroupState:
-    """A group's state by the broker's name for it, its members' ``client id (host)``, and this user's permissions."""
-
-    state: str
-    members: tuple[str, ...] = ()
-    may_commit: bool = True
-    may_delete: bool = True
-
-    @property
-    def live(self) -> bool:
-        """True unless the broker says that the group has no members, or does not exist."""
-        return self.state not in ("EMPTY", "DEAD") or bool(self.members)
 
 
 class KafkaGroupStore:

@@ -23,7 +23,7 @@ from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.kafka.errors import ON_TOPIC, UNANSWERED, Needs
 from reconciler.kafka.requests import Admin, Ask, code_of, may_have_happened
 from reconciler.ports import TopicPartition
-from reconciler.stores.kafka.group import Committed, GroupState, KnownTopic
+from reconciler.stores.kafka.group_state import Committed, GroupState, KnownTopic
 from reconciler.stores.kafka.topic_requests import NO_TOPIC, allows, described
 
 _LIVE = frozenset(

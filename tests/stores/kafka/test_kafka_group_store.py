@@ -13,7 +13,8 @@ from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreach
 from reconciler.formats import anchor_text
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.kafka import group as kafka_group
-from reconciler.stores.kafka.group import Committed, KafkaGroupStore
+from reconciler.stores.kafka.group import KafkaGroupStore
+from reconciler.stores.kafka.group_state import Committed
 from reconciler.stores.registry import open_store
 from tests.stores.store_cases import NOW, kafka_case, put
 

@@ -7,13 +7,13 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, show_json_text, wants_colour, width
+from reconciler.clock import zoned_ms
 from reconciler.config.addresses import SINKS_WITH_ROWS, scheme_of, without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity
@@ -207,13 +207,10 @@ def _id(path: Path, job: Job) -> str | Identity:
 def _since(text: str | None) -> int | None:
     if text is None:
         return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    found = zoned_ms(text)
+    if found is None:
         raise ConfigError(f"--since {text} is not a time.", hint="Write it with its zone, like 2026-01-31T06:00:00Z.")
-    return int(moment.timestamp() * 1000)
+    return found
 
 
 def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int]:

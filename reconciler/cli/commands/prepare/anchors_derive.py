@@ -11,10 +11,10 @@ from typing import Any
 from reconciler.cli import arguments
 from reconciler.cli.terminal.output import say
 from reconciler.config.file import Job
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import ConfigError
 from reconciler.formats.anchor_lines import AnchorLine
 from reconciler.formats.decimal_text import counted
-from reconciler.spark.session import own_session
+from reconciler.spark.session import own_session, refused, spark_message
 
 ATOMIC_FORMATS = ("delta", "iceberg", "hudi")
 """Formats with atomic writes."""
@@ -118,21 +118,12 @@ def _read(spark: Any, options: argparse.Namespace) -> Any:
 @contextmanager
 def _spark_errors() -> Iterator[None]:
     """Raise Spark's errors about the output as the product's."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import AnalysisException, PySparkException
+    from pyspark.errors import AnalysisException
 
-    try:
-        yield
-    except AnalysisException as error:
-        raise ConfigError(
-            f"The output cannot be read: {_first_line(error)}", hint="Correct --from, --format or --option."
-        ) from error
-    except (PySparkException, Py4JError) as error:
-        raise Refused(
-            f"Spark could not read the output: {_first_line(getattr(error, 'java_exception', None) or error)}",
-            hint="Check that its storage can be reached from here, and that --conf adds the packages that it needs.",
-        ) from error
-
-
-def _first_line(error: object) -> str:
-    return (str(error).strip().splitlines() or ["no reason was given."])[0]
+    hint = "Check that its storage can be reached from here, and that --conf adds the packages that it needs."
+    with refused("Spark could not read the output", hint):
+        try:
+            yield
+        except AnalysisException as error:
+            why = f"The output cannot be read: {spark_message(error)}."
+            raise ConfigError(why, hint="Correct --from, --format or --option.") from error
