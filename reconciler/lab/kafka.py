@@ -131,6 +131,7 @@ class KafkaCluster(ClusterInUse):
     def __exit__(self, *_: object) -> None:
         if self._detached:
             return
+        self.forget_admin()  # it would go on calling
         self.kill()  # no data here is worth an orderly stop, which is slow with many logs or brokers
 
     # ------------------------------------------------------------ waiting

@@ -7,14 +7,18 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from confluent_kafka import libversion
 
 from reconciler import __version__
 
@@ -37,7 +41,7 @@ HEAD = f"{'wall s':>8} {'CPU s':>8} {'MB':>8}"
 
 
 def measured(command: Sequence[str], *, allowed: Sequence[int] = (0,)) -> Cost:
-    """The cost of one run, its start included. Its output is dropped.
+    """The cost of one run, its start included. Its output is dropped; an unexpected end shows its last errors.
 
     CPU seconds are those of the program and of all processes that it started, also if it did not wait for them, as for
     the one that reads records. Memory is that of the largest; no figure is below what this process holds itself.
@@ -53,28 +57,30 @@ def measured(command: Sequence[str], *, allowed: Sequence[int] = (0,)) -> Cost:
             os._exit(0)
     os.close(here)
     with open(answer, "rb") as file:
-        code, *cost = json.loads(file.read())
+        code, said, *cost = json.loads(file.read())
     os.waitpid(watcher, 0)
     if code not in allowed:
-        raise SystemExit(f"{' '.join(command[:6])} … ended with {code}")
+        raise SystemExit(f"{' '.join(command[:6])} … ended with {code}:\n{said}")
     return Cost(*cost)
 
 
-def _reaped(command: Sequence[str]) -> tuple[int, float, float, float]:
-    """Run it and wait for all that it started: its exit code, and the cost."""
+def _reaped(command: Sequence[str]) -> tuple[int, str, float, float, float]:
+    """Run it and wait for all that it started: its exit code, the end of what it wrote as errors, and the cost."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     began = time.perf_counter()
-    with open(os.devnull, "wb") as nowhere:
-        quiet = [(os.POSIX_SPAWN_DUP2, nowhere.fileno(), number) for number in (1, 2)]
-        process = os.posix_spawn(command[0], command, os.environ, file_actions=quiet)
-    _, status, used = os.wait4(process, 0)
-    wall_s, all_used = time.perf_counter() - began, [used]
-    with suppress(ChildProcessError):
-        while True:
-            all_used.append(os.wait4(-1, 0)[2])
+    with open(os.devnull, "wb") as nowhere, tempfile.TemporaryFile() as errors:
+        outputs = [(os.POSIX_SPAWN_DUP2, file.fileno(), number) for number, file in ((1, nowhere), (2, errors))]
+        process = os.posix_spawn(command[0], command, os.environ, file_actions=outputs)
+        _, status, used = os.wait4(process, 0)
+        wall_s, all_used = time.perf_counter() - began, [used]
+        with suppress(ChildProcessError):
+            while True:
+                all_used.append(os.wait4(-1, 0)[2])
+        errors.seek(0)
+        said = errors.read()[-2_000:].decode("utf-8", "replace")
     cpu_s = sum(each.ru_utime + each.ru_stime for each in all_used)
-    return os.waitstatus_to_exitcode(status), wall_s, cpu_s, max(each.ru_maxrss for each in all_used) / 1024
+    return os.waitstatus_to_exitcode(status), said, wall_s, cpu_s, max(each.ru_maxrss for each in all_used) / 1024
 
 
 def in_turn(commands: Mapping[str, Sequence[str]], runs: int, *, allowed: Sequence[int] = (0,)) -> dict[str, Cost]:
@@ -88,12 +94,59 @@ def in_turn(commands: Mapping[str, Sequence[str]], runs: int, *, allowed: Sequen
     return {name: Cost(*map(statistics.median, zip(*costs, strict=True))) for name, costs in taken.items()}
 
 
+def this_python(*arguments: str) -> list[str]:
+    return [sys.executable, *arguments]
+
+
 def this_program(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "reconciler", *arguments]
+    return this_python("-m", "reconciler", *arguments)
 
 
-def print_json(benchmark: str, shape: Mapping[str, Any], rows: Any, path: Path | None = None) -> None:
-    """Print the result as one line of JSON, and keep it in ``path``. ``shape``: the logs, and the options."""
+# ---------------------------------------------------------------- programs that run on
+
+
+def below(pid: int) -> list[int]:
+    """A process, and all that it and its children started."""
+    try:
+        tasks = [(task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
+    return [pid, *(each for children in tasks for child in children for each in below(int(child)))]
+
+
+def memory_mb(pid: int) -> int:
+    """What is resident of a process; 0 if it has ended."""
+    try:
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) // 1024 if found else 0
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU seconds of a process, without its children's; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+# ---------------------------------------------------------------- the report
+
+
+def print_json(
+    benchmark: str,
+    shape: Mapping[str, Any],
+    rows: Any,
+    path: Path | None = None,
+    *,
+    versions: Mapping[str, str] | None = None,
+) -> None:
+    """Print the result as one line of JSON, and keep it in ``path``. ``shape``: the logs, and the options.
+
+    ``versions``: of other programs that took part.
+    """
     text = json.dumps(
         {
             "benchmark": benchmark,
@@ -108,6 +161,8 @@ def print_json(benchmark: str, shape: Mapping[str, Any], rows: Any, path: Path |
                 "kafka": "4.1.0",
                 "reconciler": __version__,
                 "confluent-kafka": importlib.metadata.version("confluent-kafka"),
+                "librdkafka": libversion()[0],
+                **(versions or {}),
             },
             "shape": {key: str(value) if isinstance(value, Path) else value for key, value in shape.items()},
             "rows": rows,

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.main import main
-from tests.bench.mirror_offsets import GROUP, PARTITIONS, THERE, lost_while_sending_again
+from tests.bench.running.mirror_offsets import GROUP, PARTITIONS, THERE, lost_while_sending_again
 
 pytestmark = pytest.mark.system
 

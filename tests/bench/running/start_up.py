@@ -1,6 +1,6 @@
 """How long commands take to start: ``--help``, and the hook on a job that is right, each beside an empty Python.
 
-    python -m tests.bench.start_up
+    python -m tests.bench.running.start_up
 
 The hook finds a job of four partitions whose anchors it verifies on a real broker, and becomes ``true``. The commands
 run in turn, so that what else the machine does hits all of them; printed are medians.
@@ -19,7 +19,7 @@ from confluent_kafka import TopicCollection
 from reconciler.artifacts import kafka_jars
 from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, in_turn, print_json, this_program
-from tests.bench.plan_speed import FEW, fill, store, write_config
+from tests.bench.plans.speed import FEW, fill, store, write_config
 
 EMPTY = "python -c pass"
 
@@ -45,7 +45,7 @@ def main() -> None:
     for name, cost in found.items():
         more = cost.wall_s - found[EMPTY].wall_s, cost.cpu_s - found[EMPTY].cpu_s
         print(f"{name:24}{cost.text()}   {more[0] * 1000:.0f} ms {more[1] * 1000:.0f} ms")
-    print_json("start_up", vars(options), {name: cost._asdict() for name, cost in found.items()}, options.json)
+    print_json("running.start_up", vars(options), {name: cost._asdict() for name, cost in found.items()}, options.json)
 
 
 def hook(cluster: KafkaCluster, place: Path, records: int) -> Sequence[str]:

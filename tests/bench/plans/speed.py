@@ -1,10 +1,10 @@
 """What a plan costs, beside Kafka's own tool, which resets by time and verifies nothing, and beside the bare requests.
 
-    python -m tests.bench.plan_speed [--partitions 1000,2000,4000] [--records 200] [--runs 3] [--json FILE]
+    python -m tests.bench.plans.speed [--partitions 1000,2000,4000] [--records 200] [--runs 3] [--json FILE]
 
 Starts a broker, writes the records, stores moved offsets, then runs the programs in turn, start included, and prints
 the medians. ``raw`` is one ListOffsets and two Fetch of all
-partitions (``tests.bench.raw``).
+partitions (``tests.bench.plans.raw``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ BEGIN_MS = 1_780_000_000_000
 STOCK_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 """What Kafka's own kafka-run-class.sh starts its tools with, as far as it matters here."""
 TOPIC, FEW = "events", "few"
-PARTITIONS_AT_ONCE, PATIENCE_S = 5_000, 300
+BATCH = 20
+"""Records a batch: what a producer collects that lingers for a moment."""
+PARTITIONS_AT_ONCE, PATIENCE_S = 2_500, 300
 
 
 def main() -> None:
@@ -53,7 +55,7 @@ def main() -> None:
                 rows[str(count)] = in_turn(planning(cluster, place, count, options.records), options.runs)
                 show(f"{count:,}", rows[str(count)])
     found = {size: {name: cost._asdict() for name, cost in each.items()} for size, each in rows.items()}
-    print_json("plan_speed", vars(options), found, options.json)
+    print_json("plans.speed", vars(options), found, options.json)
 
 
 def show(size: str, medians: dict[str, Cost]) -> None:
@@ -86,7 +88,7 @@ def commands(
             *("--reset-offsets", "--to-datetime", stamp, "--dry-run"),
         ],
         "raw": [
-            *(sys.executable, "-S", "-m", "tests.bench.raw", cluster.bootstrap, topic),
+            *(sys.executable, "-S", "-m", "tests.bench.plans.raw", cluster.bootstrap, topic),
             *map(str, (partitions, middle, BEGIN_MS + middle * 1000)),
         ],
     }
@@ -110,14 +112,15 @@ def words() -> bytes:
     return " ".join(chance.choices(lexicon, k=500_000)).encode()
 
 
-def fill(cluster: KafkaCluster, topic: str, partitions: int, records: int) -> None:
-    """``records`` a partition, a second apart."""
+def fill(cluster: KafkaCluster, topic: str, partitions: int, records: int, *, batch: int = BATCH) -> None:
+    """``records`` a partition, a second apart, in batches of so many."""
     create_topic(cluster, topic, partitions)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50})
-    for number in range(records):
-        for partition in range(partitions):
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50, "batch.num.messages": batch})
+    for partition in range(partitions):
+        for number in range(records):
             produce(producer, topic, partition, number)
-        producer.flush()
+        producer.poll(0)
+    producer.flush()
 
 
 def create_topic(cluster: KafkaCluster, topic: str, partitions: int) -> None:

@@ -1,6 +1,6 @@
 """What a plan and its apply cost by the store: 10,000 moved rows each.
 
-    python -m tests.bench.stores [--only sqlite,files,kafka-group,…] [--rows 10000] [--runs 3] [--json FILE]
+    python -m tests.bench.stores.rows [--only sqlite,files,kafka-group,…] [--rows 10000] [--runs 3] [--json FILE]
 
 Starts a broker with so many partitions, and for each store its server. Every run has a group of its own, so that each
 apply writes all rows. Prints a table of medians, start included, and the same as JSON.
@@ -21,7 +21,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, Cost, measured, print_json, this_program
-from tests.bench.plan_speed import BEGIN_MS, TOPIC, fill, value
+from tests.bench.plans.speed import BEGIN_MS, TOPIC, fill, value
 
 RECORDS = 20
 WAIT_S = 60
@@ -104,7 +104,7 @@ def main() -> None:
                 for step, cost in found[name].items():
                     print(f"{name:14}{step:7}{cost.text()}")
     rows = {name: {step: cost._asdict() for step, cost in each.items()} for name, each in found.items()}
-    print_json("stores", {**vars(options), "records": RECORDS}, rows, options.json)
+    print_json("stores.rows", {**vars(options), "records": RECORDS}, rows, options.json)
 
 
 def medians(bootstrap: str, place: Path, name: str, address: str, options: argparse.Namespace) -> dict[str, Cost]:
@@ -136,10 +136,12 @@ def write_rows(address: str, group: str, rows: int, bootstrap: str) -> None:
 
 
 def write_config(place: Path, bootstrap: str, group: str, address: str) -> Path:
-    path = place / f"{group}.toml"
+    path, secret = place / f"{group}.toml", place / f"{group}.address"
+    secret.touch(0o600)
+    secret.write_text(address)  # a server's holds a password
     path.write_text(
         f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n'
-        f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{TOPIC}"]\nstore = "{address}"\n'
+        f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{TOPIC}"]\nstore = "file:{secret}"\n'
     )
     return path
 

@@ -1,11 +1,14 @@
 """How ``reconciler watch`` bears many jobs for a long time: its memory, its scrapes, what the broker is asked.
 
-    python -m tests.bench.watch_load [--jobs 200] [--partitions 3] [--minutes 10] [--every 10]
+    python -m tests.bench.running.watch_load [--jobs 200] [--partitions 3] [--minutes 10] [--every 10]
+        [--json FILE]
 
 Starts a broker, a topic a job, and one store; half of the jobs run on the source, the other half on the broker itself.
-Then it scrapes once a second, and prints every half minute: resident memory, open files and threads of the watch, the
-slowest scrape, scrapes that failed, rounds, and requests a second: as the limit counts them, and as they passed through
-a go-between in front of the broker. With ``--outage MINUTE …`` the broker is gone at each, for ``--gone`` seconds.
+Then it scrapes once a second, and prints every half minute: resident memory and CPU seconds of the watch and of the
+process that reads for it, open files and threads of the watch, the slowest scrape, scrapes that failed, rounds, and
+requests a second: as the limit counts them, and as they passed through a go-between in front of the broker. With
+``--outage MINUTE …`` the broker is gone at each, for ``--gone`` seconds. At the end: what a round took, and its
+requests by kind, the first round aside.
 """
 
 from __future__ import annotations
@@ -21,10 +24,13 @@ import threading
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import NewTopic
 
 from reconciler.artifacts import kafka_jars
 from reconciler.clock import clock_ms
@@ -33,10 +39,18 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.ports import HOST, free_ports
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
+from tests.bench.common import below, cpu_s, memory_mb, print_json
 
 BEGIN_MS = 1_780_000_000_000
 REPORT_S = 30
-KINDS = {1: "Fetch", 2: "ListOffsets", 3: "Metadata", 18: "ApiVersions", 32: "DescribeConfigs", 60: "DescribeCluster"}
+COLUMNS = (
+    *("minute", "RSS MB", "CPU s", "files", "threads", "rounds", "overruns", "jobs up"),
+    *("scrape s", "failed", "counted/s", "passed/s"),
+)
+KINDS = {
+    **{1: "Fetch", 2: "ListOffsets", 3: "Metadata", 9: "OffsetFetch", 10: "FindCoordinator", 18: "ApiVersions"},
+    **{32: "DescribeConfigs", 60: "DescribeCluster", 75: "DescribeTopicPartitions"},
+}
 
 
 class Counting:
@@ -98,6 +112,7 @@ def main() -> None:
     parser.add_argument("--store", help="the address of the jobs' store (default: one SQLite file)")
     parser.add_argument("--outage", type=float, metavar="MINUTE", nargs="*", default=[])
     parser.add_argument("--gone", type=float, metavar="SECONDS", default=30)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -116,7 +131,8 @@ def main() -> None:
         with cluster:
             fill(cluster, options)
             store(cluster, options)
-            watch(place, write_config(place, f"{HOST}:{front}", options), cluster, counting, options)
+            rows = watch(place, write_config(place, f"{HOST}:{front}", options), cluster, counting, options)
+    print_json("running.watch_load", vars(options), rows, options.json)
 
 
 # ---------------------------------------------------------------- what is watched
@@ -129,13 +145,17 @@ def topics(options: argparse.Namespace) -> list[str]:
 def fill(cluster: KafkaCluster, options: argparse.Namespace) -> None:
     """Records a second apart, the same in every partition of every topic."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 50})
+    new = [NewTopic(topic, num_partitions=options.partitions, replication_factor=1) for topic in topics(options)]
+    for made in cluster.admin().create_topics(new, operation_timeout=60).values():
+        made.result()
     for topic in topics(options):
-        cluster.create_topic(topic, options.partitions)
         for partition in range(options.partitions):
             for number in range(options.records):
                 stamp = BEGIN_MS + number * 1000
                 producer.produce(topic, b"v%d" % number, b"k%d" % number, partition=partition, timestamp=stamp)
-        producer.flush()
+            producer.poll(0)
+    if producer.flush(120):
+        raise SystemExit("the broker does not take the records")
 
 
 def store(cluster: KafkaCluster, options: argparse.Namespace) -> None:
@@ -174,7 +194,9 @@ def write_config(place: Path, bootstrap: str, options: argparse.Namespace) -> Pa
 # ---------------------------------------------------------------- watching it
 
 
-def watch(place: Path, config: Path, cluster: KafkaCluster, counting: Counting, options: argparse.Namespace) -> None:
+def watch(
+    place: Path, config: Path, cluster: KafkaCluster, counting: Counting, options: argparse.Namespace
+) -> list[dict[str, Any]]:
     log = place / "watch.log"
     command = [sys.executable, "-m", "reconciler", "watch", "-c", str(config), "--every", f"{options.every:g}"]
     with log.open("w") as written:
@@ -182,7 +204,7 @@ def watch(place: Path, config: Path, cluster: KafkaCluster, counting: Counting, 
     try:
         while (found := re.search(r"http://\S+", log.read_text())) is None:
             time.sleep(0.1)
-        observe(process, found[0], cluster, counting, options)
+        return observe(process, found[0], cluster, counting, options)
     finally:
         process.terminate()
         print(f"exit code {process.wait(60)}; it said:\n{log.read_text()}")
@@ -190,8 +212,9 @@ def watch(place: Path, config: Path, cluster: KafkaCluster, counting: Counting, 
 
 def observe(
     process: subprocess.Popen[bytes], url: str, cluster: KafkaCluster, counting: Counting, options: argparse.Namespace
-) -> None:
-    print("minute   RSS MiB  files  threads  rounds  overruns  jobs up  slowest scrape s  failed  counted/s  passed/s")
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    print(" ".join(f"{name:>10}" for name in COLUMNS))
     began = time.monotonic()
     missed, slowest, requests_before, reported, outages = 0, 0.0, 0.0, 0, sorted(options.outage)
     seen: Counter[str] = Counter()
@@ -218,17 +241,30 @@ def observe(
             up = len(re.findall(r"^reconciler_up\{.*\} 1\.0$", text, re.MULTILINE))
             requests, passed = float(values["reconciler_requests_total"]), counting.seen - seen
             rate = [(requests - requests_before) / REPORT_S, passed.total() / REPORT_S]
-            proc = Path(f"/proc/{process.pid}")
-            status = dict(re.findall(r"^(\w+):\s+(\d+)", (proc / "status").read_text(), re.MULTILINE))
-            print(
-                f"{tick / 60:6.1f}  {int(status['VmRSS']) / 1024:8.1f} {len(list((proc / 'fd').iterdir())):6} "
-                f"{status['Threads']:>8} {float(values['reconciler_watch_rounds_total']):7.0f} "
-                f"{float(values['reconciler_watch_overruns_total']):9.0f} {up:8} {slowest:17.3f} {missed:7} "
-                f"{rate[0]:10.1f} {rate[1]:9.1f}",
-                flush=True,
-            )
+            proc, processes = Path(f"/proc/{process.pid}"), below(process.pid)
+            rounds = [int(float(values[f"reconciler_watch_{name}_total"])) for name in ("rounds", "overruns")]
+            cells = [
+                *(round(tick / 60, 1), sum(map(memory_mb, processes)), round(sum(map(cpu_s, processes)), 1)),
+                *(len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir())), *rounds),
+                *(up, round(slowest, 3), missed, round(rate[0], 1), round(rate[1], 1)),
+            ]
+            print(" ".join(f"{cell:>10}" for cell in cells), flush=True)
+            rows.append({**dict(zip(COLUMNS, cells, strict=True)), "passed": dict(counting.seen)})
             reported, slowest, requests_before, seen = tick, 0.0, requests, Counter(counting.seen)
-    print("requests that passed, by kind:", dict(counting.seen.most_common()))
+    tell_a_round(rows)
+    return rows
+
+
+def tell_a_round(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Between the first report with a round done and the last."""
+    done = [row for row in rows if row["rounds"]]
+    if not done or (rounds := done[-1]["rounds"] - done[0]["rounds"]) == 0:
+        print("too short for a figure of a round")
+        return
+    first, last = done[0], done[-1]
+    kinds = Counter(last["passed"]) - Counter(first["passed"])
+    print(f"a round: {(last['CPU s'] - first['CPU s']) / rounds:.2f} s of CPU, {kinds.total() / rounds:.0f} requests:")
+    print("  " + ", ".join(f"{kind} {count / rounds:.1f}" for kind, count in kinds.most_common()))
 
 
 if __name__ == "__main__":

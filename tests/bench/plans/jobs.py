@@ -1,6 +1,6 @@
 """How the cost of a plan grows with the jobs that read one topic.
 
-    python -m tests.bench.jobs [--jobs 1,20,60] [--partitions 500] [--records 200] [--spread 0] [--runs 3]
+    python -m tests.bench.plans.jobs [--jobs 1,20,60] [--partitions 500] [--records 200] [--spread 0] [--runs 3]
 
 Starts a broker, writes the records, stores moved offsets for each job, ``--spread`` records apart at most, then plans
 for so many jobs in turn, start included. Prints a table of medians and the same as JSON.
@@ -20,7 +20,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, Cost, in_turn, print_json, this_program
-from tests.bench.plan_speed import BEGIN_MS, TOPIC, fill, value
+from tests.bench.plans.speed import BEGIN_MS, TOPIC, fill, value
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def report(options: argparse.Namespace, medians: Mapping[str, Cost]) -> None:
     for count, cost in medians.items():
         ratios = "  ".join(f"{value / base:.1f}x" for value, base in zip(cost, one, strict=True))
         print(f"{count:>5}{cost.text()}   {ratios}")
-    print_json("jobs", vars(options), {count: cost._asdict() for count, cost in medians.items()}, options.json)
+    print_json("plans.jobs", vars(options), {count: cost._asdict() for count, cost in medians.items()}, options.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The cost of recording in a batch: the same batch without it, with it, and with the search of the batch in its place.
 
-    python -m tests.bench.recording [--sizes 1000 100000 500000 1000000] [--rounds 5] [--json FILE]
+    python -m tests.bench.running.recording [--sizes 1000 100000 500000 1000000] [--rounds 5] [--json FILE]
 
 Starts a broker, writes JSON records of 250 bytes into four partitions, and runs streaming queries over them, each kind
 in turn: without; with rows in SQLite; with anchors for the query's own checkpoint; with the batch searched; and, with a
@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -32,6 +30,7 @@ from reconciler.spark.recording import recording
 from reconciler.spark.recording.batch_range import Unseen
 from reconciler.spark.recording.observing import observing
 from reconciler.spark.recording.watched import source_of
+from tests.bench.common import print_json
 from tests.spark.sessions import local_session
 
 TOPIC, PARTITIONS, RECORD_BYTES, BEGIN_MS = "events", 4, 250, 1_780_000_000_000
@@ -62,13 +61,10 @@ def main() -> None:
                 for work in options.works
                 for size in options.sizes
             ]
-        versions = {"spark": spark.version, "python": platform.python_version(), "kafka": "4.1.0"}
+        version = spark.version
         spark.stop()
-    machine = {"cores": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()}
-    text = json.dumps({"benchmark": "recording", "machine": machine, "versions": versions, "rows": rows}, indent=1)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n")
+    shape = {**vars(options), "partitions": PARTITIONS, "record_bytes": RECORD_BYTES}
+    print_json("running.recording", shape, rows, options.json, versions={"spark": version})
 
 
 def batches_of(size: int) -> int:

@@ -1,9 +1,9 @@
 """What a plan costs by the shape of the logs: the size of records, their compression, and the number of brokers.
 
-    python -m tests.bench.shapes [--only sizes,codecs,brokers] [--runs 3] [--json FILE]
+    python -m tests.bench.plans.shapes [--only sizes,codecs,brokers] [--runs 3] [--json FILE]
 
 Beside each plan run, in turn: Kafka's own tool, which resets by time and verifies nothing; a script that takes one
-partition after the other; and, with one broker, the bare requests (``tests.bench.raw``). Records lie in batches as a
+partition after the other; and, with one broker, the bare requests (``plans.raw``). Records lie in batches as a
 producer makes them that lingers 50 ms. The script takes ten partitions only: it waits for the broker at each. Prints a
 table of medians, and the same as JSON.
 """
@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from reconciler.artifacts import kafka_jars
 from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, Cost, in_turn, print_json
-from tests.bench.plan_speed import BEGIN_MS, commands, produce
+from tests.bench.plans.speed import BEGIN_MS, commands, produce
 
 LARGEST = 4 * 1024 * 1024
 """Of a batch, in bytes: above any record here."""
@@ -71,7 +71,7 @@ def main() -> None:
                     rows[name] = measure(cluster, place, name, shape, options.runs)
     found = {name: {program: cost._asdict() for program, cost in each.items()} for name, each in rows.items()}
     about = {name: asdict(shape) for name, shape in shapes.items()}
-    print_json("shapes", {"shapes": about, "runs": options.runs}, found, options.json)
+    print_json("plans.shapes", {"shapes": about, "runs": options.runs}, found, options.json)
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def measure(cluster: KafkaCluster, place: Path, name: str, shape: Shape, runs: i
         del programs["raw"]  # it speaks to one broker
     middle = shape.records // 2
     numbers = (BY_SCRIPT, middle, shape.size, BEGIN_MS + middle * 1000)
-    module = (sys.executable, "-m", "tests.bench.one_at_a_time")
+    module = (sys.executable, "-m", "tests.bench.plans.one_at_a_time")
     programs[f"script, {BY_SCRIPT} partitions"] = [*module, cluster.bootstrap, topic, *map(str, numbers)]
     medians = in_turn(programs, runs)
     own = next(iter(medians.values()))

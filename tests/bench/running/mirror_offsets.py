@@ -1,6 +1,6 @@
 """What MirrorMaker's own offsets skip if the source is lost while a mirror that was restarted sends records again.
 
-    python -m tests.bench.mirror_offsets [--records 30000] [--location target|source]
+    python -m tests.bench.running.mirror_offsets [--records 30000] [--location target|source] [--json FILE]
 
 Starts two clusters and a MirrorMaker, which delivers everything and syncs a group that has read two fifths. Then it is
 killed and started again, and as soon as the group's synced offset lies among the records that were sent again, the
@@ -28,6 +28,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
+from tests.bench.common import print_json
 
 TOPIC, THERE, GROUP, PARTITIONS = "events", "a.events", "clicks", 2
 PATIENCE_S = 90
@@ -180,6 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--records", type=int, default=30_000, help="in each of the two partitions (default: 30000)")
     parser.add_argument("--location", choices=("target", "source"), default="target", help="of the offset syncs")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         jars = kafka_jars(print)
@@ -187,21 +189,24 @@ def main() -> None:
             held = sum(len(set(numbers.values())) for numbers in lost.there.values())
             sent = sum(len(numbers) for numbers in lost.there.values()) - held
             print(f"records {held:,}, sent again {sent:,}, stored offset {lost.stored:,} in each partition")
-            print(f"MirrorMaker's offsets {lost.synced}: {outcome(lost, lost.synced)}")
+            rows = [{"starts": "MirrorMaker's", **outcome(lost, lost.synced, "MirrorMaker's offsets")}]
             without = lost.config.with_name("checkpoints.toml")
             nowhere = '[mirror]\noffset_syncs_topic = "nowhere"\n[destination]'
             without.write_text(lost.config.read_text().replace("[destination]", nowhere, 1))
             for what, config in (("checkpoints", without), ("offset syncs", lost.config), ("tracked", lost.tracked)):
-                rows = json.loads(run("check", "-c", str(config), "--format", "json"))["jobs"][0]["partitions"]
-                ours = {row["partition"]: row["resume_offset"] for row in rows}
-                print(f"by {what} {ours}: {outcome(lost, ours)}")
-                for row in rows:
+                judged = json.loads(run("check", "-c", str(config), "--format", "json"))["jobs"][0]["partitions"]
+                ours = {row["partition"]: row["resume_offset"] for row in judged}
+                rows.append({"starts": what, **outcome(lost, ours, f"by {what}")})
+                for row in judged:
                     print(f"    {row['verdict']}, at most {row['replay']['at_most']}: {row['detail']}")
             print(run("mirror", "-c", str(lost.config)))
+    print_json("running.mirror_offsets", {**vars(options), "held": held, "sent_again": sent}, rows, options.json)
 
 
-def outcome(lost: Lost, starts: Mapping[int, int]) -> str:
-    return f"skip {lost.skipped(starts):,}, repeat {lost.repeated(starts):,}"
+def outcome(lost: Lost, starts: Mapping[int, int], name: str) -> dict[str, int]:
+    found = {"skipped": lost.skipped(starts), "repeated": lost.repeated(starts)}
+    print(f"{name} {dict(starts)}: skip {found['skipped']:,}, repeat {found['repeated']:,}")
+    return found
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The script that people write after a failover: one partition after the other, by time, then by the record's content.
 
-    python -m tests.bench.one_at_a_time HOST:PORT TOPIC PARTITIONS NUMBER SIZE TIMESTAMP_MS
+    python -m tests.bench.plans.one_at_a_time HOST:PORT TOPIC PARTITIONS NUMBER SIZE TIMESTAMP_MS
 
-Finds the record ``NUMBER`` of each partition as ``tests.bench.shapes`` writes them, and counts nothing behind it.
+Finds the record ``NUMBER`` of each partition as ``tests.bench.plans.shapes`` writes them, and counts nothing behind it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.bench.plan_speed import value
+from tests.bench.plans.speed import value
 
 WAIT_S = 10.0
 

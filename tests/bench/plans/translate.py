@@ -1,6 +1,6 @@
 """A plan beside MirrorMaker's own translation of a group's offsets (``RemoteClusterUtils.translateOffsets``): the cost.
 
-    python -m tests.bench.translate [--partitions 4,500,2000] [--checkpoints 10] [--runs 3] [--json FILE]
+    python -m tests.bench.plans.translate [--partitions 4,500,2000] [--checkpoints 10] [--runs 3] [--json FILE]
 
 Starts a broker, writes topics and MirrorMaker's checkpoints of a group, ``--checkpoints`` for each partition, and runs
 both programs in turn, start included. The translation is one number for each partition, from the last checkpoint: it
@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from reconciler.artifacts import java_executable, kafka_jars
 from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, Cost, in_turn, print_json
-from tests.bench.plan_speed import STOCK_JVM, commands, fill
+from tests.bench.plans.speed import STOCK_JVM, commands, fill
 from tests.mirror.written import checkpoint_key, checkpoint_value
 
 RECORDS, GROUP = 200, "clicks"
@@ -48,7 +48,7 @@ def main() -> None:
                 for name, cost in rows[str(count)].items():
                     print(f"{count:>10,} {name:24}{cost.text()}")
     found = {size: {name: cost._asdict() for name, cost in each.items()} for size, each in rows.items()}
-    print_json("translate", vars(options), found, options.json)
+    print_json("plans.translate", vars(options), found, options.json)
 
 
 def both(

@@ -1,6 +1,6 @@
 """How a plan's cost grows with jobs and partitions, without servers: the destination is the log in memory.
 
-    python -m tests.bench.estate [--sizes 1x500,60x500,200x500,1x100000] [--spread 50] [--runs 3] [--json FILE]
+    python -m tests.bench.plans.estate [--sizes 1x500,60x500,200x500,1x100000] [--spread 50] [--runs 3] [--json FILE]
 
 Each size (jobs x partitions) runs in a process of its own: it reads its rows from SQLite, checks, writes the plan and
 makes its table. ``--spread``: how far the jobs' offsets lie apart at most, in records; 0: all stopped at one record.
@@ -51,14 +51,14 @@ def main() -> None:
             place.mkdir()
             jobs, partitions = map(int, size.split("x"))
             store_rows(place, jobs, partitions, options.records, options.spread)
-            module = (sys.executable, "-m", "tests.bench.estate")
+            module = (sys.executable, "-m", "tests.bench.plans.estate")
             commands[size] = [*module, "--one", str(place), "--sizes", size, "--records", str(options.records)]
         medians = in_turn(commands, options.runs)
     print(f"{'jobs x partitions':>18}{HEAD} {'us a pair':>10}")
     for size, cost in medians.items():
         jobs, partitions = map(int, size.split("x"))
         print(f"{size:>18}{cost.text()} {cost.cpu_s / jobs / partitions * 1e6:>10.0f}")
-    print_json("estate", vars(options), {size: cost._asdict() for size, cost in medians.items()}, options.json)
+    print_json("plans.estate", vars(options), {size: cost._asdict() for size, cost in medians.items()}, options.json)
 
 
 def content(number: int) -> tuple[bytes, bytes]:

@@ -1,20 +1,21 @@
 """What a plan of many partitions costs on Spark's executors, beside the local engine.
 
-    python -m tests.bench.distributed_plan [--partitions 10000] [--records 20] [--brokers 1] [--per-task 2000]
+    python -m tests.bench.plans.distributed [--partitions 10000] [--records 20] [--brokers 1] [--per-task 2000]
+        [--json FILE]
 
 Starts brokers, makes topics of 2,500 partitions each, writes the records, stores moved offsets, and plans with
 --engine local and with --engine spark on a small cluster of Spark's (local-cluster: two executors in processes of their
-own). Prints wall and CPU seconds, the memory of every process, whether the plans are the same, and for one task alone
-its requests to the broker and their bytes. ``--driver-only N``: no servers; what N stored offsets cost the driver
-(reading the store, cutting tasks, making the plan) in seconds and memory.
+own). Prints wall and CPU seconds (of all processes, looked at ten times a second), the memory of every process, whether
+the plans are the same, and for one task alone its requests to the broker and their bytes. ``--driver-only N``: no
+servers; what N stored offsets cost the driver (reading the store, cutting tasks, making the plan).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -39,7 +40,8 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.distributed.tasks import Orders, answered, tasks_of
 from reconciler.stores.registry import open_store
-from tests.bench.plan_speed import BEGIN_MS, fill, value
+from tests.bench.common import below, cpu_s, memory_mb, print_json
+from tests.bench.plans.speed import BEGIN_MS, fill, value
 
 PER_TOPIC = 2_500
 STATISTICS_MS = 1_000
@@ -65,19 +67,19 @@ def main() -> None:
     parser.add_argument("--per-task", type=int, default=2_000)
     parser.add_argument("--task-only", action="store_true", help="only one task's requests")
     parser.add_argument("--driver-only", type=int, metavar="N")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        if options.driver_only:
-            drive(place, options.driver_only)
-        else:
-            compare(place, options)
+        rows = drive(place, options.driver_only) if options.driver_only else compare(place, options)
+    versions = {"spark": importlib.metadata.version("pyspark")}
+    print_json("plans.distributed", vars(options), rows, options.json, versions=versions)
 
 
 # ---------------------------------------------------------------- both engines on real brokers
 
 
-def compare(place: Path, options: argparse.Namespace) -> None:
+def compare(place: Path, options: argparse.Namespace) -> dict[str, Any]:
     topics = [f"events-{number}" for number in range(-(-options.partitions // PER_TOPIC))]
     each = options.partitions // len(topics)
     # A partition takes three files and, as the lab has it, maps of its indexes: small ones keep a broker small.
@@ -91,26 +93,29 @@ def compare(place: Path, options: argparse.Namespace) -> None:
         print(f"broker: {memory_mb(cluster.pid):,} MB resident")
         config = write_config(place, cluster.bootstrap, topics)
         save(place, topics, each, options.records // 2)
-        if not options.task_only:
-            compare_engines(place, config, options.per_task)
-        count_requests(cluster.bootstrap, config, topics, options.per_task)
+        rows = {} if options.task_only else compare_engines(place, config, options.per_task)
+        return {**rows, "one task": count_requests(cluster.bootstrap, config, topics, options.per_task)}
 
 
-def compare_engines(place: Path, config: Path, per_task: int) -> None:
-    local = planned(place, config, "local", [])
+def compare_engines(place: Path, config: Path, per_task: int) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    rows["local"], local = planned(place, config, "local", [])
     (place / "events").mkdir()
     settings = {**EXECUTORS, "spark.eventLog.dir": (place / "events").as_uri()}
     conf = [part for name, text in settings.items() for part in ("--conf", f"{name}={text}")]
     spark = ["--engine", "spark", "--per-task", str(per_task), *conf]
-    print("the same plan but for times:", planned(place, config, "spark", spark) == local)
+    rows["spark"], distributed = planned(place, config, "spark", spark)
+    rows["same plan"] = distributed == local
+    print("the same plan but for times:", rows["same plan"])
     tell_tasks(place / "events")
+    return rows
 
 
-def planned(place: Path, config: Path, name: str, arguments: Sequence[str]) -> Any:
-    """Make a plan in a process of its own, tell what it cost, and give its jobs without what a slow broker changes."""
+def planned(place: Path, config: Path, name: str, arguments: Sequence[str]) -> tuple[dict[str, Any], Any]:
+    """Make a plan in a process of its own: what it cost, and its jobs without what a slow broker changes."""
     path = place / f"{name}.json"
-    cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
     peak: dict[str, int] = defaultdict(int)
+    used: dict[int, float] = {}
     began = time.perf_counter()
     command = [sys.executable, "-m", "reconciler", "plan", "-c", str(config), "-o", str(path), *arguments]
     home = spark_home(place)
@@ -120,22 +125,22 @@ def planned(place: Path, config: Path, name: str, arguments: Sequence[str]) -> A
         stderr=subprocess.PIPE,
         env={**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
     )
-    watching = threading.Thread(target=watch, args=(process, peak))
+    watching = threading.Thread(target=watch, args=(process, peak, used))
     watching.start()
     _, said = process.communicate()
     watching.join()
     if process.returncode != 0:
         sys.exit(said.decode())
-    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime
-    print(f"--engine {name}: {took:.1f} s, {used:.1f} s of CPU in the command's own process")
+    took, cpu = time.perf_counter() - began, sum(used.values())
+    print(f"--engine {name}: {took:.1f} s, {cpu:.1f} s of CPU in all its processes")
     print("  memory at most, MB: " + ", ".join(f"{what} {top:,}" for what, top in sorted(peak.items())))
     plan = json.loads(path.read_text())
     rows = [row for job in plan["jobs"] for row in job["partitions"]]
     probes = sum(row["evidence"].pop("probes") for row in rows) / len(rows)
     rounds = max(row["evidence"].pop("rounds") for row in rows)
     print(f"  {len(rows):,} rows, {probes:.2f} probes each, {rounds} rounds, plan of {path.stat().st_size:,} bytes")
-    return plan["jobs"]
+    cost = {"wall_s": took, "cpu_s": cpu, "peak_mb": dict(peak)}
+    return {**cost, "rows": len(rows), "probes_a_row": probes, "rounds": rounds}, plan["jobs"]
 
 
 def tell_tasks(events: Path) -> None:
@@ -149,7 +154,7 @@ def tell_tasks(events: Path) -> None:
     print(f"  Spark's jobs took {wall:.1f} s: {len(ran)} tasks of {min(ran) / 1000:.1f} to {max(ran) / 1000:.1f} s")
 
 
-def count_requests(bootstrap: str, config: Path, topics: Sequence[str], per_task: int) -> None:
+def count_requests(bootstrap: str, config: Path, topics: Sequence[str], per_task: int) -> dict[str, float]:
     """Run one task here, with a client that counts what it sends and receives."""
     heard: list[str] = []
     client = {"bootstrap.servers": bootstrap, "statistics.interval.ms": STATISTICS_MS, "stats_cb": heard.append}
@@ -173,6 +178,7 @@ def count_requests(bootstrap: str, config: Path, topics: Sequence[str], per_task
             sums["bytes sent"] += broker["txbytes"]
             sums["bytes received"] += broker["rxbytes"]
     print("  " + ", ".join(f"{kind} {count:,}" for kind, count in sums.items() if count))
+    return {"partitions": len(answer.found), "bytes": len(tasks[0]), "cpu_s": used, **sums}
 
 
 class Lingering(KafkaLogReader):
@@ -214,26 +220,17 @@ def spark_home(place: Path) -> Path:
     return home
 
 
-def watch(process: subprocess.Popen[bytes], peak: dict[str, int]) -> None:
-    """The largest resident memory of each kind of process below one, in MB, until it ends."""
+def watch(process: subprocess.Popen[bytes], peak: dict[str, int], used: dict[int, float]) -> None:
+    """Until it ends: the largest resident memory of each kind of process below, in MB; each one's CPU seconds."""
     while process.poll() is None:
         now: dict[str, int] = defaultdict(int)
         for pid in below(process.pid):
             kind = kind_of(pid)
             now[kind] = max(now[kind], memory_mb(pid))
+            used[pid] = max(used.get(pid, 0.0), cpu_s(pid))
         for kind, size in now.items():
             peak[kind] = max(peak[kind], size)
         time.sleep(0.1)
-
-
-def below(pid: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        threads = [Path(path, "children").read_text().split() for path in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
-        return []
-    found = {int(child) for group in (children, *threads) for child in group}
-    return [pid, *(each for child in found for each in below(child))]
 
 
 def kind_of(pid: int) -> str:
@@ -248,18 +245,10 @@ def kind_of(pid: int) -> str:
     return "driver's JVM" if "SparkSubmit" in command else "driver's Python" if "reconciler" in command else "other"
 
 
-def memory_mb(pid: int) -> int:
-    try:
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        return 0
-    return int(found[1]) // 1024 if found else 0
-
-
 # ---------------------------------------------------------------- the driver alone
 
 
-def drive(place: Path, count: int) -> None:
+def drive(place: Path, count: int) -> dict[str, Any]:
     """Everything but the searches: their findings are made up, as long as real ones are."""
     topics = [f"events-{number}" for number in range(-(-count // PER_TOPIC))]
     began = time.process_time()
@@ -285,10 +274,19 @@ def drive(place: Path, count: int) -> None:
     outside = Outside(Described(topics), lambda address: open_store(address), time.monotonic, lambda: BEGIN_MS, run=run)
     began = time.process_time()
     plan = check(config, config.jobs, outside).plan
-    print(f"checked in {time.process_time() - began:.1f} s of CPU, tasks included")
-    began = time.process_time()
-    print(f"plan of {len(plan.to_text()):,} bytes, made in {time.process_time() - began:.1f} s")
-    print(f"memory at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024:,} MB")
+    checked_s, began = time.process_time() - began, time.process_time()
+    print(f"checked in {checked_s:.1f} s of CPU, tasks included")
+    length, made_s = len(plan.to_text()), time.process_time() - began
+    print(f"plan of {length:,} bytes, made in {made_s:.1f} s")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"memory at most: {peak:,} MB")
+    return {
+        "checked_cpu_s": checked_s,
+        "made_cpu_s": made_s,
+        "plan_bytes": length,
+        "tasks": len(sizes),
+        "peak_mb": peak,
+    }
 
 
 def leaders(asked: Sequence[Inquiry[Any]]) -> dict[TopicPartition, int]:

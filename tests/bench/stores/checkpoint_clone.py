@@ -1,6 +1,6 @@
 """The cost of a checkpoint's copy, beside ``cp -a`` of the same checkpoint.
 
-    python -m tests.bench.checkpoint_clone [--shapes 2000:50 10000:100 20000:262] [--rounds 3] [--to FOLDER]
+    python -m tests.bench.stores.checkpoint_clone [--shapes 2000:50 10000:100 20000:262] [--rounds 3] [--to FOLDER]
 
 A shape is files of state, and KiB in each: a hundred versions for each partition and a snapshot every tenth, as Spark
 leaves them. Copies are made in turn: by ``checkpoint clone``; by it with bytes written, as to another disk, without and
@@ -11,9 +11,7 @@ medians, and the same as JSON with the machine.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -24,6 +22,7 @@ from pathlib import Path
 from unittest import mock
 
 from reconciler.checkpoints import local
+from tests.bench.common import print_json
 from tests.checkpoints.checkpoint_files import Files, cloned
 
 VERSIONS, SNAPSHOT_EVERY = 100, 10
@@ -46,11 +45,7 @@ def main() -> None:
     for row in rows:
         cells = "".join(f"{row[kind]['median_s']:>22.2f} s" for kind in options.kinds)
         print(f"{row['files']:<7} {row['mib']:<8.0f}{cells}   {row['copied_files']} files in the clone")
-    machine = {"cores": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()}
-    text = json.dumps({"benchmark": "checkpoint_clone", "machine": machine, "rows": rows}, indent=1)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n")
+    print_json("stores.checkpoint_clone", vars(options), rows, options.json)
 
 
 def measured(folder: Path, files: int, size: int, options: argparse.Namespace) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """What an audit over several failovers costs at the size where Spark is needed: both logs and the sink's rows by id.
 
-    python -m tests.bench.audit_sinks [--records 100000000] [--failovers 4] [--memory 6g] [--json FILE]
+    python -m tests.bench.stores.audit_sinks [--records 100000000] [--failovers 4] [--memory 6g] [--json FILE]
 
 Generates ids of 16 bytes in eight partitions, as both clusters' logs have them and as a Parquet folder has the job's
 rows, with some rows left out, some written twice, and some of no record. Counts them on two threads with so much
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.metadata
 import json
 import os
 import shutil
@@ -54,7 +55,9 @@ def main() -> None:
         f"{row['records']:>12,} {row['stays']:>6} {row['wall_s']:>8} {row['cpu_s']:>8} {row['peak_mb']:>8,} "
         f"{row['disk_mb']:>8,}"
     )
-    print_json("audit_sinks", {"memory": options.memory, "partitions": PARTITIONS, "id_bytes": 16}, [row], options.json)
+    shape = {"memory": options.memory, "partitions": PARTITIONS, "id_bytes": 16}
+    versions = {"spark": importlib.metadata.version("pyspark")}
+    print_json("stores.audit_sinks", shape, [row], options.json, versions=versions)
 
 
 def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""What runs all year: recording, the watcher, a hook's start, the mirror's own offsets."""

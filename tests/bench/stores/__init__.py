@@ -1,0 +1,1 @@
+"""Stores, checkpoints and sinks at size."""

@@ -1,0 +1,39 @@
+"""The commands behind the documents' figures are there, and every benchmark keeps its figures with its machine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+COMMANDS = sorted(
+    {found for page in PAGES for found in re.findall(r"python -m (tests\.[\w.]+[^\n`]*)", page.read_text("utf-8"))}
+)
+PROGRAMS = [
+    path for path in sorted((ROOT / "tests" / "bench").rglob("*.py")) if "ArgumentParser(" in path.read_text("utf-8")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_documented_command_has_its_module_and_options(command: str) -> None:
+    module, *arguments = command.split()
+    path = ROOT / Path(*module.split(".")).with_suffix(".py")
+    assert path.exists(), module
+    source = path.read_text("utf-8")
+    missing = [each for each in arguments if each.startswith("--") and f'"{each}"' not in source]
+    assert missing == []
+
+
+def test_commands_are_found() -> None:
+    assert len(COMMANDS) > 10
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_a_benchmark_prints_its_figures_with_machine_and_versions(path: Path) -> None:
+    source = path.read_text("utf-8")
+    assert "print_json(" in source
+    assert '"--json"' in source
