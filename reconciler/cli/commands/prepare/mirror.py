@@ -39,6 +39,7 @@ HELP = Help(
         ExitCode.OK: "the mirror recorded enough here for every partition; the property named may still give more",
         ExitCode.USAGE: "",
         ExitCode.NEEDS_PERSON: "of a partition it recorded nothing here, or nothing that proves a place",
+        ExitCode.CHANGED: "a topic was recreated during the check",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,

@@ -41,6 +41,7 @@ HELP = Help(
     {
         ExitCode.OK: "stopped by a signal; with --once: every job was checked, whatever the result",
         ExitCode.USAGE: "usage or configuration, or it cannot listen on the address",
+        ExitCode.CHANGED: "with --once: a topic was recreated during the check of a job",
         ExitCode.UNREACHABLE: "with --once: a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,
