@@ -77,7 +77,7 @@ def heard() -> None:
 
 
 def forget() -> None:
-    """In a forked process: the waits are its parent's, and a thread that is not here may hold the lock."""
+    """Start afresh in a forked process: the waits are its parent's, and a thread of the parent may hold the lock."""
     global _lock
     _lock = threading.Lock()
     _waits.clear()

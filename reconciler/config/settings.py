@@ -56,7 +56,7 @@ class SearchSettings:
 
     @property
     def memory(self) -> int:
-        """In bytes."""
+        """``memory_mib`` in bytes."""
         return self.memory_mib * 1024 * 1024
 
 
@@ -124,7 +124,7 @@ class WatchSettings:
     listen: str = "127.0.0.1:9464"
     every_ms: int = 60_000
     requests_per_second: int = 50
-    """To the destination's brokers, over all jobs of the process."""
+    """The limit on requests to the destination's brokers, over all jobs of the process."""
     single_cluster: bool = False
     """All jobs run on the watched cluster, even after it was rebuilt: offsets of another cluster are a mismatch."""
     tls_certificate: str | None = None

@@ -20,7 +20,7 @@ _DURATION = re.compile(r"\s*([0-9]{1,18})\s*(ms|s|m|h|d)\s*")
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds in each unit of a duration."""
 _ALIKE = 0.75
-"""How alike a slip is to the key that it stands for; other keys of one table are less so."""
+"""The similarity of a misspelt key to the right one; different keys of one table are less similar."""
 LONGEST_MS = 36_500 * UNITS["d"]
 MOST = 2**63 - 1
 """The largest count: integers have 64 bits in TOML, and so have Kafka's offsets."""

@@ -29,7 +29,7 @@ from reconciler.core.verdicts import Finding
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What is known of the log when the anchor's first copy is found.
+    """The state of the search when the anchor's first copy is found.
 
     Records were read from ``front`` on, and ``start`` is the log's. ``begin`` is the first record that may be
     unprocessed, ``sent_again`` the last one behind it that is known to be processed.
@@ -45,7 +45,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """``place`` is q, ``mark`` of the record there. ``count`` records were stepped over, the one at q included."""
+    """The result: ``place`` is q, ``mark`` the fingerprint of the record there, ``count`` the records stepped over."""
 
     place: int
     mark: str

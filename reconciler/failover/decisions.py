@@ -12,7 +12,7 @@ from reconciler.failover.outside import ByHand, WrongDecision
 from reconciler.formats.plan import JobPlan, PartitionPlan
 
 PLACED = "set by hand"
-"""How the detail of a row begins whose offset or time a person set; other rows by hand were accepted."""
+"""The first words of a detail if a person set the offset or the time; a person accepted the other rows by hand."""
 
 
 class SeveralJobs(WrongDecision):

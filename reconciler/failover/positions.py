@@ -20,9 +20,9 @@ from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_
 
 
 def tracked_ends(config: Config, jobs: Sequence[Job]) -> list[Job]:
-    """For each of ``jobs`` with sinks of whose batch's end the configuration has no job: that end, as a job.
+    """The ends of running batches as jobs: one for each of ``jobs`` that has sinks, unless the configuration has it.
 
-    Its anchors are laid aside in the same group, as ``recording`` does: ``ends_of`` finds them there.
+    The anchors of an end are kept in the job's own group, as ``recording`` does; ``ends_of`` finds them there.
     """
     return [_end_of(job) for job in jobs if _decided_by_sinks(job) and _named_end(config, job) is None]
 
@@ -41,7 +41,7 @@ def _named_end(config: Config, job: Job) -> Job | None:
 
 
 def ending(config: Config, jobs: Sequence[Job]) -> list[Job]:
-    """For each of ``jobs`` whose checkpoint repeats a batch, the job of its ends, under the same name."""
+    """The jobs of the ends, one for each of ``jobs`` whose checkpoint repeats a batch, with the same names."""
     return [replace(ends_of(config, job), name=job.name) for job in jobs if _repeats_a_batch(job)]
 
 

@@ -78,10 +78,10 @@ def of_new_checkpoint(sinks: Iterable[str], *, placed: bool = True) -> tuple[Sin
 
 
 def repeated(job: JobPlan) -> Repeated:
-    """How many records come again, at most: of a repeated batch those behind its proven end; of the batches before it
-    those behind the offset at which the query starts.
+    """How many records come again, at most.
 
-    Where a person set the next offset, or accepted what was found, that is the person's word.
+    A repeated batch brings those behind its proven end, the batches before it those behind the offset at which the
+    query starts. Where a person set that offset, or accepted the finding, the person's decision counts.
     """
     rows = [row for row in job.partitions if not row.set_by_hand and row.verdict is not Verdict.NEW]
     ends = sum(row.replay_at_most or 0 for row in rows if row.position == Position.END)

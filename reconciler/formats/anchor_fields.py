@@ -29,9 +29,9 @@ class FieldNames:
 
 
 LONG = FieldNames("offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id", "names")
-"""For lines that people read."""
+"""The names in lines that people read."""
 SHORT = FieldNames("o", "t", "i", "f", "c", "p", "n")
-"""For places with little space."""
+"""The names where there is little space."""
 
 
 def dump(anchor: Anchor, called: FieldNames) -> dict[str, object]:

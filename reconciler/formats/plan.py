@@ -43,7 +43,7 @@ _PLAN = frozenset(
     ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256"),
 )
 _GROWN = frozenset(("not_judged",))
-"""Fields that came later: absent where they say nothing, so that such a plan is as it always was."""
+"""Fields that were added later. They are left out where they are empty, so that older readers accept the plan."""
 _NOT_JUDGED = frozenset(("name", "reason"))
 _SOURCE, _DESTINATION = frozenset(("alias", "cluster_id")), frozenset(("bootstrap_servers", "cluster_id"))
 _JOB = frozenset(("name", "group", "store", "verdict", "partitions"))

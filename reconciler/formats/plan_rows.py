@@ -113,7 +113,7 @@ class PartitionPlan:
     skips_counted: bool = True
     """False for a row of an older plan, which does not say what an offset set by hand skips."""
     record_fingerprint: str | None = None
-    """Of the record at ``record_offset``, for a stored offset without anchor. Written only where it is known."""
+    """The fingerprint of the record at ``record_offset``, for a stored offset without anchor. None is not written."""
 
     @classmethod
     def of(

@@ -35,7 +35,7 @@ class _Job(Protocol):
 
 
 class Layout(NamedTuple):
-    """How jobs and rows stand in a text. ``around``: a job's text before and after its rows; ``close`` ends them."""
+    """A layout of jobs and rows as text. ``around``: a job's text before and after its rows; ``close`` ends them."""
 
     around: Callable[[dict[str, Any]], tuple[str, str]]
     row: Callable[[dict[str, Any]], str]

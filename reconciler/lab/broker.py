@@ -169,7 +169,7 @@ class Broker:
         self._child = Child(f"Cluster {self._name}", command, self.log, cwd=self.directory, detached=detached)
 
     def _keep_features(self) -> None:
-        """For later clusters of these jars."""
+        """Keep the file with the version's features, for later clusters of these jars."""
         kept = self._jars / FEATURES
         if not kept.exists():
             with contextlib.suppress(OSError):  # a cache that belongs to another user

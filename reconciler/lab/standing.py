@@ -37,7 +37,7 @@ ONE_HOUR_MS = 3_600_000
 _MARK, _RECORD = ".reconciler-lab", "lab.json"
 _ANSWER_SECONDS = 60
 _REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkpoint.interval.ms": "500"}
-"""By default a broker that is killed in its first minutes forgets which records were deleted."""
+"""Settings without which a broker that is killed in its first minutes forgets which records were deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from reconciler.sinks.taken import Taken
 from reconciler.stores.delta.table import DeltaAt
 
 RECENT = 100
-"""Of so many commits the last ones are asked whether they wrote any row."""
+"""Commits, counted from the newest, that are searched for one that wrote rows."""
 FEW = 10
-"""Of so many, where each must be compared with the table before it."""
+"""As ``RECENT``, where each commit must be compared with the table before it."""
 
 
 class DeltaSink:

@@ -77,9 +77,9 @@ class FileSink:
 
 
 def _rows(folder: Folder, batches: dict[int, str], last: int) -> int | None:
-    """How many records the last batch has at least, 0 for none at all; None if that does not show.
+    """The least number of records in the last batch, 0 for none at all; None if that is not known.
 
-    Of a compact one, its files are what the log had not before.
+    A compacted batch lists all files of the log: its own are those that the log did not list before.
     """
     files = _files(folder, batches[last])
     if batches[last].endswith(".compact"):
@@ -109,7 +109,7 @@ def _format(uri: str) -> str:
 
 
 def _records(uri: str, size: int) -> int | None:
-    """Of an empty file none; of a Parquet file on this machine what it says; of text, one at least."""
+    """The least number of records in a file: 0 if it is empty, a local Parquet file's own count, 1 for text."""
     if size == 0:
         return 0
     if uri.endswith((".json", ".txt")):

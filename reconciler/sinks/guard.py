@@ -69,8 +69,8 @@ NEW = Standing(None, -1, committed=True)
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """How many records that were processed a start would read again, at most: of the batch that was begun, and of those
-    before it. ``accepting``: the options of ``plan`` and ``hook`` that accept the latter."""
+    """The most processed records that a start would read again: ``of_batch`` in the batch that was begun, ``before``
+    in those before it. ``accepting``: the options of ``plan`` and ``hook`` that accept the latter."""
 
     of_batch: int = 0
     before: int = 0

@@ -32,7 +32,7 @@ _CLIENTS = {
     "iceberg": ("pyiceberg", "iceberg"),
     "postgresql": ("psycopg", "postgresql"),
 }
-"""By scheme, the package that reads it and the extra that installs it."""
+"""The package that reads each scheme, and the extra that installs it."""
 
 
 def _files(address: str) -> Sink:

@@ -194,7 +194,7 @@ def _start_rows(found: Checkpoint) -> list[Row]:
 
 
 def _end_rows(found: Checkpoint) -> list[Row]:
-    """If two sources read one partition, the lower end counts: the other source starts there again."""
+    """The rows of a batch's end. If two sources read one partition, the lower end counts: one starts there again."""
     if found.last is None:
         return []
     version, at_ms = f"{found.query_id} {found.last.batch}", found.last.planned_at_ms

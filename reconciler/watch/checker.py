@@ -31,7 +31,7 @@ LONGEST_REST_S = 15.0
 END_OF_WAITING_S = 1e9
 CLUSTER = "The watched cluster"
 STORE_REQUESTS = 16
-"""To the watched cluster, for one job's rows in a store that lives there: connections, topics, coordinator, offsets."""
+"""Requests to the watched cluster for one job's rows in a store there: connections, topics, coordinator, offsets."""
 
 
 class Checker(Protocol):

@@ -201,7 +201,7 @@ def _counted(
     """The rows with what they skip and replay. Raises Changed for an offset that the log does not have.
 
     ``translated`` are rows that the plan saw with the source's anchor. Where such a number lies behind the log's end,
-    it is the source's own: it says nothing about this log, and goes back as it was.
+    it counts the source's records, not this log's, and goes back as it was.
     """
     offsets = {item.key: item.before.offset for item in returns if item.before and not item.before.is_sentinel}
     if not offsets:

@@ -45,7 +45,7 @@ AGAIN = "Run the drill again. If it says the same, do not fail over: make a plan
 class Tried:
     """One partition: where its first batch began, the records read, and what they prove (``found``).
 
-    ``starts_at`` None: nothing was read, since the partition has no offset. ``stopped``: why it needs a person.
+    ``starts_at`` None: nothing was read, since the partition has no offset. ``stopped``: why it needs a decision.
     ``fault``: how the batch differs from the plan.
     """
 
@@ -95,7 +95,7 @@ def drill(
 
     ``batch`` reads the first records (default: Kafka's client), at most ``records`` offsets of each partition.
     Raises the errors of ``check`` and ``clone``: Changed if a query moves too fast for a copy to be made,
-    Unreachable, Refused, ConfigError. A job that needs a person is no error: its partitions say so; no copy is made.
+    Unreachable, Refused, ConfigError. A job that needs a decision is no error: its partitions say so; no copy is made.
     """
     if is_end_of_batch(job.store):
         raise ConfigError(

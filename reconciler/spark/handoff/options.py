@@ -54,7 +54,7 @@ class Handoff:
 
     ``start`` is what the hook wrote, None for a plan's own hand-off. At the source, ``offsets`` are those that the job
     has stored until ``whole`` adds the other partitions. ``kept_in`` is the checkpoint that the hook names, if any.
-    ``vouched``: not a file alone names the cluster (``proof``).
+    ``vouched``: more than the file itself confirms the cluster's name (``proof``).
     """
 
     job: str

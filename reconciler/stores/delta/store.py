@@ -35,7 +35,7 @@ DATA_OPERATIONS = frozenset(
         *("CREATE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT"),
     )
 )
-"""Of the operations in ``commitInfo``, those that write a job's data. ``OPTIMIZE``, ``VACUUM`` and others do not."""
+"""The operations in ``commitInfo`` that write a job's data. ``OPTIMIZE``, ``VACUUM`` and others do not."""
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
 
 

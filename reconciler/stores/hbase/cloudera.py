@@ -42,7 +42,7 @@ from reconciler.stores.hbase.table import HBaseTable
 HISTORY_ROWS = 100
 """Rows of a topic and group that ``history`` reads."""
 MOST_PARTITIONS = 100_000
-"""Of one topic: a row has a cell for each of them, up to the last."""
+"""The most partitions of one topic: a row has a cell for each of them, up to the last."""
 CLAIM_ATTEMPTS = 3
 """Tries to claim while readers settle the claim before."""
 

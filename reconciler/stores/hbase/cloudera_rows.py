@@ -43,7 +43,7 @@ class Batch:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """By partition, without ``faults``."""
+        """The readable offsets by partition; ``faults`` has the others."""
         return {number: offset for number, offset in self._parsed.items() if isinstance(offset, int)}
 
     @property

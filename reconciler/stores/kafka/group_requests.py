@@ -215,7 +215,7 @@ def _described_group(client: AdminClient, group: str, timeout_s: float) -> Consu
 
 
 def outcome_unknown(group: str, what: str) -> OutcomeUnknown:
-    """For a write that was sent, and may have happened in whole, in part or not at all."""
+    """The error for a write that was sent, and may have happened in whole, in part or not at all."""
     return OutcomeUnknown(
         f"Whether all offsets of group {group!r} were written is not known: {what}",
         hint="Run apply again: it reads what is there and writes only what is missing.",

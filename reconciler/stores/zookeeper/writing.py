@@ -48,7 +48,7 @@ class StoredRow:
         return anchor_node.pair(self.entry.offset, self.node, self.beside, shared=shared)
 
     def version(self, *, shared: bool) -> str:
-        """In a shared znode it covers this partition alone: the others change independently."""
+        """The row's version. In a shared znode it covers this partition alone: the others change independently."""
         beside = 0 if self.beside is None else self.beside.mzxid
         own = f"{self.node.czxid:x}.{self.entry.text}" if shared else f"{self.node.mzxid:x}.{self.entry.partition}"
         return f"{own}.{beside:x}"
