@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import IO
 
 from reconciler import written
 from reconciler.core.errors import ConfigError
@@ -66,6 +67,27 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
             raise
         written.note(str(path))
         sync_names(path.parent)
+
+
+def name_new(unfinished: str, path: str, data: bytes) -> None:
+    """Give the finished file its name. Raises FileExistsError if it is taken.
+
+    Where the file system has no link(2), the file is written again: a crash can then leave a torn one.
+    """
+    try:
+        os.link(unfinished, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        with open(path, "xb") as file:
+            write_through(file, data)
+
+
+def write_through(file: IO[bytes], data: bytes) -> None:
+    """Write data and flush it to the disk."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:

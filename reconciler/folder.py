@@ -17,7 +17,6 @@ Every request to another machine ends after ``TIMEOUT_S``; its change may still 
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 import secrets
@@ -27,12 +26,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from time import time
-from typing import IO, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
-from reconciler.fileio import sync_names
+from reconciler.fileio import name_new, sync_names, write_through
 from reconciler.waits import for_seconds, waiting
 
 T = TypeVar("T")
@@ -152,9 +151,9 @@ class LocalFolder:
             descriptor, unfinished = tempfile.mkstemp(dir=parent, prefix=UNFINISHED)
             try:
                 with os.fdopen(descriptor, "wb") as file:
-                    _write_through(file, data)
+                    write_through(file, data)
                 os.chmod(unfinished, 0o644)
-                _name(unfinished, path, data)
+                name_new(unfinished, path, data)
             finally:
                 os.unlink(unfinished)
             sync_names(parent)
@@ -390,20 +389,3 @@ _locks_lock = threading.Lock()
 def _lock_of(url: str) -> threading.Lock:
     with _locks_lock:
         return _locks.setdefault(url, threading.Lock())
-
-
-def _name(unfinished: str, path: str, data: bytes) -> None:
-    """Give a file its name, which must be free. Without link(2), a crash can leave a torn file."""
-    try:
-        os.link(unfinished, path)
-    except OSError as err:
-        if err.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-        with open(path, "xb") as file:
-            _write_through(file, data)
-
-
-def _write_through(file: IO[bytes], data: bytes) -> None:
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())

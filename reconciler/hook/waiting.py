@@ -20,7 +20,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan import PartitionPlan
-from reconciler.mirror.lag import lags_ms
+from reconciler.mirror.record_times import lags_ms
 from reconciler.ports import TopicPartition
 
 POLL_S = 2.0

@@ -21,7 +21,7 @@ from reconciler.failover.apart import STORE_FAILURES, Fuse, StoresRead, read_sto
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan
-from reconciler.mirror.lag import lags_ms
+from reconciler.mirror.record_times import lags_ms
 from reconciler.ports import TopicPartition
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import CheckFigures, figures_of

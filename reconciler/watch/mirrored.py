@@ -19,9 +19,9 @@ from reconciler.failover.gather import GatheredJob
 from reconciler.failover.mirrored.own_offset import handed_out
 from reconciler.failover.unanchored import own_topics
 from reconciler.formats.plan import JobPlan
-from reconciler.mirror.delivered import newest_ms
 from reconciler.mirror.following import Following
 from reconciler.mirror.grade import Grade, grades, wanted
+from reconciler.mirror.record_times import newest_ms
 from reconciler.ports import LogReader
 
 log = logging.getLogger("reconciler.watch")

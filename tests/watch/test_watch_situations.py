@@ -11,7 +11,7 @@ from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.mirror.lag import lags_ms
+from reconciler.mirror.record_times import lags_ms
 from reconciler.ports import TopicPartition
 from reconciler.watch.figures import CheckFigures, TopicFigures, figures_of
 from tests.in_memory import BEGIN, NOW, Memory, anchor, stored

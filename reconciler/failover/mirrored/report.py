@@ -24,11 +24,11 @@ from reconciler.mirror.account import (
     partition_account,
     settings,
 )
-from reconciler.mirror.delivered import newest_ms
 from reconciler.mirror.following import Following
 from reconciler.mirror.grade import Grade, grades, wanted
 from reconciler.mirror.positions import read_positions
 from reconciler.mirror.reading import Known, Wanted, read_pairs
+from reconciler.mirror.record_times import newest_ms
 from reconciler.ports import LogReader, Row, TopicPartition
 
 MOST_GROUPS = 20
