@@ -1,6 +1,6 @@
 """What a plan costs by the shape of the logs: the size of records, their compression, and the number of brokers.
 
-    python -m tests.bench.plans.shapes [--only sizes,codecs,brokers] [--runs 3] [--json FILE]
+    python -m tests.bench.plans.shapes [--only sizes,codecs,brokers] [--runs 3] [--no-script] [--json FILE]
 
 Beside each plan run, in turn: Kafka's own tool, which resets by time and verifies nothing; a script that takes one
 partition after the other; and, with one broker, the bare requests (``plans.raw``). Records lie in batches as a
@@ -59,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(SHAPES), help="kinds of shapes, separated by commas")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--no-script", action="store_true", help="leave the script out, which takes the longest")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows: dict[str, dict[str, Cost]] = {}
@@ -68,7 +69,7 @@ def main() -> None:
         with cluster_of(brokers) as (cluster, place):
             for name, shape in shapes.items():
                 if shape.brokers == brokers:
-                    rows[name] = measure(cluster, place, name, shape, options.runs)
+                    rows[name] = measure(cluster, place, name, shape, options)
     found = {name: {program: cost._asdict() for program, cost in each.items()} for name, each in rows.items()}
     about = {name: asdict(shape) for name, shape in shapes.items()}
     print_json("plans.shapes", {"shapes": about, "runs": options.runs}, found, options.json)
@@ -84,17 +85,18 @@ def cluster_of(brokers: int) -> Iterator[tuple[KafkaCluster, Path]]:
             yield cluster, place
 
 
-def measure(cluster: KafkaCluster, place: Path, name: str, shape: Shape, runs: int) -> dict[str, Cost]:
+def measure(
+    cluster: KafkaCluster, place: Path, name: str, shape: Shape, options: argparse.Namespace
+) -> dict[str, Cost]:
     topic = name.replace(": ", "-").replace(" ", "")
     fill(cluster, topic, shape)
     programs = commands(cluster, place, topic, shape.partitions, shape.records, size=shape.size)
-    if shape.brokers > 1:
-        del programs["raw"]  # it speaks to one broker
     middle = shape.records // 2
     numbers = (BY_SCRIPT, middle, shape.size, BEGIN_MS + middle * 1000)
     module = (sys.executable, "-m", "tests.bench.plans.one_at_a_time")
-    programs[f"script, {BY_SCRIPT} partitions"] = [*module, cluster.bootstrap, topic, *map(str, numbers)]
-    medians = in_turn(programs, runs)
+    if not options.no_script:
+        programs[f"script, {BY_SCRIPT} partitions"] = [*module, cluster.bootstrap, topic, *map(str, numbers)]
+    medians = in_turn(programs, options.runs)
     own = next(iter(medians.values()))
     for program, cost in medians.items():
         print(f"{name:20}{program:24}{cost.text()}   {own.wall_s / cost.wall_s:.1f}x {own.cpu_s / cost.cpu_s:.1f}x")

@@ -1,10 +1,11 @@
 """What a plan costs, beside Kafka's own tool, which resets by time and verifies nothing, and beside the bare requests.
 
-    python -m tests.bench.plans.speed [--partitions 1000,2000,4000] [--records 200] [--runs 3] [--json FILE]
+    python -m tests.bench.plans.speed [--partitions 1000,2000,4000] [--records 200] [--brokers 1] [--runs 3]
+        [--json FILE]
 
-Starts a broker, writes the records, stores moved offsets, then runs the programs in turn, start included, and prints
-the medians. ``raw`` is one ListOffsets and two Fetch of all
-partitions (``tests.bench.plans.raw``).
+Starts brokers, writes the records, stores moved offsets, then runs the programs in turn, start included, and prints the
+medians. ``raw`` is one ListOffsets and two Fetch of all partitions (``tests.bench.plans.raw``), with one broker only. A
+broker of 20,000 partitions needs a limit of some 25,000 open files (``ulimit -n``): else take two.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ BEGIN_MS = 1_780_000_000_000
 STOCK_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 """What Kafka's own kafka-run-class.sh starts its tools with, as far as it matters here."""
 TOPIC, FEW = "events", "few"
+SMALL_INDEXES = {"log.index.size.max.bytes": "4096"}
+"""A partition takes a file, and two maps of its indexes, each of 10 MiB unless told otherwise."""
+LONG = '[search]\ndeadline = "300s"\n'
+"""On a busy machine the default of 30 seconds is not enough for 10,000 partitions."""
 BATCH = 20
 """Records a batch: what a producer collects that lingers for a moment."""
 PARTITIONS_AT_ONCE, PATIENCE_S = 2_500, 300
@@ -42,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", default="1000,2000,4000", help="numbers of partitions, separated by commas")
     parser.add_argument("--records", type=int, default=200, help="records a partition, of about 90 bytes")
+    parser.add_argument("--brokers", type=int, default=1, help="a process holds a file open for each partition")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -49,7 +55,10 @@ def main() -> None:
     rows: dict[str, dict[str, Cost]] = {}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        with KafkaCluster("b", place / "b", kafka_jars(print), heap="1g") as cluster:
+        jars = kafka_jars(print)
+        with KafkaCluster(
+            "b", place / "b", jars, brokers=options.brokers, heap="1g", properties=SMALL_INDEXES
+        ) as cluster:
             print(f"{'partitions':>10} {'':24}{HEAD}   against it: wall, CPU")
             for count in counts:
                 rows[str(count)] = in_turn(planning(cluster, place, count, options.records), options.runs)
@@ -79,7 +88,8 @@ def commands(
     config = write_config(place, cluster.bootstrap, topic)
     store(place, topic, topic, partitions, middle, ("another-cluster", "another-topic"), size=size)
     stamp = datetime.fromtimestamp(BEGIN_MS / 1000 + middle, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
-    return {
+    raw = (sys.executable, "-S", "-m", "tests.bench.plans.raw", cluster.bootstrap, topic)
+    programs: dict[str, Sequence[str]] = {
         "reconciler plan": this_program("plan", "-c", str(config), "-o", str(place / f"{topic}.json")),
         "kafka-consumer-groups": [
             *(str(java_executable()), *STOCK_JVM, "-cp", f"{kafka_jars(print)}/*"),
@@ -87,11 +97,11 @@ def commands(
             *("--bootstrap-server", cluster.bootstrap, "--group", "g", "--topic", topic),
             *("--reset-offsets", "--to-datetime", stamp, "--dry-run"),
         ],
-        "raw": [
-            *(sys.executable, "-S", "-m", "tests.bench.plans.raw", cluster.bootstrap, topic),
-            *map(str, (partitions, middle, BEGIN_MS + middle * 1000)),
-        ],
+        "raw": [*raw, *map(str, (partitions, middle, BEGIN_MS + middle * 1000))],
     }
+    if len(cluster.brokers) > 1:
+        del programs["raw"]  # it speaks to one broker
+    return programs
 
 
 def value(partition: int, number: int, size: int | None = None) -> bytes:
@@ -153,7 +163,7 @@ def write_config(place: Path, bootstrap: str, topic: str) -> Path:
         f'[[jobs]]\nname = "{topic}"\ngroup = "{topic}"\ntopics = ["{topic}"]\nstore = "sqlite:///{place}/offsets.db"\n'
     )
     path = place / f"{topic}.toml"
-    path.write_text(f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n{job}')
+    path.write_text(f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n{LONG}{job}')
     return path
 
 
