@@ -187,7 +187,13 @@ class World:
     # ------------------------------------------------------------ commands
 
     def job(
-        self, name: str = "clicks", *topics: str, store: str | None = None, new: str | None = None, **identity: str
+        self,
+        name: str = "clicks",
+        *topics: str,
+        store: str | None = None,
+        new: str | None = None,
+        sink: str | None = None,
+        **identity: str,
     ) -> str:
         """A ``[[jobs]]`` table; with ``new`` the job is called new, and starts there."""
         lines = [f'{key} = "{value}"' for key, value in {"id": "header:message-id", **identity}.items()]
@@ -196,6 +202,7 @@ class World:
             f"topics = {json.dumps(list(topics) or [self.topic])}\n"
             f"store = {json.dumps(store or self.address)}\n"
             + (f"new = {json.dumps(new)}\n" if new else "")
+            + (f"sink = {json.dumps(sink)}\n" if sink else "")
             + "[jobs.identity]\n"
             + "\n".join(lines)
         )

@@ -341,7 +341,7 @@ def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
         for outcome, count in job.checks.items():
             checks.add_metric((name, outcome), count)
         durations.add_metric((name,), job.durations.buckets, job.durations.total_s)
-    yield from (up, success, age, *([sinks] if sinks.samples else []), checks, durations)
+    yield from (up, success, age, sinks, checks, durations)
 
 
 def _of_process(process: ProcessFigures, jobs: int, now_ms: int) -> Iterator[Metric]:

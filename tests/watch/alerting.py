@@ -154,6 +154,18 @@ def rows_are_gone(world: World) -> None:
     world.save({0: None})
 
 
+def sink_has_batches(world: World) -> None:
+    """Of a query that ran on another checkpoint: the failover's new one begins at batch 0."""
+    log = world.folder / "output" / "_spark_metadata"
+    log.mkdir(parents=True)
+    for batch in range(3):
+        (log / str(batch)).write_text("v1", encoding="utf-8")
+
+
+def sink_is_another(world: World) -> None:
+    (world.folder / "output").rename(world.folder / "old output")
+
+
 def internal(world: World, topic: str, key: bytes, value: bytes) -> None:
     """A record as MirrorMaker writes it to a topic of its own."""
     from confluent_kafka import Producer
@@ -202,6 +214,7 @@ JOBS: Mapping[str, tuple[Callable[[World], None], Callable[[World], None], Calla
         both(mirror_has_synced(8), mirror_was_alive(HOUR_MS)),
         both(mirror_has_synced(5), mirror_was_alive(0)),
     ),
+    "sunk": (has_mirrored(6, 5), sink_has_batches, sink_is_another),
     "unread": (has_mirrored(6, 5), store_is_gone, store_is_back),
     "rowless": (has_mirrored(6, 5), rows_are_gone, has_read(5)),
     "bare": (has_mirrored(6, 5), anchor_is_lost, has_read(5)),
@@ -235,7 +248,9 @@ class Night:
 
     def _text(self) -> str:
         head = HEAD.format(bootstrap=self.cluster.bootstrap, textfile=self.textfiles)
-        return "\n".join([head, *(subject.world.job(name) for name, subject in self.subjects.items()), ""])
+        sinks = {"sunk": f"files:{self.folder / 'sunk' / 'output'}"}
+        jobs = [subject.world.job(name, sink=sinks.get(name)) for name, subject in self.subjects.items()]
+        return "\n".join([head, *jobs, ""])
 
     # ------------------------------------------------------------ what happens
 

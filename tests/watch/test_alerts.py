@@ -28,6 +28,7 @@ FINDINGS = {
     "ReconcilerAnchorsTooOld": "idle",
     "ReconcilerLossDetected": "lost",
     "ReconcilerNoRows": "rowless",
+    "ReconcilerSinkBlocksStart": "sunk",
     "ReconcilerPartitionMissing": "missing",
     "ReconcilerUnresolved": "bare",
 }
