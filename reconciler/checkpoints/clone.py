@@ -47,7 +47,6 @@ from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 
 FORMAT = "reconciler.checkpoint-clone/1"
-TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +238,8 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
     client: Mapping[str, str] = {"bootstrap.servers": plan.bootstrap_servers}
     if config is not None:
         client = config.destination.client
-    memory = (config.search if config else SearchSettings()).memory
-    with connect(client, config.anchor_store if config else None, timeout_s=TIMEOUT_S, memory=memory) as outside:
+    search, anchors = (config.search, config.anchor_store) if config else (SearchSettings(), None)
+    with connect(client, anchors, timeout_s=search.request_timeout_s, memory=search.memory) as outside:
         yield outside
 
 

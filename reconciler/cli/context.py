@@ -88,16 +88,11 @@ def private_key(path: Path) -> PrivateKey:
 # ---------------------------------------------------------------- the world outside
 
 
-def request_timeout_s(config: Config) -> float:
-    """The timeout of one request to the destination, in seconds."""
-    return min(10.0, config.search.deadline_s)
-
-
 @contextmanager
 def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks; progress goes to stderr if that is a terminal."""
     client, on_progress = config.destination.client, _terminal_progress() if sys.stderr.isatty() else None
-    timeout_s, memory = request_timeout_s(config), config.search.memory
+    timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
         yield replace(outside, on_progress=on_progress, on_copied=CopyDisplay())
 
@@ -145,6 +140,6 @@ def _spark_engine(config: Config, options: argparse.Namespace, until_the_end: Ex
             started.append(until_the_end.enter_context(own_session("reconciler", settings)))
         return started[0]
 
-    timeout_s = request_timeout_s(config)
+    timeout_s = config.search.request_timeout_s
     client, memory = config.destination.client, config.search.memory
     return SparkEngine(session, client, timeout_s=timeout_s, per_task=per_task, memory=memory)

@@ -55,6 +55,11 @@ class SearchSettings:
     memory_mib: int = 1_024
 
     @property
+    def request_timeout_s(self) -> float:
+        """The time that one request to a cluster may take, in seconds: an outage must show before the deadline."""
+        return min(10.0, self.deadline_s)
+
+    @property
     def memory(self) -> int:
         """``memory_mib`` in bytes."""
         return self.memory_mib * 1024 * 1024

@@ -93,4 +93,5 @@ def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float,
     from reconciler.stores.registry import open_store
 
     with closing(KafkaLogReader(client, timeout_s=timeout_s, memory=memory)) as reader:
-        yield Outside(reader, partial(open_store, kafka_client=client, anchors=anchors), time.monotonic, clock_ms)
+        opener = partial(open_store, kafka_client=client, anchors=anchors, timeout_s=timeout_s)
+        yield Outside(reader, opener, time.monotonic, clock_ms)

@@ -173,8 +173,8 @@ def _no_source_topic(name: str) -> Result:
 
 
 def reading(config: Config) -> Callable[[Mapping[str, str], str], LogReader]:
-    """Opens readers of clusters' logs; requests time out after 10 s, or ``[search] deadline`` if that is less."""
+    """Opens readers of clusters' logs."""
     from reconciler.kafka.reader import KafkaLogReader  # noqa: PLC0415 - the client library loads when it is needed
 
-    timeout_s = min(10.0, config.search.deadline_s)
+    timeout_s = config.search.request_timeout_s
     return lambda client, who: KafkaLogReader(client, timeout_s=timeout_s, who=who, memory=config.search.memory)

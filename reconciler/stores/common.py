@@ -18,6 +18,8 @@ from reconciler.ports import (
     WriteResult,
 )
 
+KAFKA_TIMEOUT_S = 10.0
+"""How long one request of a store to the Kafka cluster that it is on may take, unless the caller says."""
 INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

@@ -1,7 +1,8 @@
 """The public face of the stores: open a store by its address, and what an address alone says of its store.
 
 A store's module is imported when its address is opened. To add a store, write a module with
-``open_address(address, *, kafka_client) -> OffsetStore`` and add its line to ``SCHEMES``.
+``open_address(address, *, kafka_client) -> OffsetStore`` and add its line to ``SCHEMES``; where it lives on the
+destination (``Traits.on_destination``), it takes a ``timeout_s`` as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from reconciler.config.addresses import scheme_of
 from reconciler.core.errors import ConfigError
 from reconciler.formats.json_fields import encodable
 from reconciler.ports import OffsetStore, Traits
+from reconciler.stores.common import KAFKA_TIMEOUT_S
 
 DISTRIBUTION = "failover-offset-reconciler"
 NO_TRAITS = Traits()
@@ -112,11 +114,16 @@ def is_end_of_batch(address: str) -> bool:
 
 
 def open_store(
-    address: str, *, kafka_client: Mapping[str, str] | None = None, anchors: str | None = None
+    address: str,
+    *,
+    kafka_client: Mapping[str, str] | None = None,
+    anchors: str | None = None,
+    timeout_s: float = KAFKA_TIMEOUT_S,
 ) -> OffsetStore:
     """The store at ``address``. Contacts no server and creates nothing.
 
-    ``kafka_client`` is the destination's client settings (librdkafka properties), for the stores that live there.
+    ``kafka_client`` is the destination's client settings (librdkafka properties), for the stores that live there, and
+    ``timeout_s`` is how long one request to that cluster may take; an address may say so itself.
     ``anchors`` is the address of the [anchors] store: it keeps anchors for rows that have none of their own, and the
     rows that ``track`` copied from a group's commits.
     Raises ConfigError for an unknown scheme, an invalid address, and a client package that is not installed.
@@ -134,16 +141,18 @@ def open_store(
             hint=f"Run: pip install '{target}'",
         )
     module = importlib.import_module(scheme.module)
-    store: OffsetStore = module.open_address(address, kafka_client=kafka_client)
+    timeout = {"timeout_s": timeout_s} if scheme.traits.on_destination else {}
+    store: OffsetStore = module.open_address(address, kafka_client=kafka_client, **timeout)
     if anchors is None or anchors == address:
         return store
+    other = partial(open_store, anchors, kafka_client=kafka_client, timeout_s=timeout_s)
     from reconciler.stores.paired import handed, paired, served
 
     if scheme.traits.corrected_by_job:
-        return handed(store, open_store(anchors, kafka_client=kafka_client))
+        return handed(store, other())
     if not store.capabilities.needs_tracking:
-        return served(store, partial(open_store, anchors, kafka_client=kafka_client))
-    return paired(store, open_store(anchors, kafka_client=kafka_client), kafka_client)
+        return served(store, other)
+    return paired(store, other(), kafka_client, timeout_s=timeout_s)
 
 
 def _scheme(address: str) -> Scheme | None:

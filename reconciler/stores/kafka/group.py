@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TIMEOUT_S = 10.0
 BATCH = 250
 """Partitions per commit. A commit becomes one record batch of at most 1 MB by default; a row takes at most 1.6 kB."""
 
@@ -48,7 +47,7 @@ class KafkaGroupStore:
     capabilities = Capabilities(keeps_history=False, atomic_batches=False, translated_by_mirror=True)
     address = "kafka-group:"
 
-    def __init__(self, client: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, client: Mapping[str, str], *, timeout_s: float = common.KAFKA_TIMEOUT_S) -> None:
         self._settings = dict(client)
         self._timeout_s = timeout_s
 
@@ -236,11 +235,13 @@ def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
-def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+def open_address(
+    address: str, *, kafka_client: Mapping[str, str] | None = None, timeout_s: float = common.KAFKA_TIMEOUT_S
+) -> OffsetStore:
     """``kafka-group:``, on the cluster that ``kafka_client`` names."""
     if address.partition(":")[2]:
         raise ConfigError(
             "The address of the group store is kafka-group: with nothing behind it.",
             hint="The cluster is the one under [destination]; each job names its group and topics.",
         )
-    return KafkaGroupStore(require_client("kafka-group", kafka_client))
+    return KafkaGroupStore(require_client("kafka-group", kafka_client), timeout_s=timeout_s)

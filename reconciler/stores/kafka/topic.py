@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from reconciler.stores.kafka.topic_requests import Look, Requests
     from reconciler.stores.kafka.topic_writer import Writer
 
-TIMEOUT_S = 10.0
 CONTENDED_S = 30.0
 """Seconds for which a fenced writer tries again."""
 
@@ -112,7 +111,7 @@ class KafkaTopicStore:
         mirrored: Sequence[str] | None = None,
         *,
         address: str | None = None,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = common.KAFKA_TIMEOUT_S,
     ) -> None:
         self._settings = dict(client)
         self._name = name
@@ -328,10 +327,13 @@ class KafkaTopicStore:
             self._requests.close()
 
 
-def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+def open_address(
+    address: str, *, kafka_client: Mapping[str, str] | None = None, timeout_s: float = common.KAFKA_TIMEOUT_S
+) -> OffsetStore:
     """``kafka-topic:NAME`` or ``kafka-topic:NAME?mirrored=a.NAME``, on the cluster that ``kafka_client`` names.
 
-    ``mirrored`` may be repeated; empty, no mirrored topic is read. ``timeout=SECONDS`` limits each answer.
+    ``mirrored`` may be repeated; empty, no mirrored topic is read. ``timeout=SECONDS`` limits each answer, in
+    the place of ``timeout_s``.
     """
     name, _, query = address.partition(":")[2].partition("?")
     parameters = parse_qsl(query, keep_blank_values=True)
@@ -343,9 +345,9 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
             f"A kafka-topic: address takes no {unknown[0]!r}.",
             hint="It takes mirrored and timeout: kafka-topic:NAME?mirrored=a.NAME&timeout=10.",
         )
-    times = [value for key, value in parameters if key == "timeout"] or [f"{TIMEOUT_S:g}"]
-    timeout_s = common.timeout_s(times[0]) if len(times) == 1 else None
-    if timeout_s is None:
+    times = [value for key, value in parameters if key == "timeout"]
+    limit_s = timeout_s if not times else common.timeout_s(times[0]) if len(times) == 1 else None
+    if limit_s is None:
         raise ConfigError(
             f"timeout={'&timeout='.join(times)} is not a time in seconds, above 0 and up to 600.",
             hint="For example 10.",
@@ -364,4 +366,4 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
             hint="Choose one that does not begin with __ or a dot, nor end in .internal, -internal or .replica.",
         )
     client = require_client("kafka-topic", kafka_client)
-    return KafkaTopicStore(client, name, mirrored if named else None, address=address, timeout_s=timeout_s)
+    return KafkaTopicStore(client, name, mirrored if named else None, address=address, timeout_s=limit_s)

@@ -68,7 +68,6 @@ from reconciler.stores.paired.steps import (
 
 ATTEMPTS = 8
 """How often a state that others change at the same time is read again."""
-TIMEOUT_S = 10.0
 
 _log = logging.getLogger(__name__)
 notes = logging.getLogger("reconciler.notes.anchors")
@@ -77,7 +76,13 @@ Keys = set[TopicPartition]
 T = TypeVar("T")
 
 
-def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, str] | None) -> OffsetStore:
+def paired(
+    store: OffsetStore,
+    anchors: OffsetStore,
+    kafka_client: Mapping[str, str] | None,
+    *,
+    timeout_s: float = common.KAFKA_TIMEOUT_S,
+) -> OffsetStore:
     """``store`` with the anchors that ``anchors`` keeps for it.
 
     A group's commits have room for an anchor, but an unmodified consumer writes none, and the source's group is lost
@@ -87,16 +92,16 @@ def paired(store: OffsetStore, anchors: OffsetStore, kafka_client: Mapping[str, 
     if not store.capabilities.translated_by_mirror:
         return kind(store, anchors)
     # Cached: the id is requested once, when a row first needs it.
-    return kind(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}))))
+    return kind(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}, timeout_s))))
 
 
-def _cluster_id(client: Mapping[str, str]) -> str:
+def _cluster_id(client: Mapping[str, str], timeout_s: float) -> str:
     """The id of the cluster that these client settings lead to. Raises Unreachable and Refused."""
     from confluent_kafka import KafkaException
 
     from reconciler.kafka.connection import Connection
 
-    connection, doing = Connection(client, timeout_s=TIMEOUT_S), "ask for the cluster's id"
+    connection, doing = Connection(client, timeout_s=timeout_s), "ask for the cluster's id"
     try:
         return connection.cluster_id(connection.admin(), doing)
     except KafkaException as error:

@@ -99,7 +99,8 @@ def _print(lines: Sequence[AnchorLine], path: str | None) -> ExitCode:
 def _open(config: Config, job: Job) -> OffsetStore:
     from reconciler.stores.registry import open_store
 
-    return open_store(job.store, kafka_client=config.destination.client, anchors=config.anchor_store)
+    client, timeout_s = config.destination.client, config.search.request_timeout_s
+    return open_store(job.store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s)
 
 
 def _lines(config: Config, job: Job) -> list[AnchorLine]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from reconciler.cli import arguments
@@ -89,7 +90,7 @@ def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], l
 def _world(config: Config) -> World:
     from reconciler.stores.registry import open_store
 
-    return World(config_check.reading(config), open_store, _topics)
+    return World(config_check.reading(config), partial(open_store, timeout_s=config.search.request_timeout_s), _topics)
 
 
 def _topics(client: Mapping[str, str]) -> list[str]:

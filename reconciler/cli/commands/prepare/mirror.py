@@ -70,7 +70,8 @@ def read_group(config: Config, group: str, topics: Sequence[str]) -> Sequence[Ro
     """The offsets that a group has at the destination."""
     from reconciler.stores.registry import open_store
 
-    with closing(open_store("kafka-group:", kafka_client=config.destination.client)) as store:
+    client, timeout_s = config.destination.client, config.search.request_timeout_s
+    with closing(open_store("kafka-group:", kafka_client=client, timeout_s=timeout_s)) as store:
         return store.read(group, topics)
 
 

@@ -93,12 +93,14 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
             hint="Add it; only track and audit connect there.",
         )
     client = config.source.client
-    timeout_s, memory = min(10.0, config.search.deadline_s), config.search.memory
+    timeout_s, memory = config.search.request_timeout_s, config.search.memory
     reader = KafkaLogReader(client, timeout_s=timeout_s, who="source", memory=memory)
     side = SourceSide(
         reader=reader,
-        open_store=partial(open_store, kafka_client=client),
-        open_anchors=partial(open_store, config.anchor_store or "", kafka_client=config.destination.client),
+        open_store=partial(open_store, kafka_client=client, timeout_s=timeout_s),
+        open_anchors=partial(
+            open_store, config.anchor_store or "", kafka_client=config.destination.client, timeout_s=timeout_s
+        ),
         monotonic=time.monotonic,
         now_ms=clock_ms,
         stopping=lambda: signals.stopping,

@@ -124,12 +124,14 @@ def _prepare(
     access = Access.of(config.watch)
     address = _address(options, config)
     # An outage must show in the next round, so a request may not take longer than the time between rounds.
-    timeout_s = min(context.request_timeout_s(config), max(LEAST_TIMEOUT_S, every_s / 2))
+    timeout_s = min(config.search.request_timeout_s, max(LEAST_TIMEOUT_S, every_s / 2))
     raw = KafkaLogReader(config.destination.client, timeout_s=timeout_s, memory=config.search.memory)
     reader = LimitedReader(raw, limit)
     outside = Outside(
         reader=reader,
-        open_store=partial(open_store, kafka_client=config.destination.client, anchors=config.anchor_store),
+        open_store=partial(
+            open_store, kafka_client=config.destination.client, anchors=config.anchor_store, timeout_s=timeout_s
+        ),
         monotonic=time.monotonic,
         now_ms=clock_ms,
         on_probes=figures.probed,
