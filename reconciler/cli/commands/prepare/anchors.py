@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TextIO
 
@@ -24,10 +25,12 @@ from reconciler.failover.writing.apply import confirm, name_of, put
 from reconciler.fileio import write_whole
 from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
-from reconciler.ports import Change, HandsOver, OffsetStore
+from reconciler.ports import Change, HandsOver, OffsetStore, Row
 from reconciler.trust import command_trail
 from reconciler.trust.audit_trail import Written
 
+MOST_NAMED = 20
+"""Rows that could not be exported and are named, one a line."""
 EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
 HELP = Help(
     """
@@ -46,6 +49,7 @@ HELP = Help(
     {
         ExitCode.OK: "the lines were written, or existed already",
         ExitCode.USAGE: "usage or configuration, or a line matches no job",
+        ExitCode.NEEDS_PERSON: "export: a row cannot be read; the others were written, and that one is named on stderr",
         ExitCode.CHANGED: "import: a row differs and --replace was not given; nothing was written",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
@@ -53,6 +57,8 @@ HELP = Help(
     environment=CONFIG_ENVIRONMENT,
     see_also=("docs/reference/formats.md", "docs/how-to/record-anchors.md"),
 )
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,13 +83,25 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
     if options.direction == "export":
-        return _print([line for job in jobs for line in _lines(config, job)], options.path)
+        return _export([row for job in jobs for row in _rows(config, job)], options.path)
     if options.direction == "derive":
         found = derived.derived(jobs, options)
         if options.into_store:
             return _import(config, jobs, found, options)
         return _print(found, options.path)
     return _import(config, jobs, _read_lines(options.path), options)
+
+
+def _export(rows: Sequence[tuple[Job, Row]], path: str | None) -> ExitCode:
+    """Print the rows that can be read, and name the others, which would else be missed only after a failover."""
+    sound = [(job, row) for job, row in rows if row.malformed is None]
+    _print([AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for job, row in sound], path)
+    bad = [row.malformed.refused for _, row in rows if row.malformed is not None]
+    for error in bad[:MOST_NAMED]:
+        log.warning("not exported: %s", error)
+    if (more := len(bad) - MOST_NAMED) > 0:
+        log.warning("not exported: %s more; `reconciler check` lists all", f"{more:,}")
+    return ExitCode.NEEDS_PERSON if bad else ExitCode.OK
 
 
 def _print(lines: Sequence[AnchorLine], path: str | None) -> ExitCode:
@@ -103,13 +121,9 @@ def _open(config: Config, job: Job) -> OffsetStore:
     return open_store(job.store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s)
 
 
-def _lines(config: Config, job: Job) -> list[AnchorLine]:
-    store = _open(config, job)
-    try:
-        rows = store.read(job.group, job_topics(config, job))
-    finally:
-        store.close()
-    return [AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for row in rows]
+def _rows(config: Config, job: Job) -> list[tuple[Job, Row]]:
+    with closing(_open(config, job)) as store:
+        return [(job, row) for row in store.read(job.group, job_topics(config, job))]
 
 
 def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], options: argparse.Namespace) -> ExitCode:
@@ -118,19 +132,19 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
         wanted[_job_of(config, jobs, line).name].append(line)
     total = 0
     concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
-    with ExitStack() as closing:
-        attempt = closing.enter_context(command_trail.attempt(config.trust, "import", options.words))
+    with ExitStack() as until_the_end:
+        attempt = until_the_end.enter_context(command_trail.attempt(config.trust, "import", options.words))
         work = []
         for job in concerned:
             store = _open(config, job)
-            closing.callback(store.close)
+            until_the_end.callback(store.close)
             work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
         rows = [
             Written(job, change.key, before, change.new.offset if change.new else None)
             for job, _, found in work
             for change, before in found
         ]
-        closing.enter_context(signals.writing())
+        until_the_end.enter_context(signals.writing())
         if rows:
             attempt.intends(rows)
         written.intend(*(name_of(job, len(found)) for job, _, found in work if found))
