@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INT32_MAX = 2**31 - 1
@@ -53,3 +54,8 @@ def whole_number(text: str | bytes, most: int = INT64_MAX) -> int | None:
 def counted(number: int, noun: str) -> str:
     """``1 row``, ``2,000 rows``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """Names for a sentence: the first ``most``, and how many more."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

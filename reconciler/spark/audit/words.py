@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from reconciler.formats.decimal_text import some
 from reconciler.spark.audit.looking import LogExtent
 from reconciler.spark.audit.naming import By, Naming
 from reconciler.spark.audit.spans import AuditedJob
 from reconciler.spark.audit.tally import Rules
-from reconciler.spark.ranges.planning import some
 
 
 def compared(naming: Naming, rules: Rules, *, has_order: bool) -> list[str]:

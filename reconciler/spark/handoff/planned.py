@@ -7,6 +7,7 @@ from itertools import islice
 
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.verdicts import STOPS, Position, Verdict
+from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan
 
 Offsets = dict[str, dict[str, int]]
@@ -53,16 +54,17 @@ def _require_startable(job: JobPlan) -> None:
     two_ended = list(dict.fromkeys(_name(row) for row in job.partitions if row.position != Position.NEXT))
     if two_ended:
         raise ConfigError(
-            f"Job {job.name} stopped within a batch: the plan has a start and an end for {', '.join(two_ended)}, which "
-            "only a checkpoint can hold.",
+            f"Job {job.name} stopped within a batch: the plan has a start and an end for "
+            f"{some(two_ended, MOST_NAMED)}, which only a checkpoint can hold.",
             hint="Continue it from a corrected copy of its checkpoint.",
         )
     undecided = [f"{_name(row)} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
     if undecided:
         raise NeedsPerson(
-            f"By the plan, job {job.name} may not start: {', '.join(undecided)}.",
-            hint="`reconciler show PLAN` gives the reasons; then plan again with --set TOPIC:PARTITION=OFFSET or "
-            "--accept VERDICT (or --accept skips).",
+            f"By the plan, job {job.name} may not start. Partitions that need a decision, {len(undecided):,} of "
+            f"{len(job.partitions):,}: {some(undecided, MOST_NAMED)}.",
+            hint="`reconciler show PLAN` lists all with their reasons; then plan again with --set "
+            "TOPIC:PARTITION=OFFSET or --accept VERDICT (or --accept skips).",
         )
 
 

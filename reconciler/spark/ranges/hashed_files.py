@@ -33,12 +33,13 @@ from typing import TYPE_CHECKING, Literal
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.folder import open_folder
+from reconciler.formats.decimal_text import some
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.hadoop import Directory
 from reconciler.spark.ranges.offsets import require_atomic
 from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, Catalogue, Entry
-from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of, some
+from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch, Sink
 
 if TYPE_CHECKING:

@@ -19,10 +19,8 @@ from typing import Literal, get_args, get_type_hints
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
+from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, Row, TopicPartition
-
-SHOWN = 5
-"""The most names in a sentence; it gives the number of the others."""
 
 CORRECT_THEM = (
     "Start the job by `reconciler hook -c FILE -- COMMAND`, or run `reconciler plan` and `reconciler apply`, which "
@@ -361,10 +359,5 @@ def shares(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions for a sentence: in order, the first ``SHOWN`` by name."""
+    """Partitions for a sentence: the first ones, in order."""
     return some([f"{at.topic}:{at.partition}" for at in sorted(partitions)])
-
-
-def some(names: Sequence[str]) -> str:
-    """Names for a sentence: the first ``SHOWN``, and how many more."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")

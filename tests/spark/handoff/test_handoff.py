@@ -122,6 +122,15 @@ def test_a_partition_without_offset_needs_a_person():
         handoff.starting_offsets(undecided)
 
 
+def test_of_many_partitions_without_a_decision_the_first_ones_are_named():
+    rows = [row("a.events", number, None, Verdict.UNRESOLVED) for number in range(1, 500)]
+    with pytest.raises(NeedsPerson, match=r"499 of 500: a\.events:1 \(unresolved\), .* and 479 more\.") as stopped:
+        handoff.starting_offsets(plan(job("clicks", row("a.events", 0, 10), *rows)))
+    assert len(stopped.value.message) < 1_000
+    assert stopped.value.hint is not None
+    assert "`reconciler show PLAN` lists all" in stopped.value.hint
+
+
 def test_a_lost_partition_needs_a_decision_even_with_an_offset():
     lost = row("a.events", 0, 10, Verdict.LOST)
     with pytest.raises(NeedsPerson, match="lost"):

@@ -23,6 +23,8 @@ from reconciler.formats.plan import Plan
 from reconciler.trust import command_trail, signing
 from reconciler.trust.audit_trail import Attempt
 
+MOST_REFUSED = 20
+"""Sentences on partitions that stop a job."""
 EXAMPLE = "reconciler apply failover.plan.json -c reconciler.toml"
 HELP = Help(
     """
@@ -137,9 +139,11 @@ def changes_text(changes: Sequence[JobChanges]) -> Shown:
     """Each stored offset, the row that is replaced, the new offset and what it rests on; or why a job is refused."""
     lines: list[Shown] = []
     for change in changes:
-        for row, why in change.refused:
+        for row, why in change.refused[:MOST_REFUSED]:
             name = f"{row.topic}-{row.partition}"
             lines.append(wrap(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
+        if (more := len(change.refused) - MOST_REFUSED) > 0:
+            lines.append(wrap(f"{change.job.name}: … and {more:,} more; `reconciler show PLAN` lists all."))
         skips = any(item.row.skips for item in change.intended)
         rows = [
             (

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.core.errors import Changed, ReconcilerError, Unreachable
+from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.audit.failovers.stays import ClusterStays, Stays
 from reconciler.spark.audit.looking import TIMEOUT_S, Edges, edges_of, is_dead, require_anchors
 from reconciler.spark.audit.spans import Span
-from reconciler.spark.ranges.planning import OffsetRange, some
+from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.target import ClusterAccess
 
 

@@ -13,6 +13,7 @@ from reconciler import __version__
 from reconciler.clock import clock_ms, stamp
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
+from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.errors import plan_of, spark_errors
@@ -34,7 +35,6 @@ from reconciler.spark.audit.output import Output
 from reconciler.spark.audit.result import AT_LEAST_ONCE, EXACTLY_ONCE, split_doubled
 from reconciler.spark.audit.sightings import small_table
 from reconciler.spark.audit.tally import PART_SHIFT
-from reconciler.spark.ranges.planning import some
 from reconciler.spark.target import ClusterAccess
 
 
