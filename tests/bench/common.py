@@ -123,6 +123,13 @@ def memory_mb(pid: int) -> int:
     return int(found[1]) // 1024 if found else 0
 
 
+def peak_mb(pid: int) -> int:
+    """The most that was resident of a running process."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) // 1024
+
+
 def cpu_s(pid: int) -> float:
     """The CPU seconds of a process, without its children's; 0 if it has ended."""
     try:

@@ -7,8 +7,9 @@
 Theory of operation. The newest snapshot of the catalogue names the files that count (``output``). A compaction
 
     1. removes files that no reader can have been given for ``grace_ms``
-    2. reads the files that are smaller than ``target_bytes`` and count now, and writes them merged into
-       ``_compacted``, where a reader that lists the directory does not look
+    2. reads the files that are smaller than half of ``target_bytes`` and count now, and writes them merged into
+       ``_compacted``, where a reader that lists the directory does not look. What it has written is larger than that,
+       but for a small rest: so a row is merged once or twice, however often compactions run
     3. makes the next snapshot, in one step: it names every file that counts, and the batches that it replaces
 
 If it is killed before 3, nothing has changed; step 1 removes files in ``_compacted`` that no snapshot names. Of two
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def compact(
     grace_ms: int = GRACE_MS,
     now_ms: Callable[[], int] = clock_ms,
 ) -> Compacted:
-    """Merge files smaller than ``target_bytes`` into files of about that size.
+    """Merge files smaller than half of ``target_bytes`` into files of about that size.
 
     Raises Changed if another compaction was first (nothing was changed), and the catalogue's errors.
     """
@@ -72,10 +73,10 @@ def compact(
     before = len(found.files)
     settled = {name: entry for name, entry in found.batches.items() if name not in found.begun}
     counted = [*(found.snapshot.files if found.snapshot else ()), *(f for e in settled.values() for f in e.files)]
-    small = [name for name in counted if directory.size(name) < target_bytes]
+    small, parts = to_merge({name: directory.size(name) for name in counted}, target_bytes)
     if len(small) < 2:
         return Compacted(before, before, removed)
-    merged = _merge(spark, directory, sorted(small), target_bytes)
+    merged = _merge(spark, directory, small, parts)
     replaces = (*(found.snapshot.replaces if found.snapshot else ()), *settled)
     kept = [name for name in counted if name not in set(small)]
     number = found.number + 1
@@ -89,13 +90,21 @@ def compact(
     return Compacted(before, before - len(small) + len(merged), removed)
 
 
-def _merge(spark: SparkSession, directory: Directory, names: list[str], target_bytes: int) -> list[str]:
-    total = sum(directory.size(name) for name in names)
+def to_merge(sizes: Mapping[str, int], target_bytes: int) -> tuple[list[str], int]:
+    """Which files are small, by name, and into how many they are to be merged.
+
+    That many are rounded: each is then at least two thirds of the target, if all of them together are.
+    """
+    small = sorted(name for name, size in sizes.items() if size < target_bytes / 2)
+    return small, max(1, round(sum(sizes[name] for name in small) / target_bytes))
+
+
+def _merge(spark: SparkSession, directory: Directory, names: list[str], parts: int) -> list[str]:
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest()
     aside = f"{COMPACTED}/_writing-{digest}-{time.time_ns()}"
     frame = spark.read.option("mergeSchema", "true").parquet(*(f"{directory.path}/{name}" for name in names))
     try:
-        frame.coalesce(max(1, -(-total // target_bytes))).write.parquet(f"{directory.path}/{aside}")
+        frame.coalesce(parts).write.parquet(f"{directory.path}/{aside}")
         written = [name for name in directory.names(aside) if name.endswith(".parquet")]
         merged = [f"{COMPACTED}/{digest}-{time.time_ns()}-{place:05d}.parquet" for place in range(len(written))]
         for old, new in zip(written, merged, strict=True):
@@ -113,8 +122,9 @@ def _remove_old(directory: Directory, listed: Catalogue, since_ms: int) -> int:
     snapshots = listed.snapshots()
     then = next((each for each in reversed(snapshots) if each.written_at_ms <= since_ms), None)
     later = snapshots if then is None else snapshots[snapshots.index(then) :]
+    there = set(listed.folder.names())
     superfluous = [] if then is None else [f"{name}.json" for name in then.replaces]
-    entries = [(name, listed.load(name)) for name in superfluous if listed.has(name)]
+    entries = [(name, listed.load(name)) for name in superfluous if name in there]
     entries += [(each.name, each) for each in snapshots if each not in later]
     named = {file for each in later for file in each.files}
     removed = 0

@@ -160,7 +160,7 @@ class HashNamedFiles(Sink):
                     f" of {self._path}.",
                     hint="Run one job per group. Started again, this one continues after the other's batch.",
                 )
-            written = [name for name in directory.names(aside) if name.endswith(".parquet")]
+            written = directory.names(aside, "*.parquet")
             names = [f"{batch.name}-{number:05d}.parquet" for number in range(len(written))]
             for old, new in zip(written, names, strict=True):
                 directory.move(f"{aside}/{old}", new)
@@ -196,14 +196,13 @@ class HashNamedFiles(Sink):
         self._forget(entry.name)
 
     def _forget(self, name: str) -> None:
-        for aside in self._opened().names(WRITING):  # of runs that were killed while they wrote
-            if aside.startswith(f"{name}-"):
-                self._opened().remove(f"{WRITING}/{aside}")
+        for aside in self._opened().names(WRITING, f"{name}-*"):  # of runs that were killed while they wrote
+            self._opened().remove(f"{WRITING}/{aside}")
         self._catalogue.folder.remove(name + LOST)
         self._catalogue.folder.remove(name + BEGUN)
 
     def _files_of(self, name: str) -> list[str]:
-        return [each for each in self._opened().names() if each.startswith(f"{name}-") and each.endswith(".parquet")]
+        return self._opened().names(pattern=f"{name}-*.parquet")
 
     def _opened(self) -> Directory:
         assert self._directory is not None

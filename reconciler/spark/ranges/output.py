@@ -171,7 +171,12 @@ class Catalogue:
         return [entry for entry in found if entry is not None]
 
     def has(self, name: str) -> bool:
-        return name in self.folder.names()
+        """Whether the catalogue has this file, without a list of all files: each batch asks."""
+        try:
+            self.folder.read(name)
+        except FileNotFoundError:
+            return False
+        return True
 
     def load(self, name: str) -> Entry | None:
         """None for a file that was not written completely."""

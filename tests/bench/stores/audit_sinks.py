@@ -14,7 +14,6 @@ import argparse
 import hashlib
 import importlib.metadata
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -29,7 +28,7 @@ from reconciler.spark.audit.failovers.tally import PER_TASK, of_sink, sighted, t
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.output import Columns, Output
 from reconciler.spark.target import ClusterAccess
-from tests.bench.common import print_json
+from tests.bench.common import cpu_s, peak_mb, print_json
 from tests.spark.sessions import SMALL
 
 PARTITIONS = 8
@@ -72,7 +71,7 @@ def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str
     try:
         planted = write_sink(spark, records, place / "sink")
         process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-        before, began = _cpu_s(process), time.perf_counter()
+        before, began = cpu_s(process), time.perf_counter()
         logs = [log(records, failovers, cluster) for cluster in range(2)]
         naming = Naming.of("key", None, True)
         rows = Output(spark.read.parquet(str(place / "sink")), Columns(id="event_id"))
@@ -80,7 +79,7 @@ def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str
         frames += [sighted(of_log(spark, records, number), each, naming, number) for number, each in enumerate(logs)]
         with tallied(reduce(DataFrame.union, frames), len(logs), unique=True) as found:
             shown = examples(found, logs, naming, 20)
-            wall, cpu = time.perf_counter() - began, _cpu_s(process) - before
+            wall, cpu = time.perf_counter() - began, cpu_s(process) - before
             disk = sum(file.stat().st_size for file in (place / "spark").rglob("*") if file.is_file())
         check(planted, found.sums, shown)
         return {
@@ -89,7 +88,7 @@ def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str
             "stays": failovers + 1,
             "wall_s": round(wall, 1),
             "cpu_s": round(cpu, 1),
-            "peak_mb": _peak_mb(process),
+            "peak_mb": peak_mb(process),
             "disk_mb": disk >> 20,
         }
     finally:
@@ -150,16 +149,6 @@ def check(planted: dict[str, set[str]], sums: Any, shown: Any) -> None:
     counts = {kind: sums[kind] for kind in planted}
     if found != planted or counts != {kind: len(ids) for kind, ids in planted.items()} or sums["possibly_lost"]:
         raise SystemExit(f"not what was planted: {json.dumps(counts)}")
-
-
-def _cpu_s(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _peak_mb(process: int) -> int:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) >> 10
 
 
 if __name__ == "__main__":
