@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.cli.page.markup import document, fill, fill_each
@@ -9,56 +11,94 @@ from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 
 if TYPE_CHECKING:
-    from reconciler.spark.audit.result import AuditResult, Example, PartitionResult
+    from reconciler.spark.audit.failovers.result import Finding, StaysResult
+    from reconciler.spark.audit.result import AuditResult, Example, PartitionResult, Result
 
 HEADS = ("partition", "stored", "resume", "lost", "possibly", "doubled", "announced", "beyond", "reordered")
+STAYS_HEADS = ("side", "stays", "compared", "not compared")
 EXAMPLES_IN_TEXT = 10
 _BAD = frozenset({"lost", "possibly_lost", "doubled_beyond", "reordered"})
 _FIGURES = ("lost", "possibly_lost", "doubled", "doubled_as_announced", "doubled_beyond", "reordered")
 
 
-def audit_text(result: AuditResult, *, columns: int, colour: bool) -> Shown:
-    """A row per partition, then examples, then what was compared and what is not known."""
-    rows = [_cells(row, result) for row in result.partitions]
-    table = render(HEADS, rows, right=frozenset(range(1, len(HEADS))), columns=columns, colour=colour)
-    examples = [_example(example) for example in result.examples[:EXAMPLES_IN_TEXT]]
-    if len(result.examples) > len(examples):
-        examples.append(f"… {len(result.examples) - len(examples):,} more in the JSON")
-    parts = [table, line(""), wrap(f"{result.verdict}: {_sum(result)}", columns=columns)]
-    for head, sentences in (("for example", examples), ("compared", result.compared), ("not known", result.unknown)):
-        if sentences or head == "compared":
-            lines = (f"  {sentence}" for sentence in sentences)
-            parts.append(wrap("", f"{head}:", *lines, indent="    ", columns=columns))
-    return stack(*parts)
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is shown of an audit beside its verdict: a table, its figures in a sentence, and the page's summary."""
+
+    result: Result
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    sum: str
+    examples: Sequence[str]
+    source: str
+    destination: str
+    semantics: str
+
+    def text(self, *, columns: int, colour: bool) -> Shown:
+        """The table, then the figures, examples, what was compared and what is not known."""
+        result, right = self.result, frozenset(range(1, len(self.heads)))
+        table = render(self.heads, self.rows, right=right, columns=columns, colour=colour)
+        examples = list(self.examples[:EXAMPLES_IN_TEXT])
+        if len(self.examples) > len(examples):
+            examples.append(f"… {len(self.examples) - len(examples):,} more in the JSON")
+        parts = [table, line(""), wrap(f"{result.verdict}: {self.sum}", columns=columns)]
+        lists = {"for example": examples, "compared": result.compared, "not known": result.unknown}
+        for head, sentences in lists.items():
+            if sentences or head == "compared":
+                lines = (f"  {sentence}" for sentence in sentences)
+                parts.append(wrap("", f"{head}:", *lines, indent="    ", columns=columns))
+        return stack(*parts)
+
+    def page(self) -> str:
+        """The whole page."""
+        result = self.result
+        lists = {"Compared": result.compared, "Not known": result.unknown, "Examples": self.examples}
+        items = {head: fill_each("item", ({"text": text} for text in texts)) for head, texts in lists.items()}
+        heads = ({"kind": "n" if index else "", "head": head} for index, head in enumerate(self.heads))
+        body = fill(
+            "audit",
+            tone="good" if result.verdict == "clean" else "bad",
+            verdict=result.verdict,
+            job=result.job,
+            created_at=result.created_at,
+            source=self.source,
+            destination=self.destination,
+            semantics=self.semantics,
+            sum=self.sum,
+            heads=fill_each("audit_head", heads),
+            rows=fill_each("audit_row", map(_html_row, self.rows)),
+            lists=fill_each("audit_list", ({"head": head, "items": texts} for head, texts in items.items() if texts)),
+        )
+        return document(f"{result.verdict} · reconciler audit", body)
 
 
-def audit_page(result: AuditResult) -> str:
-    """The whole page."""
-    lists = {"Compared": result.compared, "Not known": result.unknown, "Examples": map(_example, result.examples)}
-    items = {head: fill_each("item", ({"text": text} for text in texts)) for head, texts in lists.items()}
-    body = fill(
-        "audit",
-        tone="good" if result.verdict == "clean" else "bad",
-        verdict=result.verdict,
-        job=result.job,
-        created_at=result.created_at,
-        source=result.source_cluster_id or "not compared",
-        destination=result.destination_cluster_id,
-        semantics=result.semantics,
-        sum=_sum(result),
-        heads=fill_each(
-            "audit_head", ({"kind": "n" if index else "", "head": head} for index, head in enumerate(HEADS))
-        ),
-        rows=fill_each("audit_row", (_html_row(_cells(row, result)) for row in result.partitions)),
-        lists=fill_each("audit_list", ({"head": head, "items": texts} for head, texts in items.items() if texts)),
-    )
-    return document(f"{result.verdict} · reconciler audit", body)
-
-
-def _html_row(cells: list[Cell]) -> dict[str, object]:
+def _html_row(cells: Sequence[Cell]) -> dict[str, object]:
     name, *others = cells
     figures = [{"kind": "n bad" if cell.tone == "bad" else "n", "value": cell.text} for cell in others]
     return {"tone": name.tone, "name": name.text, "cells": fill_each("audit_cell", figures)}
+
+
+def _example(example: Example | Finding, where: str) -> str:
+    count = f", {example.count:,} times" if example.count > 1 else ""
+    id_hash = f", id {example.id_hash}" if example.id_hash else ""
+    return f"{example.kind.replace('_', ' ')}: {where}{count}{id_hash}"
+
+
+# ---------------------------------------------------------------- one failover
+
+
+def report_of(result: AuditResult) -> Report:
+    """A row per partition."""
+    return Report(
+        result,
+        HEADS,
+        [_cells(row, result) for row in result.partitions],
+        _sum(result),
+        [_example(each, _where(each)) for each in result.examples],
+        source=result.source_cluster_id or "not compared",
+        destination=result.destination_cluster_id,
+        semantics=result.semantics,
+    )
 
 
 def _sum(result: AuditResult) -> str:
@@ -85,7 +125,7 @@ def _cells(row: PartitionResult, result: AuditResult) -> list[Cell]:
     return [Cell(name, "good" if row.is_clean else "bad"), *offsets, *figures]
 
 
-def _example(example: Example) -> str:
+def _where(example: Example) -> str:
     places = []
     if example.source_offset is not None:
         places.append(f"{example.source_topic}:{example.source_partition} at {example.source_offset:,} of the source")
@@ -93,7 +133,43 @@ def _example(example: Example) -> str:
         places.append(
             f"{example.topic}:{example.destination_partition} at {example.destination_offset:,} of the destination"
         )
-    where = ", ".join(places) or f"of {example.source_topic}"
-    count = f", {example.count:,} times" if example.count > 1 else ""
-    id_hash = f", id {example.id_hash}" if example.id_hash else ""
-    return f"{example.kind.replace('_', ' ')}: {where}{count}{id_hash}"
+    return ", ".join(places) or f"of {example.source_topic}"
+
+
+# ---------------------------------------------------------------- several failovers
+
+
+def report_of_stays(result: StaysResult) -> Report:
+    """A row per side."""
+    return Report(
+        result,
+        STAYS_HEADS,
+        _sides(result),
+        _sum_of_stays(result),
+        [_example(each, _places(each)) for each in result.examples],
+        source=result.order[0],
+        destination=result.order[-1],
+        semantics=f"{len(result.order)} stays, {result.semantics}",
+    )
+
+
+def _sides(result: StaysResult) -> list[list[Cell]]:
+    rows = []
+    for side in (*result.clusters, result.sink):
+        count = result.order.count(side.name) if side is not result.sink else None
+        name = Cell(side.name, "good" if side.records else "bad")
+        rows.append([name, count_cell(count), count_cell(side.records), count_cell(side.nameless)])
+    return rows
+
+
+def _sum_of_stays(result: StaysResult) -> str:
+    totals = result.totals
+    unread = f" ({totals['lost_unread']:,} of them read by no stay)" if totals["lost_unread"] else ""
+    possibly = f", {totals['possibly_lost']:,} possibly lost" if totals["possibly_lost"] else ""
+    doubled = f"{totals['doubled']:,} doubled ({totals['doubled_as_announced']:,} of them announced by the plans)"
+    return f"{totals['lost']:,} lost{unread}{possibly}, {doubled}, {totals['unknown_rows']:,} rows of no record."
+
+
+def _places(example: Finding) -> str:
+    places = [f"{at.topic}:{at.partition} at {at.offset:,} of cluster {at.cluster_id}" for at in example.places]
+    return ", ".join(places) or "in no log"

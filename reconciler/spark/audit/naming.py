@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 
 from reconciler.core.anchors import Identity
 from reconciler.core.anchors import fingerprint as core_fingerprint
+from reconciler.core.errors import ConfigError
 from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.identity_columns import LastRecord
@@ -53,6 +54,11 @@ class Naming:
         chosen = by or (By.ID if has_id else By.CONTENT)
         if unique is None:
             unique = chosen is By.ID and identity.has_unique_ids
+        if chosen is By.ID and not has_id:
+            raise ConfigError(
+                "The output has ids, but the job's identity reads none from a record.",
+                hint="Set [jobs.identity] id, or name the output's key and value.",
+            )
         return cls(chosen, id if isinstance(id, str) else None, identity, unique)
 
     @property

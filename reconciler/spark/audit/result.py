@@ -1,16 +1,16 @@
-"""An audit's result, as values and as JSON, format ``reconciler.audit/1``. Plain Python."""
+"""An audit's result, as values and as JSON, format ``reconciler.audit/1``; and what all audits' results share."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.formats.json_fields import canonical
 from reconciler.formats.plan import digest
 
-FORMAT = "reconciler.audit/1"
 CLEAN, UNCLEAN, UNKNOWN = "clean", "unclean", "unknown"
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 
@@ -40,15 +40,21 @@ FIGURES = (
 """Every figure counts records (of the output: rows), each as often as it occurs."""
 
 
+class AsJson:
+    """A dataclass with slots whose JSON has just its fields."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
 @dataclass(frozen=True, slots=True)
-class Read:
+class Read(AsJson):
     """The offsets that were read of one log: from ``start`` up to, and without, ``end``."""
 
     start: int
     end: int
-
-    def to_json(self) -> dict[str, int]:
-        return {"start": self.start, "end": self.end}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class PartitionResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class Example(AsJson):
     """One finding. Offsets are the first of that record on each side; ``id_hash`` is made as in plans."""
 
     kind: str
@@ -104,13 +110,12 @@ class Example:
     id_hash: str | None
     count: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(ABC):
+    """What every audit's result holds. ``compared``: what each figure compares; ``unknown``: what cannot be known."""
 
-@dataclass(frozen=True, slots=True)
-class AuditResult:
-    """A whole audit. ``compared``: what each figure compares; ``unknown``: what could not be known."""
+    FORMAT: ClassVar[str]
 
     tool_version: str
     created_at: str
@@ -120,11 +125,55 @@ class AuditResult:
     unique: bool
     semantics: str
     since_ms: int | None
+    compared: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def verdict(self) -> str:
+        """``clean``, ``unclean``, or ``unknown`` where a side was not there, or nothing of it could be compared."""
+
+    @abstractmethod
+    def found(self) -> dict[str, Any]:
+        """The JSON values that only this kind of audit has."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return ExitCode.OK if self.verdict == CLEAN else ExitCode.NEEDS_PERSON
+
+    def to_json(self) -> dict[str, Any]:
+        """The audit as JSON values, ``sha256`` included. No payloads, and no ids."""
+        content: dict[str, Any] = {
+            "format": self.FORMAT,
+            "tool_version": self.tool_version,
+            "created_at": self.created_at,
+            "plans": list(self.plans),
+            "job": self.job,
+            "told_apart_by": self.told_apart_by,
+            "unique": self.unique,
+            "semantics": self.semantics,
+            "since_ms": self.since_ms,
+            "verdict": self.verdict,
+            "compared": list(self.compared),
+            "unknown": list(self.unknown),
+            **self.found(),
+        }
+        return {**content, "sha256": digest(content)}
+
+    def to_text(self) -> str:
+        """The canonical JSON, as a file's text."""
+        return canonical(self.to_json()).decode() + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult(Result):
+    """A whole audit of one failover."""
+
+    FORMAT = "reconciler.audit/1"
+
     source_cluster_id: str | None
     destination_cluster_id: str
     has_output: bool
-    compared: tuple[str, ...]
-    unknown: tuple[str, ...]
     partitions: tuple[PartitionResult, ...]
     examples: tuple[Example, ...]
     output_elsewhere: int = 0
@@ -138,7 +187,6 @@ class AuditResult:
 
     @property
     def verdict(self) -> str:
-        """``clean``, ``unclean``, or ``unknown`` where there was nothing to compare the destination with."""
         if not all(row.is_clean for row in self.partitions):
             return UNCLEAN
         is_compared = self.has_output or self.source_cluster_id is not None
@@ -155,37 +203,21 @@ class AuditResult:
             read["the output"] = sums["output"] + self.output_elsewhere
         return tuple(side for side, count in read.items() if not count)
 
-    @property
-    def exit_code(self) -> ExitCode:
-        return ExitCode.OK if self.verdict == CLEAN else ExitCode.NEEDS_PERSON
-
-    def to_json(self) -> dict[str, Any]:
-        """The audit as JSON values, ``sha256`` included. No payloads, and no ids."""
-        content: dict[str, Any] = {
-            "format": FORMAT,
-            "tool_version": self.tool_version,
-            "created_at": self.created_at,
-            "plans": list(self.plans),
-            "job": self.job,
-            "told_apart_by": self.told_apart_by,
-            "unique": self.unique,
-            "semantics": self.semantics,
-            "since_ms": self.since_ms,
+    def found(self) -> dict[str, Any]:
+        return {
             "source": {"alive": self.source_cluster_id is not None, "cluster_id": self.source_cluster_id},
             "destination": {"cluster_id": self.destination_cluster_id},
             "output": {"given": self.has_output, "elsewhere": self.output_elsewhere},
-            "verdict": self.verdict,
-            "compared": list(self.compared),
-            "unknown": list(self.unknown),
             "totals": self.totals,
             "partitions": [row.to_json() for row in self.partitions],
             "examples": [example.to_json() for example in self.examples],
         }
-        return {**content, "sha256": digest(content)}
 
-    def to_text(self) -> str:
-        """The canonical JSON, as a file's text."""
-        return canonical(self.to_json()).decode() + "\n"
+
+def require_known(semantics: str) -> None:
+    """Raise ConfigError for semantics that no audit knows."""
+    if semantics not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        raise ConfigError(f'semantics = "{semantics}" is not known: use {AT_LEAST_ONCE} or {EXACTLY_ONCE}.')
 
 
 def split_doubled(doubled: int, read_again: int, at_most: int | None, semantics: str) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from reconciler import __version__
 from reconciler.clock import clock_ms, stamp
 from reconciler.core.anchors import Identity
-from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.core.errors import ReconcilerError
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import words
@@ -28,11 +28,11 @@ from reconciler.spark.audit.output import Output, offset_name
 from reconciler.spark.audit.result import (
     AT_LEAST_ONCE,
     COUNTS,
-    EXACTLY_ONCE,
     FIGURES,
     AuditResult,
     PartitionResult,
     Read,
+    require_known,
     split_doubled,
 )
 from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
@@ -73,15 +73,9 @@ def audit(
     Raises ConfigError for arguments that cannot be used, Changed if a log is not the planned one or lost records while
     it was read, Unreachable and Refused.
     """
-    if semantics not in (AT_LEAST_ONCE, EXACTLY_ONCE):
-        raise ConfigError(f'semantics = "{semantics}" is not known: use {AT_LEAST_ONCE} or {EXACTLY_ONCE}.')
+    require_known(semantics)
     about = planned([plan_of(each) for each in plans], job)
     naming = Naming.of(id, output.columns.by if output else None, unique)
-    if naming.by is By.ID and naming.identity.id_of is None:
-        raise ConfigError(
-            "The output has ids, but the job's identity reads none from a record.",
-            hint="Set [jobs.identity] id, or name the output's key and value.",
-        )
     at_destination = ClusterAccess(destination, destination_options or {})
     at_source = None if source is None else ClusterAccess(source, source_options or {})
     there = look_at_destination(about, at_destination, until=until, since_ms=since_ms)

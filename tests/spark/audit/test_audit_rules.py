@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.cli.commands.afterwards.audit import _until as stored_until
 from reconciler.cli.main import main
-from reconciler.cli.page.audit_report import audit_page, audit_text
+from reconciler.cli.page.audit_report import report_of
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode
@@ -188,13 +188,13 @@ def test_the_json_is_canonical_and_sealed() -> None:
 
 def test_page_and_text_show_every_figure_and_escape_every_name() -> None:
     found = result({"lost": 1234, "doubled": 5, "doubled_beyond": 5})
-    page = audit_page(found)
+    page = report_of(found).page()
     assert "<events>" not in page
     assert "<what>" not in page
     assert "&lt;events&gt;" in page
     assert "://" not in page
     assert "color-scheme: light dark" in page
-    text = audit_text(found, columns=120, colour=False)
+    text = report_of(found).text(columns=120, colour=False)
     for shown in ("1,234", "unclean: 1,234 lost", "at 17 of the source, 2 times, id 00ff", "The output's order."):
         assert shown in text
         assert shown in page or shown.startswith(("unclean", "The"))

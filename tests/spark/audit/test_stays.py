@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.cli.page.stays_report import stays_page, stays_text
+from reconciler.cli.page.audit_report import report_of_stays
 from reconciler.config.addresses import SINK_COLUMNS
 from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError, ExitCode
@@ -213,7 +213,8 @@ def test_nothing_found_is_clean_only_where_every_side_was_read(changed: dict[str
 
 def test_the_result_is_shown_as_text_page_and_sealed_json() -> None:
     found = result(totals={"lost": 1, "lost_unread": 1})
-    text, page, content = stays_text(found, columns=120, colour=False), stays_page(found), json.loads(found.to_text())
+    report, content = report_of_stays(found), json.loads(found.to_text())
+    text, page = report.text(columns=120, colour=False), report.page()
     assert content["sha256"] == digest(content)
     assert content["clusters"][0]["read"] == [{"topic": "events", "partition": 0, "start": 0, "end": 25}]
     for shown in ("1 lost (1 of them read by no stay)", "events:0 at 30 of cluster A", "id 00ff"):

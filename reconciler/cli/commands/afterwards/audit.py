@@ -167,19 +167,18 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _give(result: AuditResult | StaysResult, options: argparse.Namespace) -> None:
-    from reconciler.cli.page.audit_report import audit_page, audit_text
-    from reconciler.cli.page.stays_report import stays_page, stays_text
+    from reconciler.cli.page.audit_report import report_of, report_of_stays
     from reconciler.spark.audit.result import AuditResult
 
+    report = report_of(result) if isinstance(result, AuditResult) else report_of_stays(result)
     if options.json:
         write_whole(options.json, result.to_text())
     if options.html:
-        write_whole(options.html, audit_page(result) if isinstance(result, AuditResult) else stays_page(result))
+        write_whole(options.html, report.page())
     if options.format == "json":
         show_json_text(result.to_text())
         return
-    as_text: Any = audit_text if isinstance(result, AuditResult) else stays_text
-    show(as_text(result, columns=width(), colour=wants_colour()))
+    show(report.text(columns=width(), colour=wants_colour()))
     written = [str(path) for path in (options.json, options.html, options.parquet) if path]
     if written:
         say(f"Written to {', '.join(written)}")

@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.core.errors import ExitCode
-from reconciler.formats.json_fields import canonical
-from reconciler.formats.plan import digest
-from reconciler.spark.audit.result import CLEAN, UNCLEAN, UNKNOWN
+from reconciler.spark.audit.result import CLEAN, UNCLEAN, UNKNOWN, AsJson, Result
 
-FORMAT = "reconciler.audit-stays/1"
 TOTALS = (
     "lost",
     "lost_unread",
@@ -26,16 +22,13 @@ TOTALS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Range(AsJson):
     """What one stay read of a partition: [start, end)."""
 
     topic: str
     partition: int
     start: int
     end: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +49,13 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Place(AsJson):
     """Where a log has a record first."""
 
     cluster_id: str
     topic: str
     partition: int
     offset: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,68 +72,37 @@ class Finding:
         return {"kind": self.kind, "count": self.count, "id_hash": self.id_hash, "places": places}
 
 
-@dataclass(frozen=True, slots=True)
-class StaysResult:
-    """A whole audit. ``order``: the cluster of each stay. ``logs_are_whole``: no log lacks its first records, so that a
-    row must be in one of them. ``unanswered``: a cluster was given and did not answer.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaysResult(Result):
+    """A whole audit of several failovers. ``order``: the cluster of each stay. ``unanswered``: a cluster was given and
+    did not answer. ``logs_are_whole``: no log lacks its first records, so that a row must be in one of them.
     """
 
-    tool_version: str
-    created_at: str
-    plans: tuple[str, ...]
-    job: str
-    told_apart_by: str
-    unique: bool
-    semantics: str
-    since_ms: int | None
+    FORMAT = "reconciler.audit-stays/1"
+
     order: tuple[str, ...]
     clusters: tuple[Side, ...]
     sink: Side
     totals: Mapping[str, int]
     examples: tuple[Finding, ...]
-    compared: tuple[str, ...]
-    unknown: tuple[str, ...]
     logs_are_whole: bool
     unanswered: bool
 
     @property
     def verdict(self) -> str:
-        """``clean``, ``unclean``, or ``unknown`` where a side was not there, or nothing of it could be compared."""
         bad = ["lost", "possibly_lost", "doubled_beyond", *(["unknown_rows"] if self.logs_are_whole else [])]
         if any(self.totals[name] for name in bad):
             return UNCLEAN
         return UNKNOWN if self.unanswered or not all(side.records for side in (*self.clusters, self.sink)) else CLEAN
 
-    @property
-    def exit_code(self) -> ExitCode:
-        return ExitCode.OK if self.verdict == CLEAN else ExitCode.NEEDS_PERSON
-
-    def to_json(self) -> dict[str, Any]:
-        """The audit as JSON values, ``sha256`` included. No payloads, and no ids."""
-        content: dict[str, Any] = {
-            "format": FORMAT,
-            "tool_version": self.tool_version,
-            "created_at": self.created_at,
-            "plans": list(self.plans),
-            "job": self.job,
-            "told_apart_by": self.told_apart_by,
-            "unique": self.unique,
-            "semantics": self.semantics,
-            "since_ms": self.since_ms,
+    def found(self) -> dict[str, Any]:
+        return {
             "stays": list(self.order),
             "clusters": [side.to_json() for side in self.clusters],
             "sink": {"name": self.sink.name, "records": self.sink.records, "nameless": self.sink.nameless},
-            "verdict": self.verdict,
-            "compared": list(self.compared),
-            "unknown": list(self.unknown),
             "totals": {name: self.totals[name] for name in TOTALS},
             "examples": [each.to_json() for each in self.examples],
         }
-        return {**content, "sha256": digest(content)}
-
-    def to_text(self) -> str:
-        """The canonical JSON, as a file's text."""
-        return canonical(self.to_json()).decode() + "\n"
 
 
 def empty_sides(clusters: tuple[Side, ...], sink: Side) -> list[str]:

@@ -32,7 +32,7 @@ from reconciler.spark.audit.failovers.tally import (
 from reconciler.spark.audit.findings import MOST_EXAMPLES
 from reconciler.spark.audit.naming import By, Naming
 from reconciler.spark.audit.output import Output
-from reconciler.spark.audit.result import AT_LEAST_ONCE, EXACTLY_ONCE, split_doubled
+from reconciler.spark.audit.result import AT_LEAST_ONCE, require_known, split_doubled
 from reconciler.spark.audit.sightings import small_table
 from reconciler.spark.audit.tally import PART_SHIFT
 from reconciler.spark.target import ClusterAccess
@@ -63,19 +63,13 @@ def audit_stays(
 
     Raises as that does; ConfigError also for plans with a gap between them.
     """
-    if semantics not in (AT_LEAST_ONCE, EXACTLY_ONCE):
-        raise ConfigError(f'semantics = "{semantics}" is not known: use {AT_LEAST_ONCE} or {EXACTLY_ONCE}.')
+    require_known(semantics)
     if output.columns.by is By.OFFSET:
         raise ConfigError(
             "Over several failovers a row cannot be found by its offset.",
             hint="Identify the rows by id, key and value, or fingerprint.",
         )
     naming = Naming.of(id, output.columns.by, unique)
-    if naming.by is By.ID and naming.identity.id_of is None:
-        raise ConfigError(
-            "The output has ids, but the job's identity reads none from a record.",
-            hint="Set [jobs.identity] id, or name the output's key and value.",
-        )
     found = stays([plan_of(each) for each in plans], job)
     looked = look_at(found, clusters, until=until, since_ms=since_ms)
     with (
