@@ -19,8 +19,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import secrets
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -144,6 +142,8 @@ class LocalFolder:
             return os.stat(self._at(name)).st_mtime_ns // 1_000_000
 
     def publish(self, name: str, data: bytes) -> None:
+        import tempfile
+
         path = self._at(name)
         parent = os.path.dirname(path)
         with self._errors():
@@ -250,6 +250,8 @@ class SharedFolder:
         if self._protocol == "memory" or self._protocol in _CONDITIONAL:
             self._ask(create, changes=doing)
             return
+        import secrets
+
         unfinished = posixpath.join(posixpath.dirname(name), f"{UNFINISHED}{secrets.token_hex(8)}")
         self._ask(lambda fs, root: _write(fs, posixpath.join(root, unfinished), data))
         try:

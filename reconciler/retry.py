@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -33,7 +32,9 @@ def insist(call: Callable[[], T], *, left_s: LeftS, helps: Callable[[BaseExcepti
                 raise
             cause = wait.cause() or cause_of(error)
             wait.cause = lambda: cause
-        # Imported only after a first failure: it costs 60 ms, which a start on a healthy cluster saves.
+        # Imported only after a first failure: they cost 60 ms, which a start on a healthy cluster saves.
+        import random  # noqa: PLC0415
+
         from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential  # noqa: PLC0415
 
         def enough(_: RetryCallState) -> bool:

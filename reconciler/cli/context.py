@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -79,6 +78,8 @@ def private_key(path: Path) -> PrivateKey:
             raise ConfigError(
                 f"The key {path} needs a passphrase, and stdin is no terminal.", hint=f"Put it into {PASSPHRASE}."
             )
+        import getpass
+
         passphrase = getpass.getpass(line(f"Passphrase of {path}: "), sys.stderr)
     if passphrase:
         KNOWN.add(passphrase, f"${{{PASSPHRASE}}}")

@@ -6,7 +6,6 @@ says so, so that no second complaint follows from the first.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -99,10 +98,10 @@ class Table:
 
     def _missing(self, key: str) -> None:
         """Add a fault; a key that looks like a slip of this one is named, and is no second fault."""
-        near = difflib.get_close_matches(key, sorted(self._values), 1, _ALIKE)
-        if near:
-            del self._values[near[0]]
-            self.fault(key, f"is missing, and {near[0]} is not a known key.", f"Did you mean {key}?")
+        near = _nearest(key, self._values, _ALIKE)
+        if near is not None:
+            del self._values[near]
+            self.fault(key, f"is missing, and {near} is not a known key.", f"Did you mean {key}?")
         else:
             self.fault(key, "is missing.", "Add it: the reference shows an example.")
 
@@ -190,9 +189,15 @@ class Table:
     def done(self) -> None:
         """Add a fault for each key that was not taken."""
         for key in self._values:
-            near = difflib.get_close_matches(key, sorted(self._known), 1)
-            hint = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(sorted(self._known))}."
+            near = _nearest(key, self._known)
+            hint = f"Did you mean {near}?" if near is not None else f"Known here: {', '.join(sorted(self._known))}."
             self.fault(key, "is not a known key.", hint)
+
+
+def _nearest(key: str, among: Iterable[str], alike: float = 0.6) -> str | None:
+    from difflib import get_close_matches  # noqa: PLC0415 - for faults only
+
+    return next(iter(get_close_matches(key, sorted(among), 1, alike)), None)
 
 
 def _milliseconds(text: str) -> int | None:

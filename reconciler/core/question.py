@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity, StoredOffset
 from reconciler.core.policies import StartPlace
-from reconciler.core.unanchored.pairs import MirrorEvidence
+
+if TYPE_CHECKING:
+    from reconciler.core.unanchored.pairs import MirrorEvidence
 
 
 @dataclass(frozen=True, slots=True)

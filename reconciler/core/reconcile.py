@@ -1,4 +1,7 @@
-"""One partition's reconciliation, from its question to its finding."""
+"""One partition's reconciliation, from its question to its finding.
+
+Before most starts every anchor is at its own offset. What is for all others is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,6 @@ from reconciler.core.policies import StartPlace
 from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges, ask_lookup, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import advance, count_records, last_before
-from reconciler.core.search import search
-from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
-from reconciler.core.unanchored.carried import contradiction, find_by_carried
-from reconciler.core.unanchored.mirrored import PROVEN, find_by_mirror, not_beyond_own
 from reconciler.core.verdicts import Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
@@ -50,9 +49,20 @@ def _reconcile(question: Question) -> Search[Finding]:
         return Finding(Verdict.UNRESOLVED, None, detail=detail)
     if stored.anchor.cluster_id == question.cluster_id:  # and another topic id
         why = "the topic was deleted and recreated since; "
-        return (yield from search(question, stored.anchor, why, mirrored=False))
-    found = yield from search(question, stored.anchor)
+        return (yield from _search(question, stored.anchor, why))
+    from reconciler.core.unanchored.carried import contradiction
+
+    found = yield from _search(question, stored.anchor)
     return (yield from contradiction(question, stored.anchor, found)) or found
+
+
+def _search(question: Question, anchor: Anchor, why: str | None = None) -> Search[Finding]:
+    """As ``search``; with a reason ``why`` the anchor is not at its own offset in this very log."""
+    from reconciler.core.search import search
+
+    if why is None:
+        return (yield from search(question, anchor))
+    return (yield from search(question, anchor, why, mirrored=False))
 
 
 def _start_new(question: Question) -> Search[Finding]:
@@ -91,6 +101,10 @@ def _skipped_by_policy(question: Question, start: int, offset: int) -> Search[st
 
 
 def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]:
+    from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
+    from reconciler.core.unanchored.carried import find_by_carried
+    from reconciler.core.unanchored.mirrored import PROVEN, find_by_mirror, not_beyond_own
+
     evidence, nothing = question.mirror, ""
     if evidence is not None and evidence.is_of_source and question.identity.source_offset_of is not None:
         found = yield from find_by_carried(question, evidence.offset)
@@ -135,12 +149,12 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
 
     if stored.offset > end:
         why = f"the log ends at {end}, before the stored offset: it was cut or replaced; "
-        return (yield from search(question, anchor, why, mirrored=False))
+        return (yield from _search(question, anchor, why))
     if anchor.offset is None or anchor.is_bare or anchor.names is Names.MAX_TIME or anchor.offset < start:
         return match("the numbering is this topic's own; no record is left to compare")
     if anchor.offset >= end:
         why = f"the log ends at {end}, before the anchor: it was cut; "
-        return (yield from search(question, anchor, why, mirrored=False))
+        return (yield from _search(question, anchor, why))
     chunk = yield from ask_read(anchor.offset, 1)
     advance(chunk, anchor.offset, anchor.offset + 1)
     record = chunk.records[0] if chunk.records else None
@@ -150,12 +164,12 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
             checked = anchor.offset if anchor.offset < stored.offset else None
             return match("the anchor is at its own offset", matcher.matched_by, checked)
         why = f"another record is at the anchor's offset {anchor.offset}; "
-        return (yield from search(question, anchor, why, mirrored=False))
+        return (yield from _search(question, anchor, why))
     compacted = question.compacted if question.compacted is not None else (yield from ask_cleaning())
     if compacted is not False and anchor.topic_id is not None and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
     why = f"no record is at the anchor's offset {anchor.offset}; "
-    return (yield from search(question, anchor, why, mirrored=False))
+    return (yield from _search(question, anchor, why))
 
 
 def place(question: Question, offset: int, found: Finding) -> Search[Finding]:

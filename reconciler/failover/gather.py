@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
-from reconciler.core.unanchored.pairs import MirrorEvidence
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.stores.registry import is_end_of_batch
+
+if TYPE_CHECKING:
+    from reconciler.core.unanchored.pairs import MirrorEvidence
 
 Key = tuple[str, TopicPartition]
 """A job's name, and a partition of the destination."""

@@ -6,7 +6,6 @@ instead tells them apart.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 
 from reconciler.core.errors import ReconcilerError
@@ -40,7 +39,9 @@ def _asked(call: Callable[[], Iterable[str]]) -> set[str] | None:
 
 def _listed(names: set[str], wanted: list[str]) -> str:
     """The names most like the wanted ones; all, if they are few; else their number."""
-    near = [each for name in wanted for each in difflib.get_close_matches(name, sorted(names), MOST_NAMES)]
+    from difflib import get_close_matches  # most jobs have rows
+
+    near = [each for name in wanted for each in get_close_matches(name, sorted(names), MOST_NAMES)]
     if near or len(names) <= MOST_NAMES:
         return ", ".join(map(_quoted, list(dict.fromkeys(near))[:MOST_NAMES] or sorted(names)))
     return f"{len(names):,} others, none with a name like it"

@@ -15,6 +15,7 @@ from reconciler.config.file import SearchSettings
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
+from reconciler.kafka import import_client
 from reconciler.kafka.patient import PatientReader
 from reconciler.ports import LogReader, OffsetStore
 
@@ -89,6 +90,7 @@ def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float,
     how many bytes the process that reads records may hold. Raises ConfigError for properties that the client does not
     accept.
     """
+    import_client()
     from reconciler.kafka.reader import KafkaLogReader
     from reconciler.stores.registry import open_store
 

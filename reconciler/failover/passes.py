@@ -16,7 +16,6 @@ from reconciler import engine
 from reconciler.clock import stamp
 from reconciler.core.question import Question
 from reconciler.core.reconcile import judged, place, place_at_time, reconcile
-from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, Key, Place
@@ -166,6 +165,8 @@ class Passes:
                 detail = f"partition counts differ, and a stored offset {lacks}"
                 found.update(dict.fromkeys(keys, unresolved(detail)))
                 continue
+            from reconciler.core.timebound import remap  # most topics' partitions do correspond
+
             lag = max((self.questions[key].anchor_lag for key in keys), default=0)
             for key in keys:
                 question = replace(self.questions[key], anchor_lag=lag)

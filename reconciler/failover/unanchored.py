@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from reconciler.config.settings import Config
 from reconciler.core.policies import NoAnchor
-from reconciler.core.unanchored.pairs import MirrorEvidence, evidence_for
 from reconciler.failover.gather import Key, Place
 from reconciler.ports import LogReader
 
 if TYPE_CHECKING:
+    from reconciler.core.unanchored.pairs import MirrorEvidence
     from reconciler.mirror.reading import Known, OwnTopics
 
 OWN_ROW = "the row of the destination's name is the job's own, and has no anchor either"
@@ -82,6 +82,8 @@ def _offset(at: Place) -> int:
 
 
 def _evidence(at: Place, known: Known) -> MirrorEvidence:
+    from reconciler.core.unanchored.pairs import MirrorEvidence, evidence_for
+
     offset, pairs = _offset(at), known.of(at.source, at.destination)
     if _is_own(at):
         return MirrorEvidence(offset, note=OWN_ROW, is_of_source=False)

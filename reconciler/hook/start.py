@@ -15,7 +15,6 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson, NotCreated
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing.handed import hand_over
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, why_stopped
@@ -198,6 +197,8 @@ class Start:
             return
         attempt.intends_changes(changes)
         if traits(self.job.store).corrected_by_job:
+            from reconciler.failover.writing.handed import hand_over
+
             hand_over(changes, plan, path, outside)
             offsets = "1 offset is" if count == 1 else f"{count:,} offsets are"
             words = "%s handed to the job, which stores them with its next transaction; %s"

@@ -6,7 +6,6 @@ through a callback; ``ReportedErrors`` keeps the latter, ``explain`` joins the t
 
 from __future__ import annotations
 
-import difflib
 import re
 import socket
 from collections.abc import Mapping
@@ -320,7 +319,9 @@ def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
             "pip install --no-binary confluent-kafka confluent-kafka, with a librdkafka that was built with libsasl2.",
         )
     if misspelt := re.match(r'No such configuration property: "([^"]+)"', text):
-        near = difflib.get_close_matches(misspelt[1], _PROPERTIES, 1, cutoff=0.8)
+        from difflib import get_close_matches
+
+        near = get_close_matches(misspelt[1], _PROPERTIES, 1, cutoff=0.8)
         hint = f"Did you mean {near[0]}? {hint}" if near else hint
     return ConfigError(f"The Kafka client does not take its settings: {text}.", hint=hint)
 
