@@ -52,7 +52,8 @@ class TopicFigures:
 
     ``lag_s``: how far the mirror is behind the job, over all partitions at most; infinite where that is unknown.
     ``mirror_replay`` and ``mirror_skips``: what a start at MirrorMaker's own offsets would read again and skip, None
-    where it has none for the job's group. ``delivered_ms``: when the newest delivered record was made.
+    where it has none for the job's group, NaN where they could not be read since the start. ``delivered_ms``: when the
+    newest delivered record was made.
     """
 
     verdicts: Mapping[Verdict, int]
@@ -64,8 +65,8 @@ class TopicFigures:
     shortfall: int = 0
     replay: int = 0
     lag_s: float = 0.0
-    mirror_replay: int | None = None
-    mirror_skips: int | None = None
+    mirror_replay: float | None = None
+    mirror_skips: float | None = None
     delivered_ms: int | None = None
 
 
@@ -116,7 +117,10 @@ def figures_of(
 
 
 def _with_mirror(figures: TopicFigures, topic: str, mirror: MirrorFigures) -> TopicFigures:
-    grade, delivered_ms = mirror.grades.get(topic), mirror.delivered_ms.get(topic)
+    delivered_ms = mirror.delivered_ms.get(topic)
+    if mirror.grades is None:
+        return replace(figures, mirror_replay=math.nan, mirror_skips=math.nan, delivered_ms=delivered_ms)
+    grade = mirror.grades.get(topic)
     if grade is None:
         return replace(figures, delivered_ms=delivered_ms)
     return replace(figures, mirror_replay=grade.replay, mirror_skips=grade.skips, delivered_ms=delivered_ms)

@@ -1,7 +1,8 @@
 """MirrorMaker's own offsets at the watched cluster, for the figures of a round.
 
 It is read beside the checks and is never a part of them. Where it cannot be read, the figures of the last reading stay,
-since a failed reading must not resolve a finding, and the log reports it once. There are none before the first reading.
+since a failed reading must not resolve a finding, and the log reports it once. Before the first reading, as right after
+a start, they are unknown, which is not the same as none.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ MOST_PARTITIONS = 20
 @dataclass(frozen=True, slots=True)
 class MirrorFigures:
     """What was read of the mirror, by the destination's topic: MirrorMaker's own offsets against the proven ones, and
-    when the newest delivered record was made (epoch ms). What is not known is left out.
+    when the newest delivered record was made (epoch ms). A topic without such offsets is left out; ``grades`` is None
+    while they are unknown.
     """
 
-    grades: Mapping[str, Grade] = field(default_factory=dict)
+    grades: Mapping[str, Grade] | None = field(default_factory=dict)
     delivered_ms: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -95,14 +97,14 @@ class MirrorWatch:
         self._known.delivered_ms.update(found)
         return found
 
-    def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
+    def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade] | None:
         """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group
-        has one."""
+        has one. None if they could not be read since the start."""
         graded = partial(self._graded, plan, gathered, reader)
         found = self._try("MirrorMaker's offsets", None, graded) if self._is_followed else None
         if found is not None:
             self._known.grades[plan.name] = found
-        return self._known.grades.get(plan.name, {})
+        return self._known.grades.get(plan.name)
 
     def _graded(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
         rows = {row.key: row for row in plan.partitions if row.position != Position.END}
