@@ -400,7 +400,7 @@ def test_a_cluster_that_is_down_is_an_error_in_time(caplog):
     started = time.monotonic()
     with pytest.raises(Unreachable, match=r"localhost:1 gave no answer in 2 s .*Connection refused") as caught:
         store.read("st-group")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert caught.value.retryable
     assert caplog.records == [], "the client's own log is a detail"
     store.close()
