@@ -22,7 +22,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, Cost, measured, print_json, this_program
-from tests.bench.plans.speed import BEGIN_MS, LONG, TOPIC, fill, value
+from tests.bench.plans.speed import BEGIN_MS, LONG, SMALL_INDEXES, TOPIC, fill, value
 
 RECORDS = 20
 WAIT_S = 60
@@ -96,7 +96,7 @@ def main() -> None:
     found: dict[str, dict[str, Cost]] = {}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        with KafkaCluster("b", place / "b", kafka_jars(print), heap="1g") as cluster:
+        with KafkaCluster("b", place / "b", kafka_jars(print), heap="1g", properties=SMALL_INDEXES) as cluster:
             fill(cluster, TOPIC, options.rows, RECORDS)
             print(f"{'':14}{'':7}{HEAD}")
             for name in options.only.split(","):
