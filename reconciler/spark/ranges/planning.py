@@ -314,13 +314,18 @@ def lost_sentence(lost: Sequence[OffsetRange]) -> str:
     )
 
 
-def lost_while_reading(ranges: Sequence[OffsetRange]) -> ReconcilerError:
-    """The error for records that vanished, or offsets that were never there, while Spark read a batch."""
+def lost_while_reading(ranges: Sequence[OffsetRange], *, saved: bool = False) -> ReconcilerError:
+    """The error for records that vanished, or offsets that were never there, while Spark read a batch.
+
+    ``saved``: its offsets were saved before, as at most once does it.
+    """
+    prevent = "Read in smaller batches (Caps), or raise the topic's retention."
     return NeedsPerson(
         f"Spark could not read all of {some(list(map(str, ranges)))}: records were removed while they were read. "
-        "Nothing was saved.",
-        hint="Run this again: the policy for retention (overtaken) then decides. Read in smaller batches (Caps), or "
-        "raise the topic's retention.",
+        + (
+            "The offsets after the batch are saved: at most once does not repeat it." if saved else "Nothing was saved."
+        ),
+        hint=prevent if saved else f"Run this again: the policy for retention (overtaken) then decides. {prevent}",
     )
 
 

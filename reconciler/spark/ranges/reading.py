@@ -2,27 +2,35 @@
 
 - R1  The partitions are assigned by number, and each has a start and an end: none is read from a default.
 - R2  ``failOnDataLoss`` stays on: a missing offset fails the batch, and Spark's error becomes one of this product.
-- R3  Where a partition's last record comes before the planned end, the log must hold nothing in between. (Not checked
-      with ``read_committed``: an aborted record may lie there.)
+- R3  Where a partition's last record comes before the planned end, the log must hold nothing in between, also if that
+      last record was read from the log itself: a log that was cut, or lost the whole range, is not an empty range.
+- R4  The topics have the same ids when the batch is saved as when it was planned: Spark's offsets name no topic id.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from reconciler.core.errors import Changed, ConfigError
-from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.core.errors import Changed, ConfigError, ReconcilerError
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+from reconciler.spark import last_records as point_reads
 from reconciler.spark.handoff.options import DECIDED_BY_OFFSETS
 from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.last_records import Span
+from reconciler.spark.ranges import watermarks
 from reconciler.spark.ranges.planning import OffsetRange, lost_while_reading, named
 from reconciler.spark.session import DATA_LOSS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
 _DECIDED_HERE = DECIDED_BY_OFFSETS | {"kafka.bootstrap.servers"}
 """Options, in lower case, that would contradict the ranges."""
 
@@ -91,20 +99,31 @@ def read(
 
 
 @contextmanager
-def data_loss_as_error(ranges: Sequence[OffsetRange]) -> Iterator[None]:
-    """Turn Spark's error for missing records (R2) into NeedsPerson; all other exceptions pass."""
+def data_loss_as_error(ranges: Sequence[OffsetRange], *, saved: bool = False) -> Iterator[None]:
+    """Turn Spark's error for missing records (R2) into NeedsPerson; all other exceptions pass.
+
+    ``saved``: the batch's offsets were saved before it was read.
+    """
     try:
         yield
     except Exception as error:
         if DATA_LOSS in str(error) and not hasattr(error, "exit_code"):
-            raise lost_while_reading(ranges) from error
+            raise lost_while_reading(ranges, saved=saved) from error
         raise
 
 
-def check_read(
-    ranges: Sequence[OffsetRange], ends: Iterable[LastRecord], reader: LogReader, *, committed_only: bool = False
-) -> None:
-    """Raise Changed unless ``ends`` are the last records of ``ranges``, one for each that has any (R3)."""
+def last_records(ranges: Sequence[OffsetRange], reader: LogReader, *, timeout_s: float = TIMEOUT_S) -> list[LastRecord]:
+    """Each range's last record, read from the log. Raises Unreachable and Refused."""
+    wanted = {each.at: Span(each.from_offset, each.until_offset) for each in ranges}
+    return list(point_reads.last_records(reader, wanted, timeout_s=timeout_s).values())
+
+
+def check_read(ranges: Sequence[OffsetRange], ends: Iterable[LastRecord], reader: LogReader) -> None:
+    """Raise unless ``ends`` are the last records of ``ranges``, one for each that has any (R3).
+
+    The reader must leave out the same records as Spark. Raises Changed, and NeedsPerson for a range that the log no
+    longer holds.
+    """
     last = {end.at: end.offset for end in ends}
     planned = {each.at: each for each in ranges}
     astray = [
@@ -114,18 +133,36 @@ def check_read(
     ]
     if astray:
         raise _not_as_planned(astray, "it returned records outside of the ranges")
-    if committed_only:
-        return
     after = {at: last.get(at, each.from_offset - 1) + 1 for at, each in planned.items()}
     short = [at for at, offset in after.items() if offset < planned[at].until_offset]
     chunks = reader.read([ReadRequest(at, after[at], 1) for at in short]) if short else []
+    answers = dict(zip(short, chunks, strict=True))
+    gone = [planned[at] for at, chunk in answers.items() if chunk.out_of_range]
+    if gone:
+        raise lost_while_reading(gone)
     unread = [
         at
-        for at, chunk in zip(short, chunks, strict=True)
-        if chunk.out_of_range or any(record.offset < planned[at].until_offset for record in chunk.records[:1])
+        for at, chunk in answers.items()
+        if any(record.offset < planned[at].until_offset for record in chunk.records[:1])
     ]
     if unread:
         raise _not_as_planned(unread, "it left out records that the log holds")
+
+
+def check_topics(cluster: ClusterInfo, reader: LogReader) -> None:
+    """Raise Changed if a topic was recreated since ``cluster`` was described (R4).
+
+    A cluster that does not answer now is not a recreated one: the batch's work is done, and need not be repeated.
+    """
+    try:
+        now = reader.describe(cluster.topics)
+    except ReconcilerError as error:
+        log.debug("the topics could not be looked up again: %s", error)
+        return
+    if not watermarks.is_same(cluster, now):
+        raise Changed(
+            "A topic was deleted or recreated while its records were read. Nothing was saved.", hint="Run this again."
+        )
 
 
 def _not_as_planned(partitions: Sequence[TopicPartition], difference: str) -> Changed:

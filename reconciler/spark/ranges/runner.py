@@ -10,8 +10,9 @@
                        store="sqlite:////srv/offsets.db", caps=Caps(per_run=1_000_000))
     job.run(at_least_once(write))           # until there is nothing left to read
 
-Theory of operation. One batch: the stored rows and the log's edges are read; ``planning`` makes ranges of them; Spark
-reads these (``reading``); the last record of each partition becomes its new row. The semantics decide the order:
+Theory of operation. One batch: the stored rows and the log's edges are read; ``planning`` makes ranges of them; the
+last record of each range, one point read from the log, becomes the partition's new row; the function has Spark read the
+ranges (``reading``). The semantics decide the order:
 
 - *at most once*: save, then the function. A crash between them loses the batch's effects, and never repeats them.
 - *at least once*: the function, then save. A crash between them repeats the batch.
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.ranges import reading, watermarks
@@ -108,7 +109,10 @@ class RangeBatches:
     (``PostgresTransaction``). ``options`` are further options of Spark's Kafka source (``kafka.*`` for a login,
     ``includeHeaders``), ``kafka_client`` the librdkafka properties for the same cluster. ``anchors``, ``timestamp``,
     ``id`` and ``unit`` are as for ``recording()``. With ``min_partitions`` Spark splits ranges over more tasks.
-    ``cache`` keeps a batch while it is processed (in memory, else on disk); without it Spark reads Kafka twice.
+
+    Only where ``id`` or ``timestamp`` is a column, or ``kafka_client`` may not read the topics, is the batch searched
+    for its last records; ``cache`` then keeps it until the function is done (in memory, else on disk), and without it
+    Spark reads Kafka twice. A function that runs several actions should cache the frame itself.
 
     Raises ConfigError for settings that contradict each other.
     """
@@ -162,6 +166,7 @@ class RangeBatches:
         self._cache = cache
         self._opened: dict[int, GroupOffsets] = {}
         self._reader: LogReader | None = None
+        self._searches = identity.has_columns
         self._empty: dict[TopicPartition, _Empty] = {}
 
     # ------------------------------------------------------------ running
@@ -189,7 +194,7 @@ class RangeBatches:
             batch = self._plan(offsets, semantics.sink)
             if batch is None:
                 return None
-            with self._read(batch) as (frame, ends):
+            with self._read(batch, semantics) as (frame, ends):
                 if ends:
                     self._finish(semantics, offsets, batch, frame, ends)
             self._note_empty(batch, ends)
@@ -209,11 +214,11 @@ class RangeBatches:
     # ------------------------------------------------------------ one batch
 
     def _plan(self, offsets: GroupOffsets, sink: Sink | None) -> RangeBatch | None:
-        group, client = self._target.group, self._target.cluster.client
+        group = self._target.group
         if sink is not None:
             sink.settle(self._spark, group, offsets.read())
         rows = offsets.read()
-        edges = watermarks.look(self._log(), self._topics, client if self._committed_only else None)
+        edges = watermarks.look(self._log(), self._topics)
 
         def planned_now() -> RangePlan:
             empty = self._known_empty(edges.cluster)
@@ -221,9 +226,12 @@ class RangeBatches:
 
         planned = planned_now()
         if planned.begin:
-            begins = {at: offset for at, offset in planned.begin.items() if offset is not None}
-            records = watermarks.last_records(self._log(), edges, begins)
-            lasts = {at: LastRecord.of(at, record) for at, record in records.items()}
+            begins = [
+                OffsetRange(at.topic, at.partition, edges.starts[at], offset)
+                for at, offset in planned.begin.items()
+                if offset is not None and offset > edges.starts[at]
+            ]
+            lasts = {last.at: last for last in reading.last_records(begins, self._log())}
             offsets.save(offsets.beginnings(planned.begin, lasts, edges.cluster), "first start")
             rows = offsets.read()
             planned = planned_now()
@@ -239,22 +247,42 @@ class RangeBatches:
         return RangeBatch(ranges, name_of(ranges, edges.cluster), group, edges.cluster, rows, planned.lost)
 
     @contextmanager
-    def _read(self, batch: RangeBatch) -> Iterator[tuple[DataFrame, list[LastRecord]]]:
-        """The batch's records, cached while they are processed, and the last one of each partition."""
-        from pyspark import StorageLevel
-
+    def _read(self, batch: RangeBatch, semantics: Semantics) -> Iterator[tuple[DataFrame, list[LastRecord]]]:
+        """The batch's records, and the last one of each partition."""
         cluster = self._target.cluster
         frame = reading.read(self._spark, batch.ranges, cluster.bootstrap_servers, cluster.options)
-        if self._cache:
+        ends = self._last_records(batch)
+        kept = ends is None and self._cache
+        if kept:
+            from pyspark import StorageLevel
+
             frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            with reading.data_loss_as_error(batch.ranges):
-                ends = self._target.identity.last_records(frame)
-                reading.check_read(batch.ranges, ends, self._log(), committed_only=self._committed_only)
+            if ends is None:
+                with reading.data_loss_as_error(batch.ranges):
+                    ends = self._target.identity.last_records(frame)
+            reading.check_read(batch.ranges, ends, self._log())
+            with reading.data_loss_as_error(batch.ranges, saved=semantics.name == "at-most-once"):
                 yield frame, ends
         finally:
-            if self._cache:
+            if kept:
                 frame.unpersist()
+
+    def _last_records(self, batch: RangeBatch) -> list[LastRecord] | None:
+        """The last records of the batch's ranges, from the log; None if only Spark can read them."""
+        if self._searches:
+            return None
+        try:
+            return reading.last_records(batch.ranges, self._log())
+        except Refused as error:
+            self._searches = True
+            log.warning(
+                "each batch of group %s is searched for its last records, one more pass over it, because its range "
+                "could not be read from Kafka: %s",
+                batch.group,
+                error,
+            )
+            return None
 
     def _finish(
         self, semantics: Semantics, offsets: GroupOffsets, batch: RangeBatch, frame: DataFrame, ends: list[LastRecord]
@@ -264,17 +292,23 @@ class RangeBatches:
         def save() -> None:
             offsets.save(changes, f"batch {batch.name}")
 
+        def check() -> None:
+            reading.check_topics(batch.cluster, self._log())
+
         if semantics.sink is not None:
             semantics.sink.begin(batch, changes)
             results = semantics.function(frame, batch.ranges)
             _require_frame(results)
             semantics.sink.stage(results, batch)
+            check()
             semantics.sink.commit(batch, changes, save)
         elif semantics.name == "at-most-once":
+            check()
             save()
             semantics.function(frame, batch.ranges)
         else:
             semantics.function(frame, batch.ranges)
+            check()
             save()
 
     # ------------------------------------------------------------ gaps, beginnings
@@ -332,7 +366,7 @@ class RangeBatches:
 
     def _log(self) -> LogReader:
         if self._reader is None:
-            self._reader = self._target.cluster.reader()
+            self._reader = self._target.cluster.reader(committed_only=self._committed_only)
         return self._reader
 
 

@@ -15,17 +15,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.anchors import Record
 from reconciler.core.errors import ReconcilerError, Unreachable
-from reconciler.core.probes import Search, ask_edges
-from reconciler.core.scan import last_before
-from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.last_records import Span, last_records
 from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, cluster_id
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget
@@ -40,15 +36,6 @@ PAUSE_S = 300.0
 """Seconds without point reads after one has failed: a batch must not wait each time for a cluster that refuses."""
 ATTEMPTS = 2
 """How often the records are read if topics are recreated meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The offsets of one partition that a batch reads, from ``start`` up to, and without, ``end``."""
-
-    start: int
-    end: int
-    committed_only: bool = False
 
 
 def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) -> dict[TopicPartition, Span]:
@@ -68,24 +55,6 @@ def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) 
             committed_only = source.committed_only or other.committed_only
             found[at] = Span(min(start, other.start), min(end, other.end), committed_only)
     return {at: span for at, span in found.items() if span.start < span.end}
-
-
-def last_in(span: Span) -> Callable[[], Search[Record | None]]:
-    """The search for a span's last record. Only one that starts over asks where the log begins and ends."""
-    started = False
-
-    def search() -> Search[Record | None]:
-        nonlocal started
-        start, again = span.start, started
-        started = True
-        if again:
-            edges = yield from ask_edges()
-            if edges.end < span.end:
-                return None  # the log was cut: its numbers are no longer those of the batch
-            start = max(start, edges.start)
-        return (yield from last_before(span.end, start))
-
-    return search
 
 
 class RangeEnds:
@@ -160,16 +129,8 @@ class RangeEnds:
     def _found(
         self, wanted: Mapping[TopicPartition, Span], *, committed_only: bool
     ) -> dict[TopicPartition, LastRecord]:
-        searches = {
-            at: Inquiry(at, last_in(span)) for at, span in wanted.items() if span.committed_only is committed_only
-        }
-        if not searches:
-            return {}
-        answers = run(
-            self._reader(committed_only), searches, clock=monotonic, settings=EngineSettings(deadline_s=TIMEOUT_S)
-        ).found
-        records = {at: answer.finding for at, answer in answers.items()}
-        return {at: LastRecord.of(at, record) for at, record in records.items() if record is not None}
+        here = {at: span for at, span in wanted.items() if span.committed_only is committed_only}
+        return last_records(self._reader(committed_only), here, timeout_s=TIMEOUT_S) if here else {}
 
     def _reader(self, committed_only: bool) -> LogReader:
         if committed_only not in self._readers:

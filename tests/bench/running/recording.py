@@ -2,21 +2,29 @@
 
     python -m tests.bench.running.recording [--sizes 1000 100000 500000 1000000] [--rounds 5] [--json FILE]
 
-Starts a broker, writes JSON records of 250 bytes into four partitions, and runs streaming queries over them, each kind
-in turn: without; with rows in SQLite; with anchors for the query's own checkpoint; with the batch searched; and, with a
-sink instead of foreachBatch, without, with ``observing``, and with Spark looking for the last records. A query's first
-batch is a warm-up; the seconds are those of the foreachBatch function, of a sink those of the whole batch. Prints a
-table with medians, and the same as JSON with the machine and the versions.
+Starts a broker, writes JSON records of 250 bytes into four partitions, and runs queries over them, each kind in turn:
+
+- ``without``; ``read``, with rows in SQLite; ``checkpoint``, with anchors for the query's own checkpoint; ``received``,
+  with the batch searched. The seconds are those of the foreachBatch function.
+- ``stream``, with a sink instead of foreachBatch; ``observing`` it; ``observed``, with Spark looking for the last
+  records. The seconds are those of the whole batch.
+- ``plain``, Spark's batch reader with the same offsets and no product; ``ranges``, range batches, at least once; and
+  ``searched``, the same with the batch searched. The seconds are those of the whole batch.
+
+A query's first batch is a warm-up. CPU is that of this process and of Spark's, without Kafka's. Prints a table with
+medians, and the same as JSON with the machine and the versions.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,18 +33,28 @@ from unittest import mock
 from confluent_kafka import Producer
 
 from reconciler.artifacts import kafka_jars
+from reconciler.core.anchors import StoredOffset
 from reconciler.lab.kafka import KafkaCluster
+from reconciler.ports import Change, TopicPartition
+from reconciler.spark.ranges.planning import Caps
+from reconciler.spark.ranges.runner import RangeBatches, at_least_once
 from reconciler.spark.recording import recording
 from reconciler.spark.recording.batch_range import Unseen
 from reconciler.spark.recording.observing import observing
 from reconciler.spark.recording.watched import source_of
-from tests.bench.common import print_json
+from reconciler.stores.registry import open_store
+from tests.bench.common import cpu_s, print_json
 from tests.spark.sessions import local_session
 
 TOPIC, PARTITIONS, RECORD_BYTES, BEGIN_MS = "events", 4, 250, 1_780_000_000_000
-KINDS = ("without", "read", "checkpoint", "received", "stream", "observing", "observed")
-STREAMS = ("stream", "observing", "observed")
-"""Queries without foreachBatch: without anchors; with; and where Spark looks for the last records."""
+BASES = {
+    "without": ("read", "checkpoint", "received"),
+    "stream": ("observing", "observed"),
+    "plain": ("ranges", "searched"),
+}
+"""The kinds without the product, and those that are compared with each."""
+KINDS = tuple(kind for base, others in BASES.items() for kind in (base, *others))
+STREAMS, RANGES = (("stream", *BASES["stream"]), ("plain", *BASES["plain"]))
 FIELDS = "id BIGINT, user STRING, amount INT, note STRING"
 BATCHES = {1_000: 6, 10_000: 6, 100_000: 3, 500_000: 2, 1_000_000: 1}
 """Batches that are timed in each query, by size."""
@@ -107,34 +125,75 @@ WORKS: dict[str, Callable[[Any, int, Path], None]] = {"nothing": nothing, "json 
 # ---------------------------------------------------------------- measuring
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one batch took: wall and CPU seconds."""
+
+    wall_s: float
+    cpu_s: float
+
+
+class Clock:
+    """Takes the time of batches: the clock's, and that of the processor in this process and in Spark's."""
+
+    def __init__(self, spark: Any) -> None:
+        self._processes = (os.getpid(), int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()))
+        self.taken: list[Taken] = []
+
+    def time(self, work: Callable[[], object]) -> None:
+        began, used = time.perf_counter(), self._cpu_s()
+        work()
+        self.taken.append(Taken(time.perf_counter() - began, self._cpu_s() - used))
+
+    def _cpu_s(self) -> float:
+        return sum(map(cpu_s, self._processes))
+
+
 def measured(
     spark: Any, cluster: KafkaCluster, place: Path, options: argparse.Namespace, work: str, size: int, records: int
 ) -> dict[str, Any]:
     """Every kind in turn, ``rounds`` times, after one round of warm-up."""
-    seconds: dict[str, list[float]] = {kind: [] for kind in options.kinds}
+    taken: dict[str, list[Taken]] = {kind: [] for kind in options.kinds}
     for number in range(options.rounds + 1):
         turn = number % len(options.kinds)
         for kind in options.kinds[turn:] + options.kinds[:turn]:  # none always follows the same other one
-            taken = one_query(spark, cluster, place, kind, WORKS[work], size, records, f"{work}-{size}-{kind}-{number}")
+            found = one_query(spark, cluster, place, kind, WORKS[work], size, records, f"{work}-{size}-{kind}-{number}")
             if number:
-                seconds[kind] += taken
-    medians = {kind: statistics.median(taken) for kind, taken in seconds.items()}
-    line = f"{work:16} {size:>9,} records"
-    for kind, median in medians.items():
-        line += f"   {kind} {median * 1000:7.0f} ms"
-        base = medians.get("stream" if kind in STREAMS else "without", median)
-        if median != base:
-            line += f" ({(median - base) * 1000:+.0f} ms, {median / base - 1:+.1%})"
-    print(line, flush=True)
-    return {"work": work, "records": size, "median_s": medians, "seconds": seconds}
+                taken[kind] += found
+    medians = {kind: medians_of(found) for kind, found in taken.items()}
+    print(f"{work}, {size:,} records a batch")
+    for base, others in BASES.items():
+        for kind in (base, *others):
+            if kind in medians:
+                print(f"  {kind:12} {line(medians[kind], medians.get(base) if kind != base else None)}", flush=True)
+    runs = {kind: [round(each.wall_s, 4) for each in found] for kind, found in taken.items()}
+    return {"work": work, "records": size, "medians": {k: asdict(m) for k, m in medians.items()}, "wall_s": runs}
+
+
+def medians_of(found: list[Taken]) -> Taken:
+    """The median of the wall times; the mean of the CPU times, which come in hundredths of a second."""
+    return Taken(statistics.median(each.wall_s for each in found), statistics.fmean(each.cpu_s for each in found))
+
+
+def line(median: Taken, base: Taken | None) -> str:
+    text = f"wall {median.wall_s * 1000:7.0f} ms   CPU {median.cpu_s * 1000:7.0f} ms"
+    if base is None:
+        return text
+    wall, cpu = median.wall_s - base.wall_s, median.cpu_s - base.cpu_s
+    more = f"wall {wall * 1000:+.0f} ms, {wall / base.wall_s:+.1%}; CPU {cpu * 1000:+.0f} ms, {cpu / base.cpu_s:+.1%}"
+    return f"{text}   ({more})"
 
 
 def one_query(
     spark: Any, cluster: KafkaCluster, place: Path, kind: str, work: Any, size: int, records: int, name: str
-) -> list[float]:
+) -> list[Taken]:
     first = (records - size * (batches_of(size) + 1)) // PARTITIONS
     starts = json.dumps({TOPIC: {str(partition): first for partition in range(PARTITIONS)}})
     function: Any = partial(work, place=place)
+    clock = Clock(spark)
+    if kind in RANGES:
+        by_ranges(spark, cluster, place, kind, function, size, first, name, clock)
+        return clock.taken[1:]
     checkpoint = place / "checkpoints" / name
     if kind not in ("without", *STREAMS):
         function = recording(
@@ -146,12 +205,9 @@ def one_query(
             id="json:$.id",
             processed="received" if kind == "received" else "read",
         )
-    taken: list[float] = []
 
     def timed(batch: Any, number: int) -> None:
-        began = time.perf_counter()
-        function(batch, number)
-        taken.append(time.perf_counter() - began)
+        clock.time(lambda: function(batch, number))
 
     source = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": TOPIC, "startingOffsets": starts}
     frame = spark.readStream.format("kafka").options(**source, maxOffsetsPerTrigger=str(size)).load()
@@ -161,12 +217,12 @@ def one_query(
     query.trigger(availableNow=True).start().awaitTermination()
     if kind != "without":
         function.close()
-    assert len(taken) == batches_of(size) + 1, f"{len(taken)} batches"
-    return taken[1:]
+    assert len(clock.taken) == batches_of(size) + 1, f"{len(clock.taken)} batches"
+    return clock.taken[1:]
 
 
-def one_stream(spark: Any, cluster: KafkaCluster, place: Path, kind: str, frame: Any, checkpoint: Path) -> list[float]:
-    """Every record is read and given to a sink that drops it."""
+def one_stream(spark: Any, cluster: KafkaCluster, place: Path, kind: str, frame: Any, checkpoint: Path) -> list[Taken]:
+    """Every record is read and given to a sink that drops it. A batch's CPU is its part of that of the whole query."""
     observer = None
     if kind != "stream":
         observer = observing(
@@ -179,14 +235,60 @@ def one_stream(spark: Any, cluster: KafkaCluster, place: Path, kind: str, frame:
         given = source_of if kind == "observing" else lambda *_: Unseen("it is measured")
         with mock.patch("reconciler.spark.recording.observing.source_of", given):
             frame = observer.watch(frame, [TOPIC])
+    clock = Clock(spark)
     query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    running = query.start()
-    running.awaitTermination()
-    taken = [each["durationMs"]["triggerExecution"] / 1000 for each in running.recentProgress if each["numInputRows"]]
+    running: Any = None
+
+    def run() -> None:
+        nonlocal running
+        running = query.start()
+        running.awaitTermination()
+        if observer is not None:
+            observer.settle(running)
+
+    clock.time(run)
     if observer is not None:
-        observer.settle(running)
         observer.close()
-    return taken[1:]
+    walls = [each["durationMs"]["triggerExecution"] / 1000 for each in running.recentProgress if each["numInputRows"]]
+    return [Taken(wall, clock.taken[0].cpu_s / len(walls)) for wall in walls[1:]]
+
+
+def by_ranges(
+    spark: Any, cluster: KafkaCluster, place: Path, kind: str, work: Any, size: int, first: int, name: str, clock: Clock
+) -> None:
+    """Batches of offset ranges, at least once; ``plain``: the same offsets read by hand, and saved nowhere."""
+    batches, each = batches_of(size) + 1, size // PARTITIONS
+    if kind == "plain":
+        for number in range(batches):
+            starts, ends = (
+                json.dumps({TOPIC: {str(partition): offset for partition in range(PARTITIONS)}})
+                for offset in (first + number * each, first + (number + 1) * each)
+            )
+            source = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": TOPIC}
+            offsets = {"startingOffsets": starts, "endingOffsets": ends}
+            frame = spark.read.format("kafka").options(**source, **offsets).load()
+            clock.time(partial(work, frame, number))
+        return
+    store = f"sqlite:///{place / 'offsets.db'}"
+    begin = [Change(TopicPartition(TOPIC, partition), None, StoredOffset(first)) for partition in range(PARTITIONS)]
+    opened = open_store(store)
+    opened.create()
+    opened.write(name, begin, reason="benchmark", now_ms=BEGIN_MS)
+    opened.close()
+    job = RangeBatches(
+        spark,
+        topics=[TOPIC],
+        group=name,
+        bootstrap_servers=cluster.bootstrap,
+        store=store,
+        caps=Caps(per_run=size),
+        id="json:$.id",
+    )
+    job._searches = kind == "searched"
+    semantics = at_least_once(lambda frame, ranges: work(frame, 0))
+    for _ in range(batches):
+        clock.time(lambda: job.run_once(semantics))
+    job.close()
 
 
 if __name__ == "__main__":

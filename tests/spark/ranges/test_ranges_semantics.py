@@ -48,6 +48,7 @@ def test_without_faults_every_semantics_handles_each_record_once(
 
     def work(frame: Any, ranges: Any) -> None:
         assert sum(each.offsets for each in ranges) <= 40
+        assert spark.sparkContext._jsc.sc().getPersistentRDDs().size() == cached, "a batch is not cached"
         seen.extend(collected(id_results(frame, ranges)).elements())
 
     ways = {
@@ -58,7 +59,8 @@ def test_without_faults_every_semantics_handles_each_record_once(
         "files": (exactly_once(id_results, into=HashNamedFiles(str(tmp_path / "out"))), f"files:{tmp_path}/offsets"),
     }
     for group, (semantics, store) in ways.items():
-        job = a_job(spark, kafka, topic_name, group=group, store=store, caps=Caps(per_run=40), min_partitions=4)
+        id = (lambda frame: frame["key"]) if group == "upsert" else "key"  # a column: only Spark can read it
+        job = a_job(spark, kafka, topic_name, group=group, store=store, caps=Caps(per_run=40), min_partitions=4, id=id)
         assert job.run(semantics) == 2
         assert job.run(semantics) == 0, "nothing is left"
         job.close()

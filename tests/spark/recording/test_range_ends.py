@@ -15,9 +15,10 @@ from reconciler.core.errors import Refused
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ReadRequest, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.last_records import Span
 from reconciler.spark.recording import range_ends
 from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, holds_back, lowest_of_several
-from reconciler.spark.recording.range_ends import RangeEnds, Span, spans
+from reconciler.spark.recording.range_ends import RangeEnds, spans
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 

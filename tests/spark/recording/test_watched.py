@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from reconciler.ports import TopicPartition
+from reconciler.spark.last_records import Span
 from reconciler.spark.recording.batch_range import Unseen
-from reconciler.spark.recording.range_ends import Span, spans
+from reconciler.spark.recording.range_ends import spans
 from reconciler.spark.recording.watched import Watched, ranges_of, source_of
 
 HERE = "kafka-1:9092,kafka-2:9092"

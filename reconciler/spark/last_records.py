@@ -1,0 +1,56 @@
+"""Each partition's last record below an offset, read from Kafka: a point read each, and no look at a batch's data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+from reconciler.core.anchors import Record
+from reconciler.core.probes import Search, ask_edges
+from reconciler.core.scan import last_before
+from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.ports import LogReader, TopicPartition
+from reconciler.spark.identity_columns import LastRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The offsets of one partition that a batch reads, from ``start`` up to, and without, ``end``."""
+
+    start: int
+    end: int
+    committed_only: bool = False
+
+
+def last_in(span: Span) -> Callable[[], Search[Record | None]]:
+    """The search for a span's last record. Only one that starts over asks where the log begins and ends."""
+    started = False
+
+    def search() -> Search[Record | None]:
+        nonlocal started
+        start, again = span.start, started
+        started = True
+        if again:
+            edges = yield from ask_edges()
+            if edges.end < span.end:
+                return None  # the log was cut: its numbers are no longer those of the batch
+            start = max(start, edges.start)
+        return (yield from last_before(span.end, start))
+
+    return search
+
+
+def last_records(
+    reader: LogReader, spans: Mapping[TopicPartition, Span], *, timeout_s: float
+) -> dict[TopicPartition, LastRecord]:
+    """The last record in each span that has one; the reader must leave out the same records as Spark does.
+
+    Raises Unreachable and Refused.
+    """
+    if not spans:
+        return {}
+    searches = {at: Inquiry(at, last_in(span)) for at, span in spans.items()}
+    answers = run(reader, searches, clock=monotonic, settings=EngineSettings(deadline_s=timeout_s)).found
+    records = {at: answer.finding for at, answer in answers.items()}
+    return {at: LastRecord.of(at, record) for at, record in records.items() if record is not None}

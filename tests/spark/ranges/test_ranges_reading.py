@@ -1,0 +1,174 @@
+"""The last records of planned ranges: read from the log, proven to be the last, or left to Spark to find."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import Changed, NeedsPerson, Refused, Unreachable
+from reconciler.kafka.memory import MemoryLog
+from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.ranges import reading
+from reconciler.spark.ranges.planning import OffsetRange
+from reconciler.spark.ranges.runner import RangeBatches, at_least_once, at_most_once
+from reconciler.spark.ranges.sinks import RangeBatch
+from reconciler.spark.session import DATA_LOSS
+from reconciler.spark.target import ClusterAccess
+
+WHOLE = (OffsetRange("events", 0, 0, 20),)
+
+
+def a_log(count: int = 30) -> MemoryLog:
+    log = MemoryLog("a", {"events": 1})
+    for n in range(count):
+        log.partition("events", 0).append(1_000 + n, b"k%d" % n, b"v%d" % n)
+    return log
+
+
+def offsets(found: list[LastRecord]) -> list[int]:
+    return [each.offset for each in found]
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_the_last_record_before_a_ranges_end_is_read():
+    log = a_log()
+    (last,) = reading.last_records(WHOLE, log)
+    assert (last.offset, last.timestamp_ms, last.key, last.value) == (19, 1_019, b"k19", b"v19")
+    reading.check_read(WHOLE, [last], log)
+
+
+def test_a_gap_before_the_end_is_stepped_over_and_a_range_without_records_has_none():
+    log = a_log()
+    log.partition("events", 0).compact(range(5, 20))
+    found = reading.last_records(WHOLE, log)
+    assert offsets(found) == [4]
+    reading.check_read(WHOLE, found, log)
+    empty = (OffsetRange("events", 0, 5, 20),)
+    assert reading.last_records(empty, log) == []
+    reading.check_read(empty, [], log)
+
+
+def test_a_range_that_left_the_log_is_not_an_empty_one():
+    """It would be remembered as a gap, and skipped."""
+    log = a_log()
+    log.partition("events", 0).delete_before(25)
+    assert reading.last_records(WHOLE, log) == []
+    with pytest.raises(NeedsPerson, match=r"events:0:0-20.*removed while they were read\. Nothing was saved"):
+        reading.check_read(WHOLE, [], log)
+    beyond = (OffsetRange("events", 0, 35, 40),)
+    assert reading.last_records(beyond, log) == []
+    with pytest.raises(NeedsPerson, match="Nothing was saved"):
+        reading.check_read(beyond, [], log)
+
+
+def test_records_after_the_last_one_or_outside_of_the_range_are_refused():
+    log = a_log()
+    (early,) = reading.last_records((OffsetRange("events", 0, 0, 10),), log)
+    with pytest.raises(Changed, match="left out records that the log holds"):
+        reading.check_read(WHOLE, [early], log)
+    with pytest.raises(Changed, match="outside of the ranges"):
+        reading.check_read((OffsetRange("events", 0, 15, 20),), [early], log)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_records_that_vanish_while_spark_reads_are_said_with_what_was_saved(saved: bool):
+    with pytest.raises(NeedsPerson) as raised, reading.data_loss_as_error(WHOLE, saved=saved):
+        raise RuntimeError(DATA_LOSS)
+    told = str(raised.value)
+    assert ("Nothing was saved" in told, "at most once does not repeat it" in told) == (not saved, saved)
+
+
+# ---------------------------------------------------------------- the topics
+
+
+def test_a_topic_that_was_recreated_meanwhile_is_not_saved():
+    log = a_log()
+    planned = log.describe(["events"])
+    reading.check_topics(planned, log)
+    log.delete("events")
+    with pytest.raises(Changed, match=r"deleted or recreated.*Nothing was saved"):
+        reading.check_topics(planned, log)
+    log.create("events", 1, "another-id")
+    with pytest.raises(Changed):
+        reading.check_topics(planned, log)
+
+
+def test_a_cluster_that_does_not_answer_is_no_recreated_one(monkeypatch: pytest.MonkeyPatch):
+    log = a_log()
+    planned = log.describe(["events"])
+
+    def silent(topics: Any) -> Any:
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr(log, "describe", silent)
+    reading.check_topics(planned, log)
+
+
+# ---------------------------------------------------------------- in the job
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def made(log: MemoryLog, **how: Any) -> RangeBatches:
+        monkeypatch.setattr(ClusterAccess, "reader", lambda self, **how: log)
+        spark: Any = SimpleNamespace()
+        return RangeBatches(
+            spark, **{"topics": ["events"], "group": "g", "bootstrap_servers": "k:9092", "store": "memory:", **how}
+        )
+
+    return made
+
+
+def a_batch(log: MemoryLog) -> RangeBatch:
+    return RangeBatch(WHOLE, "name", "g", log.describe(["events"]), {})
+
+
+def test_a_user_without_read_has_batches_searched_from_then_on(job: Any, caplog: pytest.LogCaptureFixture):
+    log, asked = a_log(), []
+
+    def refuse(requests: Any) -> Any:
+        asked.append(requests)
+        raise Refused("the user may not read topic events")
+
+    log.read = refuse  # type: ignore[method-assign]
+    made = job(log)
+    assert made._last_records(a_batch(log)) is None
+    assert made._last_records(a_batch(log)) is None
+    assert len(asked) == 1
+    assert caplog.text.count("is searched for its last records") == 1
+    assert "may not read topic events" in caplog.text
+
+
+def test_a_column_as_identity_is_left_to_spark(job: Any):
+    log = a_log()
+    assert job(log, id=lambda frame: frame.key)._last_records(a_batch(log)) is None
+    found = job(log)._last_records(a_batch(log))
+    assert found is not None
+    assert offsets(found) == [19]
+
+
+@pytest.mark.parametrize("semantics", [at_least_once, at_most_once])
+def test_nothing_is_saved_for_a_topic_that_was_recreated_before_the_save(job: Any, semantics: Any):
+    log, done = a_log(), []
+    batch = a_batch(log)
+    offsets: Any = SimpleNamespace(changes=lambda *_: [], save=lambda _, reason: done.append("saved"))
+    anything: Any = None
+
+    def work(frame: Any, ranges: Any) -> None:
+        done.append("worked")
+        recreate(log)
+
+    if semantics is at_most_once:
+        recreate(log)
+    with pytest.raises(Changed, match="Nothing was saved"):
+        job(log)._finish(semantics(work), offsets, batch, anything, [])
+    assert done == (["worked"] if semantics is at_least_once else [])
+
+
+def recreate(log: MemoryLog) -> None:
+    log.delete("events")
+    log.create("events", 1, "another-id")
