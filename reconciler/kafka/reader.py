@@ -3,8 +3,8 @@
 How it stays fast and safe (figures: docs/decisions, measured with librdkafka 2.16 and 2,000 partitions):
 
 - Offsets and time lookups go through ``Consumer.offsets_for_times``, which sends one ListOffsets request a broker:
-  about 25 ms where the admin client, with a future a partition, takes 90 ms or more. -1 and -2 are ListOffsets' own
-  words for "end" and "start" (Kafka protocol, KIP-79).
+  about 25 ms where the admin client, with a future a partition, takes 90 ms or more; where a broker stays silent, the
+  admin client answers -1001 and no error. -1 and -2 are ListOffsets' own words for "end" and "start" (KIP-79).
 - Reads ``assign`` all partitions at once with explicit offsets and ``auto.offset.reset=error``: a position that is
   gone is an error, never a silent jump. ``check.crcs`` refuses corrupt batches.
 - A fetch size below a partition's batch starves it while other partitions answer, so reads start small, and
@@ -202,7 +202,7 @@ class KafkaLogReader:
     def _latest_times(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         """The largest timestamp a log has held (KIP-734).
 
-        None where the broker is too old to say, or cannot, as the batch with that timestamp has been emptied.
+        None where the broker is too old to say, is silent, or cannot, as the batch with that timestamp has been emptied.
         """
         from confluent_kafka.admin import OffsetSpec
 
