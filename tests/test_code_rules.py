@@ -65,6 +65,16 @@ def test_the_exceptions_are_still_there() -> None:
         )
 
 
+def test_no_module_asks_for_a_groups_offsets_in_the_way_that_can_end_the_process() -> None:
+    """librdkafka's issue 5040: it aborts when a broker answers that the group's coordinator is another one."""
+    users = {name(path) for path in SOURCES for node in parsed(path) if "list_consumer_group_offsets" in _used(node)}
+    assert users == set()
+
+
+def _used(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
 def test_modules_that_a_configuration_names_are_imported_in_one_place() -> None:
     """Elsewhere what is imported by a name that was computed is the product's own."""
     users = {

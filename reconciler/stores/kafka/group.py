@@ -62,7 +62,7 @@ class KafkaGroupStore:
         """The group's rows, ordered by topic and partition.
 
         Waits for offsets in an open transaction, including a partition's first one. Without ``topics``, reads all rows
-        of the group, and does not see a partition's first offset before its transaction ends.
+        of the group, of the topics that this user may describe.
         """
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)

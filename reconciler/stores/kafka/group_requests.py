@@ -3,7 +3,8 @@
 A consumer that subscribes to nothing reads the committed offsets; it joins no group and disturbs no member. The admin
 client's request for them aborts the whole process (librdkafka 2.16, its issue 5040) if a broker answers that another
 broker is the group's coordinator, which happens whenever a coordinator is restarted or moved. A consumer sends the same
-request and finds the new coordinator itself, but only for partitions that it is given.
+request and finds the new coordinator itself, but only for partitions that it is given: for all of a group's offsets,
+those of all topics.
 """
 
 from __future__ import annotations
@@ -81,18 +82,20 @@ class Requests:
         return True
 
     def all_committed(self, group: str) -> dict[TopicPartition, Committed]:
-        """All of the group's committed offsets.
+        """All of the group's committed offsets, of every topic that this user may describe.
 
-        Leaves out a partition's first offset until its transaction ends, and the offsets of topics that this user may
-        not describe. A coordinator that moves during the request aborts the process.
+        Each partition of the cluster is asked for: only the request that must not be used names none. Waits for
+        offsets in an open transaction.
         """
 
-        def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
-            request = [ConsumerGroupTopicPartitions(group)]
-            futures = client.list_consumer_group_offsets(request, require_stable=True, request_timeout=timeout_s)
-            return list(futures[group].result().topic_partitions)
+        def ask(client: AdminClient, timeout_s: float) -> list[TopicPartition]:
+            listed = client.list_topics(timeout=timeout_s).topics
+            for topic in listed.values():
+                if topic.error is not None and topic.error.code() not in NO_TOPIC:
+                    raise KafkaException(topic.error)  # its partitions are not known yet: the group may have offsets
+            return [TopicPartition(name, number) for name, topic in listed.items() for number in topic.partitions]
 
-        return self._rows(group, ask)
+        return self.committed(group, self._admin.call("list the topics", ask, Needs(topic="Describe on the topics")))
 
     def _rows(self, group: str, ask: Ask[list[KafkaPartition]]) -> dict[TopicPartition, Committed]:
         def checked(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:

@@ -4,7 +4,7 @@ import logging
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -99,6 +99,28 @@ def test_a_plain_client_sees_offset_and_metadata(store, case, group, bootstrap):
 def test_the_clusters_groups_are_named(store, case, group, bootstrap):
     commit(bootstrap, group, case.key(), 7)
     assert group in store.group_names()
+
+
+def test_all_rows_of_a_group_are_found_in_whatever_topics_they_are(monkeypatch):
+    """In the client library's own cluster: it has groups' offsets, and neither a controller nor their descriptions."""
+    from confluent_kafka import Producer
+
+    from reconciler.kafka.connection import Connection
+    from reconciler.stores.kafka import group_requests
+
+    monkeypatch.setattr(Connection, "await_answer", lambda *_: None)
+    monkeypatch.setattr(group_requests, "_described_group", lambda *_: None)
+    cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=30).brokers.values()
+    for topic in ("a.events", "views"):
+        cluster.produce(topic, b"makes the topic")
+    assert cluster.flush(30) == 0
+    place = f"{broker.host}:{broker.port}"
+    commit(place, "readers", TopicPartition("a.events", 0), 5, "host-17")
+    commit(place, "readers", TopicPartition("views", 3), 7)
+    with closing(KafkaGroupStore({"bootstrap.servers": place}, timeout_s=30)) as store:
+        assert read_offsets(store, "readers") == {("a.events", 0): 5, ("views", 3): 7}
+        assert store.read("nobody") == []
 
 
 @system
@@ -207,8 +229,11 @@ def test_a_partitions_first_offset_is_waited_for_while_its_transaction_is_open(c
     with offsets_in_a_transaction(bootstrap, group, (case.key(1), 9)) as producer:
         with pytest.raises(Unreachable, match="unstable offsets"):
             hasty.read(group, case.topics)
+        with pytest.raises(Unreachable, match="unstable offsets"):
+            hasty.read(group)
         producer.commit_transaction(30)
-    assert read_offsets(case.open(), group, case.topics) == {(case.topics[0], 0): 1, (case.topics[0], 1): 9}
+    both = {(case.topics[0], 0): 1, (case.topics[0], 1): 9}
+    assert read_offsets(case.open(), group, case.topics) == read_offsets(case.open(), group) == both
 
 
 @system
@@ -351,10 +376,13 @@ def test_a_request_to_a_loading_coordinator_is_repeated(store, case, group, monk
         def close(self):
             self._consumer.close()
 
-    store._requests.close()  # the next read opens another consumer
+    codes = list(answers)
     monkeypatch.setattr(store._requests._admin, "consumer", NotYet)
-    assert len(store.read(group, [case.key().topic])) == 1
-    assert answers == []
+    for topics in ([case.key().topic], None):
+        store._requests.close()  # the next read opens another consumer
+        answers[:] = codes
+        assert len(store.read(group, topics)) == 1
+        assert answers == []
 
 
 @system
@@ -367,8 +395,7 @@ def test_the_error_for_a_missing_permission_names_the_group(store, group, monkey
 
     store.check_writable(group)
     client = store._requests._admin._client
-    for method in ("list_consumer_group_offsets", "describe_consumer_groups"):
-        monkeypatch.setattr(client, method, forbidden, raising=False)
+    monkeypatch.setattr(client, "describe_consumer_groups", forbidden, raising=False)
     for attempt in (lambda: store.read(group), lambda: store.check_writable(group)):
         with pytest.raises(Refused, match=f"group '{group}': .* does not allow it") as caught:
             attempt()
