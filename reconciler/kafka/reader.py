@@ -202,7 +202,7 @@ class KafkaLogReader:
     def _latest_times(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         """The largest timestamp a log has held (KIP-734).
 
-        None where the broker is too old to say, is silent, or cannot, as the batch with that timestamp has been emptied.
+        None where the broker is too old or silent, or cannot say, as the batch with that timestamp has been emptied.
         """
         from confluent_kafka.admin import OffsetSpec
 
