@@ -4,6 +4,7 @@ In: addresses, client settings, probes. Out: answers to probes, or errors that s
 """
 
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -12,9 +13,10 @@ def import_client() -> None:
     """Import Kafka's client before the first module that uses it, and faster.
 
     It imports asyncio, and with it ssl and subprocess, for clients that this product does not use. So it gets a module
-    that imports asyncio when something is taken from it.
+    that imports asyncio when something is taken from it. Does nothing beside other threads: one of them could
+    import asyncio meanwhile, and would get that module.
     """
-    if "asyncio" in sys.modules or "confluent_kafka" in sys.modules:
+    if "asyncio" in sys.modules or "confluent_kafka" in sys.modules or threading.active_count() > 1:
         return
     stand_in = sys.modules["asyncio"] = ModuleType("asyncio")
 

@@ -48,3 +48,12 @@ def test_a_client_that_uses_asyncio_at_once_gets_it(tmp_path: Path) -> None:
         "import asyncio, confluent_kafka as c; print(c.SLEEP is asyncio.sleep, c.Lock is asyncio.Lock)"
     )
     assert output_of(program, tmp_path) == "True True\n"
+
+
+def test_a_program_with_more_threads_imports_it_as_it_is() -> None:
+    program = (
+        "import sys, threading; from reconciler.kafka import import_client; waiting = threading.Event()\n"
+        "threading.Thread(target=waiting.wait).start(); import_client()\n"
+        "print('confluent_kafka' in sys.modules, 'asyncio' in sys.modules); waiting.set()"
+    )
+    assert output_of(program) == "False False\n"
