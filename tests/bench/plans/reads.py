@@ -1,6 +1,6 @@
 """What a read of many partitions costs the process that reads, thread by thread, without a broker.
 
-    python -m tests.bench.reads [--partitions 10000] [--topics 1,20] [--windows 250,1000,10000] [--set key=value]
+    python -m tests.bench.plans.reads [--partitions 10000] [--topics 1,20] [--windows 250,1000,10000] [--set key=value]
 
 The broker is the one that librdkafka simulates for its own tests, in a process of its own. Each read takes 117 records
 of 120 from each partition, as many partitions at a time as the window says, and packs them for the other process.
@@ -24,12 +24,14 @@ from confluent_kafka import Producer
 from reconciler.kafka import reader
 from reconciler.kafka.sent import frames, pack
 from reconciler.ports import ReadRequest, TopicPartition
-from tests.bench.plan_speed import produce
+from tests.bench.common import print_json
+from tests.bench.plans.speed import produce
 
 RECORDS, FROM, WANTED = 120, 2, 117
 MOST_BYTES = 64 * 1024 * 1024
 TICK_S = 0.01
 PRODUCER = 0
+COLUMNS = ("topics", "window", "cpu_s", "python_s", "main_s", "broker_s", "close_s", "records")
 HEAD = "topics  window  CPU s  python   main  broker  close   records"
 
 
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--topics", default="1,20", help="topics that the partitions are divided into, by commas")
     parser.add_argument("--windows", default="250,1000,10000", help="partitions at a time, by commas")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--one", metavar="SERVERS", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -51,18 +54,24 @@ def main() -> None:
         reader.POINT_READS.update(each.split("=", 1) for each in options.set)
         read(options.one, counts[0], options.partitions, windows[0])
         return
-    module = [sys.executable, "-m", "tests.bench.reads", "--partitions", str(options.partitions)]
+    module = [sys.executable, "-m", "tests.bench.plans.reads", "--partitions", str(options.partitions)]
     serving = [*module, "--serve", "--topics", options.topics]
     with subprocess.Popen(serving, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
         assert broker.stdin is not None
         assert broker.stdout is not None
         servers = broker.stdout.readline().strip()
         print(HEAD)
+        rows = []
         for count in counts:
             for window in windows:
                 own = ["--one", servers, "--topics", str(count), "--windows", str(window)]
-                subprocess.run([*module, *own, *(f"--set={each}" for each in options.set)], check=True)
+                command = [*module, *own, *(f"--set={each}" for each in options.set)]
+                line = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
+                print(line, flush=True)
+                figures = (float(each.replace(",", "")) for each in line.split())
+                rows.append(dict(zip(COLUMNS, figures, strict=True)))
         broker.stdin.close()
+    print_json("plans.reads", vars(options), rows, options.json)
 
 
 def partitions_of(count: int, partitions: int) -> list[TopicPartition]:
