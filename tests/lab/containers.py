@@ -73,7 +73,7 @@ def _context(jars: Path) -> io.BytesIO:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path in _sources():
             archive.add(path, str(path.relative_to(REPOSITORY)), recursive=False, filter=_anonymous)
-        for path in sorted(jars.iterdir()):
+        for path in sorted(path for path in jars.iterdir() if path.suffix != ".jsa"):  # of this machine's JVM
             archive.add(path, f"deploy/images/cache/{jars.name}/{path.name}", filter=_anonymous)
     packed.seek(0)
     return packed
