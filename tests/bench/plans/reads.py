@@ -1,6 +1,7 @@
 """What a read of many partitions costs the process that reads, thread by thread, without a broker.
 
-    python -m tests.bench.plans.reads [--partitions 10000] [--topics 1,20] [--windows 250,1000,10000] [--set key=value]
+    python -m tests.bench.plans.reads [--partitions 10000] [--topics 1,20] [--windows 250,500,1000,2000]
+        [--set key=value] [--json FILE]
 
 The broker is the one that librdkafka simulates for its own tests, in a process of its own. Each read takes 117 records
 of 120 from each partition, as many partitions at a time as the window says, and packs them for the other process.
@@ -39,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", default="1,20", help="topics that the partitions are divided into, by commas")
-    parser.add_argument("--windows", default="250,1000,10000", help="partitions at a time, by commas")
+    parser.add_argument("--windows", default="250,500,1000,2000", help="partitions at a time, by commas")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
