@@ -98,6 +98,7 @@ def check_cluster(plan: Plan, cluster: ClusterInfo) -> None:
 def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
     """Raise Changed if the cluster, a topic or a partition is not the one that the plan saw."""
     check_cluster(plan, cluster)
+    numbers = {topic: frozenset(info.partitions) for topic, info in cluster.topics.items()}
     for job in plan.jobs:
         for row in job.partitions:
             info = cluster.topics.get(row.topic)
@@ -108,7 +109,7 @@ def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
                     f"(its id was {row.topic_id}, now {now_id}).",
                     hint=AGAIN,
                 )
-            if row.resume_offset is not None and (info is None or row.partition not in info.partitions):
+            if row.resume_offset is not None and row.partition not in numbers.get(row.topic, ()):
                 raise Changed(f"The destination has no {row.key}.", hint=AGAIN)
 
 
