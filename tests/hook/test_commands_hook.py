@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -130,14 +129,19 @@ def test_the_hook_waits_for_a_mirror_that_is_behind(world: World, plans: Path) -
     world.processed(9)
     config = world.config(extra="[policy]\nbehind = 'wait'")
     assert world.run("check", "-c", config).code == 4
-    late = threading.Timer(1.0, world.append, args=[{0: range(6, 14)}])
-    late.start()
-    ended = world.run("hook", "--to", "destination", "-c", config, "--plans", plans, "--wait", "60")
-    late.join()
-    assert ended.code == 0, ended.said
-    assert "waiting for the mirror: 1 of 1 partitions is behind; " in ended.err
-    assert "left; lag 2 s (" in ended.err
-    assert "the mirror has delivered the missing records" in ended.err
+    words = ("hook", "--to", "destination", "-c", config, "--plans", plans, "--wait", "600")
+    command = [sys.executable, "-m", "reconciler", *map(str, words)]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as hook:
+        assert hook.stderr is not None
+        first = hook.stderr.readline()
+        world.append({0: range(6, 14)})
+        rest = hook.stderr.read()
+    assert hook.returncode == 0, first + rest
+    assert "waiting for the mirror: 1 of 1 partitions is behind; " in first
+    assert "left; lag 2 s (" in first
+    assert "the mirror has delivered the missing records" in rest
     assert world.offsets() == {0: world.offset_of(9) + 1}
 
 

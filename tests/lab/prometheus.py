@@ -16,7 +16,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.lab.ports import HOST
 from tests.lab.server import Server
 
-_ANSWER_SECONDS = 10.0
+_ANSWER_SECONDS = 60.0
 
 
 def program(name: str = "prometheus") -> str:

@@ -199,19 +199,19 @@ class Alias:
         return getattr(self._cluster, attribute)
 
 
-def written(folder: Path, source: KafkaCluster, there: KafkaCluster) -> Path:
-    """The configuration of the four jobs."""
+def written(folder: Path, source: KafkaCluster, there: KafkaCluster, *, deadline: str) -> Path:
+    """The configuration of the four jobs, for a program that waits so long for a cluster."""
     jobs = ""
     for topic in THERE:
         stores = ("kafka-group:", f"bare:///{folder}/table.db")
         for group, store in zip(Jobs.groups(topic), stores, strict=True):
             jobs += f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
-    path = folder / "reconciler.toml"
+    path = folder / f"reconciler-{deadline}.toml"
     path.write_text(
         f'[source]\nalias = "a"\nbootstrap_servers = "{source.bootstrap}"\n'
         f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n'
         f'[topics]\npolicy = "default"\n[topics.names]\n{KEPT} = "{KEPT}"\n'
-        f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n[search]\ndeadline = "2s"\n{jobs}'
+        f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n[search]\ndeadline = "{deadline}"\n{jobs}'
     )
     return path
 
@@ -224,7 +224,8 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
     renaming = MirrorMaker(source, there, [RENAMED], tmp_path / "renaming", kafka_jars)
     keeping = MirrorMaker(Alias(source), there, [KEPT], tmp_path / "keeping", kafka_jars, policy="identity")  # type: ignore[arg-type]
     start_all([source, there])
-    jobs, config = Jobs(tmp_path), written(tmp_path, source, there)
+    jobs, config = Jobs(tmp_path), written(tmp_path, source, there, deadline="120s")
+    hasty = written(tmp_path, source, there, deadline="2s")  # so that the tracker soon says that the source is away
     here = {topic: topic for topic in THERE}
     with source, there:
         for topic in THERE:
@@ -233,7 +234,7 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
         for topic in THERE:
             for partition in range(PARTITIONS):
                 source.delete_records(topic, partition, before=OFFSET_OF_FIRST)
-        with renaming, keeping, tracking(config, tmp_path) as tracker:
+        with renaming, keeping, tracking(hasty, tmp_path) as tracker:
             assert jobs.process(source, here, 7)[KEPT][0][0] == b"%d of 0" % FIRST
             tracker.wait_until_follows(source)
             ends = dict.fromkeys(range(PARTITIONS), RECORDS - FIRST)

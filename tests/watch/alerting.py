@@ -36,7 +36,7 @@ T = TypeVar("T")
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 EVERY_S = 2
 FOR = "2s"
-PATIENCE_S = 120
+PATIENCE_S = 300
 HOUR_MS = 3_600_000
 
 HEAD = """
@@ -45,7 +45,7 @@ alias = "a"
 [destination]
 bootstrap_servers = "{bootstrap}"
 [search]
-deadline = "2s"
+deadline = "{deadline}"
 [policy]
 max_replay = 3
 [watch]
@@ -233,8 +233,9 @@ class Night:
         self.subjects = {name: self._subject(name) for name in JOBS}
         self.config = folder / "watch.toml"
         self._hook_config = folder / "hook.toml"
-        for path in (self.config, self._hook_config):
-            path.write_text(self._text(), encoding="utf-8")
+        self.config.write_text(self._text(deadline="2s"), encoding="utf-8")
+        # No hook is to give up here, however busy the machine is.
+        self._hook_config.write_text(self._text(deadline="60s"), encoding="utf-8")
         self._port = free_ports(1)[0]
         self.watch = self.start_watch()
 
@@ -246,8 +247,8 @@ class Night:
         folder.mkdir()
         return Subject(World(self.cluster, folder, name, no_command), *JOBS[name])
 
-    def _text(self) -> str:
-        head = HEAD.format(bootstrap=self.cluster.bootstrap, textfile=self.textfiles)
+    def _text(self, *, deadline: str) -> str:
+        head = HEAD.format(bootstrap=self.cluster.bootstrap, textfile=self.textfiles, deadline=deadline)
         sinks = {"sunk": f"files:{self.folder / 'sunk' / 'output'}"}
         jobs = [subject.world.job(name, sink=sinks.get(name)) for name, subject in self.subjects.items()]
         return "\n".join([head, *jobs, ""])

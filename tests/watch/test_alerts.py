@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ FINDINGS = {
 }
 """What is found by a check that is whole, and the job that it is found of."""
 HOOK = {"ReconcilerHookBlockedStart": "lost", "ReconcilerHookFailed": "unread"}
+OF_ITSELF = frozenset({"ReconcilerReloadFailed", "ReconcilerNoJobChecked", "ReconcilerWatchDown"})
+"""What the watch tells of itself. Each is made to fire at one moment."""
 HARM = {*FINDINGS, *HOOK, "ReconcilerJobNotChecked", "ReconcilerMirrorSilent"}
 
 
@@ -81,18 +84,22 @@ def _live_through(night: Night, prometheus: PrometheusServer) -> Seen:
         return [alert for alert in prometheus.alerts() if alert["state"] == "firing"]
 
     def reached(moment: str, there: Collection[str], gone: Collection[str] = ()) -> None:
+        """Wait until these fire and those do not. Of the watch's own alerts all others do not: a machine that is busy
+        for a moment may let a scrape or a round fail."""
+        not_there = {*gone, *OF_ITSELF.difference(there)}
+
         def come_about() -> bool:
             seen.firing[moment] = firing()
-            return seen.names(moment).issuperset(there) and seen.names(moment).isdisjoint(gone)
+            return seen.names(moment).issuperset(there) and seen.names(moment).isdisjoint(not_there)
 
-        until(come_about, f"{moment}: {', '.join(there)} fire, {', '.join(gone)} do not")
+        until(come_about, f"{moment}: {', '.join(there)} fire, {', '.join(not_there)} do not")
 
     night.begin()
     assert night.hook("unread") == 0
     whole = f"count(reconciler_up == 1) == {len(night.subjects)}"
     until(lambda: prometheus.query(whole), "every job had a whole check")
+    reached("all is well", (), {rule["name"] for rule in prometheus.rules() if rule["type"] == "alerting"})
     until(lambda: not prometheus.alerts(), "what was pending while all began is over")
-    seen.firing["all is well"] = firing()
 
     night.harm()
     assert night.hook("lost") == 4
@@ -100,21 +107,22 @@ def _live_through(night: Night, prometheus: PrometheusServer) -> Seen:
     good = night.config.read_text()
     night.reload("nobody = 'knows this'\n" + good)
     reached("harmed", {*HARM, "ReconcilerReloadFailed"})
-    seen.answers = {name: prometheus.query(query) for name, query in _queries().items()}
+    for panel, query in _queries().items():  # there are no figures for a moment if a scrape has just failed
+        seen.answers[panel] = until(partial(prometheus.query, query), f"an answer to {panel}")
     seen.rules = prometheus.rules()
 
     night.reload(good)
     night.cluster.pause()
     try:
-        reached("frozen", {"ReconcilerNoJobChecked"}, {"ReconcilerReloadFailed", "ReconcilerJobNotChecked"})
+        reached("frozen", {"ReconcilerNoJobChecked"}, {"ReconcilerJobNotChecked"})
     finally:
         night.cluster.resume()
-    reached("thawed", {*FINDINGS}, {"ReconcilerNoJobChecked"})
+    reached("thawed", {*FINDINGS})
 
     night.watch.kill()
     reached("killed", {"ReconcilerWatchDown"})
     night.start_watch()
-    reached("started again", {"ReconcilerJobNotChecked"}, {"ReconcilerWatchDown"})
+    reached("started again", {"ReconcilerJobNotChecked"})
 
     night.reload(good.replace("requests_per_second = 1000", "requests_per_second = 4"))
     reached("slow", {"ReconcilerRoundsTooLong"})

@@ -23,7 +23,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.kafka.reader import KafkaLogReader
 from tests.world import World, environment, made
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -103,6 +103,10 @@ class Watching:
             for (name, labels), value in self.samples().items()
             if name == "partitions" and ("job", job) in labels
         }
+
+    def checks(self, job: str, outcome: str) -> float:
+        """How many checks of a job have ended so. Unlike a time, it does not depend on how often a test looks."""
+        return self.value("checks_total", job=job, outcome=outcome) or 0
 
     def rounds_since(self, count: float) -> float:
         return (self.value("watch_rounds_total") or 0) - count

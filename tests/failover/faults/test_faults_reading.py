@@ -150,7 +150,7 @@ def world(empty: World) -> World:
 def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch, command: str, call: str
 ) -> None:
-    config, started = world.config(extra="[search]\ndeadline = '2s'"), world.folder / "started"
+    config, started = world.config(extra="[search]\ndeadline = '4s'"), world.folder / "started"
     other = world.folder / "other.plan.json"
     world.plan(config)
     arguments = {
@@ -177,7 +177,7 @@ def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
     assert ended.code == ExitCode.UNREACHABLE, ended.said
     assert world.cluster.bootstrap in ended.err
     assert "See that its brokers are up and reachable from here, then run this again." in ended.err
-    assert took < 20
+    assert took < 30
     assert not other.exists()
     assert not started.exists()
     assert world.rows() == before
@@ -201,7 +201,7 @@ def test_a_record_that_a_bad_disk_has_damaged_starts_no_job(empty: World) -> Non
     for numbers in (range(35), [35], range(36, COUNT)):
         write(world.cluster, f"a.{alone}", numbers)
     world.save({0: KINDS[0].store("", "") or StoredOffset(-1)}, topic=alone)
-    config = world.config(world.job("reported"), world.job("aborted", alone), extra="[search]\ndeadline = '2s'")
+    config = world.config(world.job("reported"), world.job("aborted", alone), extra="[search]\ndeadline = '5s'")
 
     world.cluster.stop()  # orderly: one that was killed looks through its log when it starts, and drops what is damaged
     for topic, text in ((world.topic, b"value 15 of 0"), (alone, b"value 35")):
