@@ -169,7 +169,7 @@ def test_a_cluster_whose_tasks_always_die_gives_one_clear_error(
 
 def test_a_broker_unreachable_for_executors_gives_the_local_engines_error(jobs: Jobs, with_ids: Any) -> None:
     """It falls silent once its partitions are known to be its; other brokers' tasks end well."""
-    config = load_config(jobs.config(deadline="1s"))
+    config = load_config(jobs.config(deadline="3s"))
     silent = jobs.cluster.broker(2)
 
     def session() -> Any:

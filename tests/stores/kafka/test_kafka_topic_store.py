@@ -538,7 +538,7 @@ def test_a_cluster_that_freezes_at_the_commit_leaves_the_outcome_unknown_and_a_s
         patient.create()
         put(patient, "clicks", {EVENTS: StoredOffset(1)})
         version = only(patient).version
-    hasty = kafka_topic.KafkaTopicStore(place.client, place.name, [], timeout_s=5.0)
+    hasty = kafka_topic.KafkaTopicStore(place.client, place.name, [], timeout_s=8.0)
     committed = topic_writer.Writer._commit
 
     def freeze_and_commit(self):
