@@ -27,7 +27,7 @@ def test_every_end_of_a_hook_leaves_its_figures_and_a_start_finds_them_written(w
     world.processed(9, 3)
     folder = world.folder / "textfiles"
     folder.mkdir()
-    extra = f'[search]\ndeadline = "1s"\n[metrics]\ntextfile = "{folder}"'
+    extra = f'[metrics]\ntextfile = "{folder}"\n'
     config, plans = world.config(extra=extra), world.folder / "plans"
     file = folder / "reconciler_hook_clicks.prom"
 
@@ -50,7 +50,7 @@ def test_every_end_of_a_hook_leaves_its_figures_and_a_start_finds_them_written(w
 
     assert after(0)["corrected_partitions"] == 0
     assert after(2, "no-such-command")["blocked_partitions"] == 0
-    away = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra=extra)
+    away = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra=f'{extra}[search]\ndeadline = "1s"')
     assert after(6, used=away)["corrected_partitions"] == 0
 
     world.cluster.delete_records(world.there, 0, before=world.offset_of(15))
