@@ -8,7 +8,8 @@ How it stays fast and safe (figures: docs/decisions, measured with librdkafka 2.
 - Reads ``assign`` all partitions at once with explicit offsets and ``auto.offset.reset=error``: a position that is
   gone is an error, never a silent jump. ``check.crcs`` refuses corrupt batches.
 - A fetch size below a partition's batch starves it while other partitions answer, so reads start small, and
-  partitions without a record are read again with a larger size.
+  partitions without a record are read again with a larger size. While no partition at all has answered, the size is not
+  why: a broker sends the first batch whole (KIP-74). It is far away, busy or dead, and is waited for.
 - ``isolation.level=read_uncommitted``, unless ``committed_only``: the search must see every record any job may see;
   aborted ones only ever move a resume point earlier.
 """
@@ -49,7 +50,8 @@ read of 4 partitions then takes 15 ms instead of 52; at 100 this would be slower
 broker).
 """
 STALL_S = 0.5
-"""Seconds without a new record or end for any waiting partition before the fetch size grows, or the read is complete.
+"""Seconds without a new record or end for any waiting partition, after the first one, before the fetch size grows, or
+the read is complete.
 
 Ends come a moment after the last records. A read that gave up sooner would be repeated, and on a busy machine the same
 inputs would cost other numbers of probes.
@@ -270,6 +272,8 @@ class KafkaLogReader:
             while waiting and sizes:
                 done, full = self._read_with(sizes[0], [r for _, r in waiting.values()], patient=len(sizes) == 1)
                 yield [(waiting.pop(tp)[0], chunk) for tp, chunk in done.items()]
+                if not done:
+                    break  # silence: a larger fetch would meet the same
                 if not full:
                     del sizes[0]
             if waiting:
@@ -282,7 +286,8 @@ class KafkaLogReader:
     ) -> tuple[dict[TopicPartition, Chunk], bool]:
         """Read until every partition has a record or an end, or no more come; the partitions left out starved.
 
-        True with it: enough has come for one call, and those left out have to be read again.
+        The answer is empty if nothing came in ``timeout_s``. True with it: enough has come for one call, and those left
+        out have to be read again.
         """
         consumer = self._consumer(fetch_bytes)
         consumer.assign([KafkaPartition(r.partition.topic, r.partition.partition, r.offset) for r in requests])
@@ -307,8 +312,10 @@ class KafkaLogReader:
                         if 0 < fed - before < DRIP * (len(requests) - fed):
                             break
                     full = self._manner.sparing or (most is not None and gathering.bytes >= most)
-                elif monotonic() - last_news > (self._timeout_s if patient and gathering.hungry else STALL_S):
-                    break
+                else:
+                    is_waited_for = counted is None or (patient and gathering.hungry)
+                    if monotonic() - last_news > (self._timeout_s if is_waited_for else STALL_S):
+                        break
         consumer.unassign()
         return gathering.chunks(), full
 

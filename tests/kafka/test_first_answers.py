@@ -1,0 +1,53 @@
+"""A read whose first answer is late: silence of a whole cluster says nothing about the size of a fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from reconciler.kafka import reader as module
+from reconciler.kafka.connection import Connection
+from reconciler.kafka.reader import FETCH_BYTES, STALL_S, KafkaLogReader
+from reconciler.ports import ReadRequest, TopicPartition
+
+PLACE = TopicPartition("events", 0)
+
+
+@pytest.fixture
+def bootstrap() -> Iterator[str]:
+    """The client library's own cluster for tests."""
+    cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    for number in range(9):
+        cluster.produce(PLACE.topic, b"value %d" % number, partition=PLACE.partition)
+    assert cluster.flush(10) == 0
+    yield f"{broker.host}:{broker.port}"
+    del cluster
+
+
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The fetch sizes that were tried. Each look at the reader's clock finds it later than a stall may last."""
+    tried: list[int] = []
+    consumer_of = Connection.consumer
+
+    def consumer(self: Connection, properties: Mapping[str, Any]) -> Consumer:
+        tried.append(properties["max.partition.fetch.bytes"])
+        return consumer_of(self, properties)
+
+    monkeypatch.setattr(Connection, "consumer", consumer)
+    monkeypatch.setattr(module, "monotonic", count(step=2 * STALL_S).__next__)
+    return tried
+
+
+def test_a_broker_that_answers_late_is_read_with_one_client(bootstrap: str, sizes: list[int]) -> None:
+    """A far broker needs longer than a stall for its connection alone."""
+    with closing(KafkaLogReader({"bootstrap.servers": bootstrap, "log_level": 0}, timeout_s=100_000)) as reader:
+        (chunk,) = reader.read([ReadRequest(PLACE, 3, 1)])
+    assert [record.value for record in chunk.records] == [b"value 3"]
+    assert sizes == [FETCH_BYTES[1]]
