@@ -40,6 +40,9 @@ COORDINATOR_MOVING = frozenset(
     }
 )
 """Nothing was done, and a repeated call will soon be answered: a broker has just started, a transaction is ending."""
+STALE_EPOCH = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
+"""A request named another leader epoch than the broker's. An admin client (librdkafka 2.16) asks with the epoch that it
+knows for as long as it keeps its metadata: 60 s and more, measured after a broker had stood still."""
 LEADER_MOVING = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -3,7 +3,7 @@
 librdkafka (2.16) has a bug in requests to a group's coordinator: after a timeout because no broker could be reached, it
 aborts the process when brokers come back (``eonce->refcnt > 0``, librdkafka issue 4605), or never recovers. So each
 call first sends a harmless request to any broker (``await_answer``) and then gives the coordinator a full timeout; a
-client that once got no answer is not used again.
+client that once got no answer is not used again, nor one that asks with an old leader epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from reconciler.core.errors import Away, ReconcilerError, Unreachable
 from reconciler.kafka.connection import Connection
-from reconciler.kafka.errors import COORDINATOR_MOVING, UNANSWERED, Needs
+from reconciler.kafka.errors import COORDINATOR_MOVING, STALE_EPOCH, UNANSWERED, Needs
 from reconciler.retry import insist
 from reconciler.waits import for_seconds
 
@@ -58,7 +58,7 @@ class Admin:
             return insist(once, left_s=for_seconds(timeout_s), helps=_is_moving)
         except KafkaException as error:
             client.poll(0)  # runs the error callback
-            if code_of(error) in UNANSWERED:
+            if code_of(error) in UNANSWERED | STALE_EPOCH:
                 self._client = self._connection.admin()
             found = self.failure(error, doing, needs)
             if isinstance(error, _NoBroker) and type(found) is Unreachable:
