@@ -33,7 +33,7 @@ from reconciler.ports import OffsetStore
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.recording.batch_range import BatchRanges, Unseen
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
-from reconciler.spark.recording.range_ends import RangeEnds
+from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
@@ -165,14 +165,7 @@ class Recording:
         if self._topics is not None:
             ends = [end for end in ends if end.at.topic in self._topics]
         recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
-        if recreated:
-            log.warning(
-                "%s was deleted and recreated: this batch is not stored for group %s, since its offsets may be the "
-                "former topic's",
-                ", ".join(sorted(recreated)),
-                self._recorder.target.group,
-            )
-        return [end for end in ends if end.at.topic not in recreated]
+        return without_recreated(ends, recreated, self._recorder.target.group)
 
     def _tell(self, unseen: Unseen) -> None:
         """Log once why batches are searched, unless the job chose that."""

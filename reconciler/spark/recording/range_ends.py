@@ -5,7 +5,9 @@ read:
 
 - E1  It reads the cluster that Spark reads: an address in common, or the same cluster id by Spark's own client.
 - E2  It leaves out the same records as Spark: those of aborted transactions where the source has ``read_committed``.
-- E3  The topics have the same ids before and after it, so that no record of a recreated topic counts as the old one's.
+- E3  The topics have the same ids after it as when they were last looked up, before the batch. Otherwise the offsets
+      are those of the former topic, and would name records of the new one that the query has not read: the batch
+      stores nothing of that topic.
 - E4  It stays within the range, whose end Spark has found in the log. Records can only vanish meanwhile (retention,
       compaction): then it names an earlier one, or none and the row stays. Both are early, never late.
 """
@@ -13,12 +15,12 @@ read:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.errors import ReconcilerError, Unreachable
+from reconciler.core.errors import ReconcilerError
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.last_records import Span, last_records
@@ -34,8 +36,6 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 5.0
 PAUSE_S = 300.0
 """Seconds without point reads after one has failed: a batch must not wait each time for a cluster that refuses."""
-ATTEMPTS = 2
-"""How often the records are read if topics are recreated meanwhile."""
 
 
 def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) -> dict[TopicPartition, Span]:
@@ -117,14 +117,12 @@ class RangeEnds:
         if not wanted:
             return []
         topics = {at.topic for at in wanted}
-        for _ in range(ATTEMPTS):
-            before = self._cluster.having(topics)
-            found = {**self._found(wanted, committed_only=False), **self._found(wanted, committed_only=True)}
-            after = self._reader(any(span.committed_only for span in wanted.values())).describe(before.topics)
-            self._cluster.learn(after)
-            if _numbering(before, topics) == _numbering(after, topics):
-                return [found[at] for at in sorted(found)]
-        raise Unreachable("Topics were deleted and recreated while their last records were read.")
+        before = self._cluster.having(topics)
+        found = {**self._found(wanted, committed_only=False), **self._found(wanted, committed_only=True)}
+        after = self._reader(any(span.committed_only for span in wanted.values())).describe(before.topics)
+        self._cluster.learn(after)
+        renumbered = {name for name in topics if _numbering(before, name) != _numbering(after, name)}
+        return without_recreated([found[at] for at in sorted(found)], renumbered, self._target.group)
 
     def _found(
         self, wanted: Mapping[TopicPartition, Span], *, committed_only: bool
@@ -180,5 +178,19 @@ def addresses(servers: str) -> set[str]:
     return {address.strip().lower() for address in servers.split(",") if address.strip()}
 
 
-def _numbering(cluster: ClusterInfo, topics: Iterable[str]) -> tuple[str, dict[str, str | None]]:
-    return cluster.cluster_id, {name: cluster.topics[name].topic_id for name in topics if name in cluster.topics}
+def without_recreated(ends: Sequence[LastRecord], recreated: Collection[str], group: str) -> list[LastRecord]:
+    """The last records without those of topics that were deleted and recreated; says which these are."""
+    if recreated:
+        log.warning(
+            "%s was deleted and recreated: this batch is not stored for group %s, since its offsets may be the "
+            "former topic's",
+            ", ".join(sorted(recreated)),
+            group,
+        )
+    return [end for end in ends if end.at.topic not in recreated]
+
+
+def _numbering(cluster: ClusterInfo, topic: str) -> tuple[str, str | None] | None:
+    """None for a topic that is gone."""
+    info = cluster.topics.get(topic)
+    return None if info is None else (cluster.cluster_id, info.topic_id)
