@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import ge
 from typing import Protocol, runtime_checkable
 
 from reconciler.core.anchors import UNKNOWN_PARTITION, Malformed, StoredOffset, TopicPartition
@@ -37,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as the cluster describes it: its id (KIP-516; None on old brokers) and its partitions' numbers.
+    """A topic as the cluster describes it: its id (KIP-516; None on old brokers) and its partitions, ascending.
 
     ``compacted``: whether log compaction may remove records; None where the cluster does not say.
     """
@@ -46,6 +49,15 @@ class TopicInfo:
     topic_id: str | None
     partitions: tuple[int, ...]
     compacted: bool | None = None
+
+    def __post_init__(self) -> None:
+        if any(map(ge, self.partitions, islice(self.partitions, 1, None))):
+            raise ValueError(f"the partitions of {self.name} are not ascending")
+
+    def has(self, partition: int) -> bool:
+        """True if there is such a partition. ``in partitions`` would look at each: a job asks once for every row."""
+        at = bisect_left(self.partitions, partition)
+        return at < len(self.partitions) and self.partitions[at] == partition
 
 
 @dataclass(frozen=True, slots=True)

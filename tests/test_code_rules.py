@@ -75,6 +75,19 @@ def _used(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else ""
 
 
+def test_a_partitions_number_is_looked_up_and_never_compared_with_each() -> None:
+    """``in`` on the tuple of ``ports.TopicInfo`` makes a job of 10,000 partitions compare 50,000,000 numbers."""
+    users = {
+        f"{name(path)}:{node.lineno}"
+        for path in SOURCES
+        for node in parsed(path)
+        if isinstance(node, ast.Compare)
+        for way, right in zip(node.ops, node.comparators, strict=True)
+        if isinstance(way, ast.In | ast.NotIn) and _used(right) == "partitions"
+    }
+    assert users == set(), "use TopicInfo.has"
+
+
 def test_modules_that_a_configuration_names_are_imported_in_one_place() -> None:
     """Elsewhere what is imported by a name that was computed is the product's own."""
     users = {

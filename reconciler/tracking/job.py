@@ -59,7 +59,7 @@ class TrackedJob:
             info = cluster.topics.get(key.topic)
             if row.stored.is_sentinel or self._is_elsewhere(key):
                 continue
-            if info is None or key.partition not in info.partitions:
+            if info is None or not info.has(key.partition):
                 self.looked[key] = Looked(None, "the source has no such partition")
                 continue
             own = row.stored.anchor

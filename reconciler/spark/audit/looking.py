@@ -60,7 +60,7 @@ def look_at_destination(
         for span in planned.spans:
             row, info = span.row, found.topics.get(span.row.topic)
             recreated = info is not None and row.topic_id not in (None, info.topic_id) and info.topic_id is not None
-            if info is None or row.partition not in info.partitions or recreated:
+            if info is None or not info.has(row.partition) or recreated:
                 raise Changed(
                     f"{row.topic}:{row.partition} is no longer the log that the plan is about: it was deleted or "
                     "recreated.",
@@ -92,11 +92,8 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
             )
         places = {}
         for span in planned.spans:
-            at = span.row.source_key
-            if (
-                span.row.source_topic in found.topics
-                and span.row.partition in found.topics[span.row.source_topic].partitions
-            ):
+            at, info = span.row.source_key, found.topics.get(span.row.source_topic)
+            if info is not None and info.has(span.row.partition):
                 places[at] = span
             elif span.processed_until:
                 raise Changed(

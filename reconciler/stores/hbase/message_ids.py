@@ -36,7 +36,7 @@ def message_ids(
         requests = [
             ReadRequest(key, offset, max_records=1)
             for key, offset in places.items()
-            if key.topic in topics and key.partition in topics[key.topic].partitions
+            if key.topic in topics and topics[key.topic].has(key.partition)
         ]
         ids: dict[TopicPartition, int | None] = dict.fromkeys(places)
         for request, chunk in zip(requests, log.read(requests), strict=True):

@@ -86,7 +86,7 @@ class KafkaGroupStore:
         an open transaction; it reports both for partitions that the request names.
         """
         known = self._requests.topics(topics, why="where the group may have offsets")
-        return [TopicPartition(name, number) for name in sorted(known) for number in sorted(known[name].partitions)]
+        return [TopicPartition(name, number) for name in sorted(known) for number in sorted(known[name].numbers)]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Commit the changes whose rows are still at their expected versions.
@@ -146,7 +146,7 @@ class KafkaGroupStore:
         known = self._requests.topics({key.topic for key in new}, why="where offsets are to be committed")
         for key in sorted(new):
             topic = known.get(key.topic)
-            if topic is None or key.partition not in topic.partitions:
+            if topic is None or key.partition not in topic.numbers:
                 what = f"partition {key.partition} of topic" if topic else "topic"
                 raise Refused(
                     f"The cluster has no {what} {key.topic!r}; nothing was written.",

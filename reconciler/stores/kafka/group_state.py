@@ -23,7 +23,7 @@ class Committed:
 class KnownTopic:
     """A topic's partitions by number, and whether this user has Read on it, which a commit needs."""
 
-    partitions: frozenset[int]
+    numbers: frozenset[int]
     may_read: bool = True
 
 

@@ -142,7 +142,7 @@ def _require_topics(stays: ClusterStays, info: ClusterInfo) -> None:
         topic = info.topics.get(at.topic)
         planned_id = stays.topic_ids.get(at.topic)
         recreated = topic is not None and None not in (planned_id, topic.topic_id) and planned_id != topic.topic_id
-        if topic is None or at.partition not in topic.partitions or recreated:
+        if topic is None or not topic.has(at.partition) or recreated:
             raise Changed(
                 f"{at.topic}:{at.partition} is no longer the log that the plans are about: it was deleted or "
                 "recreated.",
