@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from reconciler.core.probes import Chunk
+from reconciler.kafka.reader import AT_ONCE
+from reconciler.kafka.records import turns
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 
 BURST_S = 1.0
@@ -45,9 +46,9 @@ class RateLimit:
 class LimitedReader:
     """``reader``, no faster than ``limit``. Satisfies ``ports.LogReader``.
 
-    A request is what a call sends to each broker that leads one of its partitions: one for a look-up of offsets, for
-    any number of partitions; three for a description (cluster, topics, settings). A read counts once for each position
-    in the same partition; the number of its fetches depends on the records.
+    A request is what a call sends to each broker that leads one of its partitions: one for a look-up of the
+    offsets of up to ``AT_ONCE`` partitions; three for a description (cluster, topics, settings). A read counts once for
+    each position in the same partition; the number of its fetches depends on the records.
     """
 
     def __init__(self, reader: LogReader, limit: RateLimit) -> None:
@@ -60,25 +61,25 @@ class LimitedReader:
         return self._reader.describe(names)
 
     def log_starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        self._limit.take(1)
+        self._limit.take(_look_ups(partitions))
         return self._reader.log_starts(partitions)
 
     def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        self._limit.take(1)
+        self._limit.take(_look_ups(partitions))
         return self._reader.log_ends(partitions)
 
     def offsets_for_times(self, asked: Sequence[tuple[TopicPartition, int]]) -> Sequence[int | None]:
-        self._limit.take(_turns([partition for partition, _ in asked]))
+        self._limit.take(_look_ups([partition for partition, _ in asked]))
         return self._reader.offsets_for_times(asked)
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        self._limit.take(_turns([request.partition for request in requests]))
+        self._limit.take(len(turns([request.partition for request in requests])))
         return self._reader.read(requests)
 
     def close(self) -> None:
         self._reader.close()
 
 
-def _turns(partitions: Sequence[TopicPartition]) -> int:
-    """A call reads one position of a partition at a time."""
-    return max(Counter(partitions).values(), default=0)
+def _look_ups(partitions: Sequence[TopicPartition]) -> int:
+    """A call looks up one position of a partition at a time, and so many partitions at once."""
+    return sum(-(-len(turn) // AT_ONCE) for turn in turns(partitions))

@@ -64,6 +64,9 @@ POLL_S = 0.05
 FLOW_S = 0.005
 """A call for many messages that are not all there yet waits so long, also after the last one has come."""
 BATCH = 2_000
+AT_ONCE = 1_000
+"""Partitions in one look-up of offsets. librdkafka's own work grows faster than they do: 10,000 take 0.05 s of CPU in
+calls of so many, and 0.37 s in one call."""
 DESCRIBE = "describe the cluster"
 LOOKUP_NEEDS = Needs(topic="Describe on the job's topics")
 
@@ -239,7 +242,11 @@ class KafkaLogReader:
         return dict(zip(partitions, self._list_offsets([(tp, which) for tp in partitions]), strict=True))
 
     def _list_offsets(self, asked: Sequence[tuple[TopicPartition, int]]) -> list[int]:
-        """One ListOffsets a broker; each partition at most once. -1: no record is that new."""
+        """One ListOffsets a broker for each ``AT_ONCE``; each partition at most once. -1: no record is that new."""
+        slices = (asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE))
+        return [offset for each in slices for offset in self._list_some(each)]
+
+    def _list_some(self, asked: Sequence[tuple[TopicPartition, int]]) -> list[int]:
         consumer = self._consumer(FETCH_BYTES[0])
         query = [KafkaPartition(tp.topic, tp.partition, stamp) for tp, stamp in asked]
         try:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
+from reconciler.kafka.reader import AT_ONCE
 from reconciler.ports import ReadRequest, TopicPartition
 
 
@@ -102,4 +103,8 @@ def test_a_call_counts_the_requests_that_it_sends_to_one_broker() -> None:
     assert cost(lambda: reader.offsets_for_times([(one, 5), (one, 9)])) == 2
     assert cost(lambda: reader.read([ReadRequest(one, 0, 1), ReadRequest(one, 1, 1), ReadRequest(other, 0, 1)])) == 2
     assert cost(lambda: reader.read([])) == 0
+    log.partitions |= {TopicPartition("events", number): log.partition("events", 0) for number in range(AT_ONCE + 1)}
+    many = list(log.partitions)
+    assert cost(lambda: reader.log_ends(many)) == 2
+    assert cost(lambda: reader.offsets_for_times([(place, 5) for place in [*many, one]])) == 3
     reader.close()

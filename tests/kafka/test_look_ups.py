@@ -1,0 +1,48 @@
+"""Look-ups of the offsets of many partitions: the client library's own work grows faster than they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from reconciler.kafka.reader import AT_ONCE, END, START, KafkaLogReader
+from reconciler.ports import TopicPartition
+
+
+class Client:
+    """Answers each look-up in an order of its own, with the partition's number, and beyond it by what was asked."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def offsets_for_times(self, asked: Sequence[KafkaPartition], timeout: float) -> list[KafkaPartition]:
+        assert timeout > 0
+        self.sizes.append(len(asked))
+        return [KafkaPartition(each.topic, each.partition, each.partition + each.offset) for each in reversed(asked)]
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [
+        (0, []),
+        (1, [1]),
+        (AT_ONCE, [AT_ONCE]),
+        (2 * AT_ONCE + 1, [AT_ONCE, AT_ONCE, 1]),
+    ],
+)
+def test_many_partitions_are_looked_up_in_several_calls(
+    count: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client()
+    monkeypatch.setattr(KafkaLogReader, "_consumer", lambda *_: client)
+    reader = KafkaLogReader({"bootstrap.servers": "none"})
+    places = [TopicPartition("events", number) for number in range(count)]
+    for which, edges in ((START, reader.log_starts), (END, reader.log_ends)):
+        client.sizes.clear()
+        assert edges(places) == {place: place.partition + which for place in places}
+        assert client.sizes == sizes
+    client.sizes.clear()
+    assert reader.offsets_for_times([(place, 10**12) for place in places]) == [10**12 + n for n in range(count)]
+    assert client.sizes == sizes
