@@ -1,6 +1,7 @@
 """Snapshots, format ``reconciler.snapshot/1``: the rows that ``apply`` replaced, so that ``rollback`` can restore them.
 
-One JSON object: ``{"format", "plan_sha256", "rows": [{"job", "before": null or ROW, "after": ROW}]}``; a ROW is
+One JSON object: ``{"format", "plan_sha256", "rows": [{"job", "before": null or ROW, "after": ROW}]}``, a line for each
+of ``rows``, so that two snapshots can be compared by eye; a ROW is
 ``{"written_at_ms", "line": ANCHOR_LINE}``, in ``before`` also ``"text"``. It holds raw ids, as the stores do.
 
 It is read as strictly as a plan: anyone who can write to the folder can write a snapshot. A plan names the rows that it
@@ -57,6 +58,7 @@ def _names(stored: StoredOffset) -> tuple[int | None, str | None] | None:
     return None if stored.anchor is None else (stored.anchor.offset, stored.anchor.cluster_id)
 
 
+_LINE = json.JSONEncoder().encode
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
@@ -76,19 +78,18 @@ def seen_of(group: str, key: TopicPartition, stored: StoredOffset, text: str | N
 
 def dump(plan_sha256: str, rows: Mapping[Key, Replaced]) -> str:
     """The snapshot's text."""
-    content = {
-        "format": FORMAT,
-        "plan_sha256": plan_sha256,
-        "rows": [
+    lines = (
+        _LINE(
             {
                 "job": job,
                 "before": None if row.before is None else _before_json(row.group, tp, row.before, row.text),
                 "after": _row_json(row.group, tp, row.after),
             }
-            for (job, tp), row in sorted(rows.items())
-        ],
-    }
-    return json.dumps(content, indent=1) + "\n"
+        )
+        for (job, tp), row in sorted(rows.items())
+    )
+    head = f'{{\n "format": {_LINE(FORMAT)},\n "plan_sha256": {_LINE(plan_sha256)},\n "rows": ['
+    return head + ",".join(f"\n  {each}" for each in lines) + "\n ]\n}\n"
 
 
 def _before_json(group: str, tp: TopicPartition, stored: StoredOffset, text: str | None) -> dict[str, Any]:
