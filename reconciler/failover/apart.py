@@ -119,7 +119,8 @@ class StoresRead:
 def read_stores(
     config: Config,
     jobs: Iterable[Job],
-    outside: Outside,
+    open_store: StoreOpener,
+    monotonic: Callable[[], float],
     fuses: Mapping[str, Fuse],
     *,
     before: Callable[[Job], None] = lambda _: None,
@@ -133,11 +134,11 @@ def read_stores(
     lacking: set[str] = set()
     opened: dict[str, OffsetStore] = {}
     for job in jobs:
-        fuse, began = fuses[job.store], outside.monotonic()
+        fuse, began = fuses[job.store], monotonic()
         error: Exception | None = fuse.blown(began)
         if error is None:
             try:
-                store = opened.get(job.store) or opened.setdefault(job.store, outside.open_store(job.store))
+                store = opened.get(job.store) or opened.setdefault(job.store, open_store(job.store))
                 copy = copies.setdefault(job.store, Copy(store.address, store.capabilities))
                 before(job)
                 rows = store.read(job.group, job_topics(config, job))
@@ -152,9 +153,9 @@ def read_stores(
                 error = caught
                 _close(opened.pop(job.store, None))
                 if isinstance(caught, Unreachable) and caught.retryable:
-                    fuse.failed(caught, outside.monotonic())
+                    fuse.failed(caught, monotonic())
         if error is not None:
-            failed[job.name] = StoreFailure(error, outside.monotonic() - began)
+            failed[job.name] = StoreFailure(error, monotonic() - began)
     for store in opened.values():
         _close(store)
     return StoresRead(copies, failed, frozenset(lacking))
@@ -164,6 +165,14 @@ def _close(store: OffsetStore | None) -> None:
     with suppress(ReconcilerError):
         if store is not None:
             store.close()
+
+
+def read_all(
+    config: Config, jobs: Sequence[Job], open_store: StoreOpener, monotonic: Callable[[], float]
+) -> StoresRead:
+    """Every job's rows, in one reading that remembers no earlier failures."""
+    fuses = {job.store: Fuse(STORE_FAILURES, STORE_REST_S) for job in jobs}
+    return read_stores(config, jobs, open_store, monotonic, fuses)
 
 
 # ---------------------------------------------------------------- a check in which no job hides another
@@ -204,8 +213,7 @@ class _Each:
         self.failed: dict[str, Exception] = {}
 
     def check(self) -> None:
-        fuses = {job.store: Fuse(STORE_FAILURES, STORE_REST_S) for job in self._jobs}
-        read = read_stores(self._config, self._jobs, self._outside, fuses)
+        read = read_all(self._config, self._jobs, self._outside.open_store, self._outside.monotonic)
         # Where a job has no rows, the store itself is asked what it holds instead.
         opener = read.opener(self._outside.open_store, but=read.lacking)
         self._outside = replace(self._outside, open_store=opener)

@@ -196,7 +196,8 @@ class JobChecker:
         read = read_stores(
             self._config,
             jobs,
-            replace(self._outside, monotonic=self._clock),
+            self._outside.open_store,
+            self._clock,
             self._stores,
             before=lambda job: self._take(self._requests_for(job)),
         )

@@ -223,3 +223,38 @@ def test_anchors_export_writes_the_sound_rows_and_names_the_others(
     damaged.damage("stored_offset", 21)
     assert main(["anchors", "export", "-c", str(config), str(path)]) == ExitCode.OK
     assert len(path.read_text().splitlines()) == 6
+
+
+@pytest.mark.parametrize("replace", [[], ["--replace"]])
+def test_anchors_import_writes_over_no_row_that_cannot_be_read(
+    damaged: Damaged, capsys: pytest.CaptureFixture[str], replace: list[str]
+) -> None:
+    """Nothing would keep what it was. Another job's rows are not written, either."""
+    path, config = damaged.path.with_name("out.jsonl"), damaged.path.with_name("reconciler.toml")
+    damaged.memory.config("", JOBS.replace("STORE", damaged.address))
+    assert main(["anchors", "export", "-c", str(config), str(path)]) == ExitCode.OK
+    with closing(open_store(damaged.address)) as store:
+        store.write("others", [Change(row.key, row.version, None) for row in store.read("others")], reason="", now_ms=0)
+    damaged.damage("stored_offset", "soon")
+    capsys.readouterr()
+    assert main(["anchors", "import", "-c", str(config), *replace, str(path)]) == ExitCode.NEEDS_PERSON
+    said = capsys.readouterr().err
+    for part in ("'events:1'", GROUP, "Nothing was written", "Correct or delete the row", "run this again"):
+        assert part in said
+    with closing(open_store(damaged.address)) as store:
+        assert store.read("others") == []
+        assert [row.malformed is None for row in store.read(GROUP)] == [True, False, True]
+    damaged.damage("stored_offset", stored(20, 1).offset)
+    assert main(["anchors", "import", "-c", str(config), *replace, str(path)]) == ExitCode.OK
+
+
+def test_anchors_import_beside_a_row_whose_partition_cannot_be_read_is_refused(
+    damaged: Damaged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be the row of any partition that has none."""
+    path, config = damaged.path.with_name("out.jsonl"), damaged.path.with_name("reconciler.toml")
+    damaged.memory.config("", JOBS.replace("STORE", damaged.address))
+    assert main(["anchors", "export", "-c", str(config), str(path)]) == ExitCode.OK
+    damaged.damage("partition", "x")
+    assert main(["anchors", "import", "-c", str(config), "--replace", str(path)]) == ExitCode.NEEDS_PERSON
+    assert "Nothing was written" in capsys.readouterr().err

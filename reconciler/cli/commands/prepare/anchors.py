@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -18,14 +20,16 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show_json_text
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import Changed, ConfigError, ExitCode
+from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, worst
+from reconciler.failover.apart import as_sentence, read_all
 from reconciler.failover.gather import job_topics
+from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.failover.writing.apply import confirm, name_of, put
 from reconciler.fileio import write_whole
 from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
-from reconciler.ports import Change, HandsOver, OffsetStore, Row
+from reconciler.ports import UNKNOWN_PARTITION, Change, HandsOver, OffsetStore, Row
 from reconciler.trust import command_trail
 from reconciler.trust.audit_trail import Written
 
@@ -49,9 +53,11 @@ HELP = Help(
     {
         ExitCode.OK: "the lines were written, or existed already",
         ExitCode.USAGE: "usage or configuration, or a line matches no job",
-        ExitCode.NEEDS_PERSON: "export: a row cannot be read; the others were written, and that one is named on stderr",
+        ExitCode.NEEDS_PERSON: "a row cannot be read: export wrote the others, and names that one on stderr; import "
+        "wrote nothing",
         ExitCode.CHANGED: "import: a row differs and --replace was not given; nothing was written",
-        ExitCode.UNREACHABLE: "",
+        ExitCode.UNREACHABLE: "a store could not be reached, or refused: export wrote the rows of the other jobs, and "
+        "names that one on stderr; import wrote nothing",
         ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
     },
     environment=CONFIG_ENVIRONMENT,
@@ -83,7 +89,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
     if options.direction == "export":
-        return _export([row for job in jobs for row in _rows(config, job)], options.path)
+        return _export(config, jobs, options.path)
     if options.direction == "derive":
         found = derived.derived(jobs, options)
         if options.into_store:
@@ -92,8 +98,22 @@ def run(options: argparse.Namespace) -> ExitCode:
     return _import(config, jobs, _read_lines(options.path), options)
 
 
-def _export(rows: Sequence[tuple[Job, Row]], path: str | None) -> ExitCode:
-    """Print the rows that can be read, and name the others, which would else be missed only after a failover."""
+def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
+    """Print the rows that can be read, and name the others, which would else be missed only after a failover.
+
+    One job alone raises its store's error. If no store of several jobs can be read, a file keeps what it holds.
+    """
+    rows, failed = _rows(config, jobs)
+    if failed and len(jobs) == 1:
+        raise failed[jobs[0].name]
+    for name, error in failed.items():
+        log.warning('not exported: job "%s": %s', name, as_sentence(error))
+        log.debug('job "%s" was not exported', name, exc_info=error)
+    code = worst(as_sentence(error).exit_code for error in failed.values())
+    return code if len(failed) == len(jobs) else worst([code, _export_rows(rows, path)])
+
+
+def _export_rows(rows: Sequence[tuple[Job, Row]], path: str | None) -> ExitCode:
     sound = [(job, row) for job, row in rows if row.malformed is None]
     _print([AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for job, row in sound], path)
     bad = [row.malformed.refused for _, row in rows if row.malformed is not None]
@@ -114,16 +134,20 @@ def _print(lines: Sequence[AnchorLine], path: str | None) -> ExitCode:
     return ExitCode.OK
 
 
-def _open(config: Config, job: Job) -> OffsetStore:
+def _opener(config: Config) -> StoreOpener:
     from reconciler.stores.registry import open_store
 
     client, timeout_s = config.destination.client, config.search.request_timeout_s
-    return open_store(job.store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s)
+    return partial(open_store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s)
 
 
-def _rows(config: Config, job: Job) -> list[tuple[Job, Row]]:
-    with closing(_open(config, job)) as store:
-        return [(job, row) for row in store.read(job.group, job_topics(config, job))]
+def _rows(config: Config, jobs: Sequence[Job]) -> tuple[list[tuple[Job, Row]], dict[str, Exception]]:
+    """The jobs' rows, in the jobs' order; and by a job's name, why its rows could not be read."""
+    read = read_all(config, jobs, _opener(config), time.monotonic)
+    rows: list[tuple[Job, Row]] = []
+    for job in (each for each in jobs if each.name not in read.failed):
+        rows += [(job, row) for row in read.copies[job.store].read(job.group, job_topics(config, job))]
+    return rows, {name: failure.error for name, failure in read.failed.items()}
 
 
 def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], options: argparse.Namespace) -> ExitCode:
@@ -134,9 +158,9 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
     concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
     with ExitStack() as until_the_end:
         attempt = until_the_end.enter_context(command_trail.attempt(config.trust, "import", options.words))
-        work = []
+        work, open_store = [], _opener(config)
         for job in concerned:
-            store = _open(config, job)
+            store = open_store(job.store)
             until_the_end.callback(store.close)
             work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
         rows = [
@@ -197,6 +221,7 @@ def _changes(
     for line in lines:
         key = line.key
         there = rows.get(key)
+        _refuse_malformed(there or rows.get(key._replace(partition=UNKNOWN_PARTITION)))
         if there and (there.stored.offset, there.stored.anchor) == (line.stored.offset, line.stored.anchor):
             continue
         if there and not replace:
@@ -209,6 +234,16 @@ def _changes(
     if changes and not (isinstance(store, HandsOver) and all(_keeps_offset(change, at) for change, at in changes)):
         store.check_writable(job.group)
     return changes
+
+
+def _refuse_malformed(row: Row | None) -> None:
+    """Raise NeedsPerson for a row that cannot be read: nothing would keep what it was, so it is not written over.
+
+    A row whose partition cannot be read may be that of any partition without a row.
+    """
+    if row is not None and row.malformed is not None:
+        bad = row.malformed
+        raise NeedsPerson(f"{bad.message} Nothing was written.", hint=f"{bad.hint} Then run this again.")
 
 
 def _keeps_offset(change: Change, stored: int | None) -> bool:

@@ -1,0 +1,80 @@
+"""``anchors export`` over several jobs: a store that cannot be read hides no other job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ExitCode
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.registry import open_store
+
+Groups = list[tuple[str, int]]
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Callable[..., ExitCode]:
+    """Exports jobs: each name is a job, a group and its store's address; stores but ``missing`` ones hold two rows."""
+
+    def run(*jobs: tuple[str, str], path: Path | None = None) -> ExitCode:
+        text = '[destination]\nbootstrap_servers = "localhost:1"\n[topics]\npolicy = "identity"\n'
+        for name, address in jobs:
+            text += f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["events"]\nstore = "{address}"\n'
+            if "missing" not in address and address.startswith("sqlite:"):
+                store = open_store(address)
+                store.create()
+                rows = [Change(TopicPartition("events", n), None, StoredOffset(n + 1, Anchor(n))) for n in range(2)]
+                store.write(name, rows, reason="test", now_ms=0)
+                store.close()
+        (tmp_path / "jobs.toml").write_text(text)
+        return ExitCode(main(["anchors", "export", "-c", str(tmp_path / "jobs.toml"), *([str(path)] if path else [])]))
+
+    return run
+
+
+def exported(text: str) -> Groups:
+    return [(line["group"], line["partition"]) for line in map(json.loads, text.splitlines())]
+
+
+def test_a_store_that_cannot_be_read_hides_no_other_job(
+    export: Callable[..., ExitCode], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, gone = f"sqlite:///{tmp_path}/offsets.db", f"sqlite:///{tmp_path}/missing.db"
+    assert export(("first", good), ("second", gone), ("third", good)) == ExitCode.UNREACHABLE
+    ended = capsys.readouterr()
+    assert exported(ended.out) == [("first", 0), ("first", 1), ("third", 0), ("third", 1)]
+    (said,) = [line for line in ended.err.splitlines() if line.startswith("not exported")]
+    assert 'job "second"' in said
+    assert "missing.db" in said
+
+
+def test_the_exit_code_is_the_worst_of_all_jobs(
+    export: Callable[..., ExitCode], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, gone = f"sqlite:///{tmp_path}/offsets.db", f"sqlite:///{tmp_path}/missing.db"
+    (tmp_path / "offsets").mkdir()
+    unusable = f"files:{tmp_path}/offsets?layout=nonsense"
+    assert export(("first", good), ("second", gone), ("third", unusable)) == ExitCode.USAGE
+    ended = capsys.readouterr()
+    assert exported(ended.out) == [("first", 0), ("first", 1)]
+    assert ended.err.count("not exported") == 2
+
+
+def test_where_no_store_can_be_read_the_file_keeps_what_it_holds(
+    export: Callable[..., ExitCode], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone, path = f"sqlite:///{tmp_path}/missing.db", tmp_path / "out.jsonl"
+    path.write_text("before")
+    assert export(("first", gone), ("second", gone), path=path) == ExitCode.UNREACHABLE
+    assert path.read_text() == "before"
+    assert capsys.readouterr().err.count("not exported") == 2
+    assert export(("first", gone), path=path) == ExitCode.UNREACHABLE
+    assert path.read_text() == "before"
+    said = capsys.readouterr().err
+    assert "not exported" not in said
+    assert "missing.db" in said
