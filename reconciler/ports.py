@@ -32,6 +32,7 @@ __all__ = [
     "TopicPartition",
     "Traits",
     "WriteResult",
+    "groups_of",
 ]
 
 
@@ -66,6 +67,15 @@ class ClusterInfo:
 
     cluster_id: str
     topics: Mapping[str, TopicInfo]
+
+    def topic_id(self, topic: str) -> str | None:
+        """The topic's id; None if there is no such topic, or the cluster gives it none."""
+        return self.topics[topic].topic_id if topic in self.topics else None
+
+    def numbers_as(self, other: ClusterInfo, topic: str) -> bool:
+        """Whether an offset of the topic means the same record in both: it was not deleted or recreated in between."""
+        agree = (topic in self.topics) == (topic in other.topics)
+        return agree and (self.cluster_id, self.topic_id(topic)) == (other.cluster_id, other.topic_id(topic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +282,8 @@ class HandsOver(Protocol):
 class ListsGroups(Protocol):
     """A store that can name the groups it holds rows of."""
 
-    def groups(self) -> list[str]: ...
+    def groups(self) -> list[str] | None:
+        """Their names, sorted. None: the store is a pair, and neither of the two can name them."""
 
 
 @runtime_checkable
@@ -280,3 +291,8 @@ class NamesGroups(Protocol):
     """A store that can name the groups of its system, whether or not they have rows of a job's topics."""
 
     def group_names(self) -> list[str]: ...
+
+
+def groups_of(store: OffsetReader) -> list[str] | None:
+    """The groups that a store holds rows of; None if it cannot name them."""
+    return store.groups() if isinstance(store, ListsGroups) else None

@@ -16,6 +16,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from reconciler.checkpoints.files import MANIFEST
+from reconciler.core.anchors import encodable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import json_fields
 from reconciler.formats.decimal_text import whole_number
@@ -201,4 +202,4 @@ def _cloned_from(folder: Folder) -> str | None:
 
 def _text(content: object, key: str) -> str | None:
     found = content.get(key) if isinstance(content, dict) else None
-    return found if isinstance(found, str) and json_fields.encodable(found) else None
+    return found if isinstance(found, str) and encodable(found) else None

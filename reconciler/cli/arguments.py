@@ -19,6 +19,7 @@ from reconciler.formats.json_fields import INT32_MAX
 
 SKIPS = "skips"
 """The word of --accept that is no verdict."""
+DAY_S = 86_400
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999, epoch ms."""
 
@@ -82,6 +83,12 @@ def add_format(parser: Any, help: str = "default: text") -> None:
 
 def add_repeatable(parser: Any, name: str, purpose: str, metavar: str = "NAME=VALUE", **more: Any) -> None:
     parser.add_argument(name, metavar=metavar, action="append", default=[], help=f"{purpose} (repeatable)", **more)
+
+
+def check_every(seconds: float) -> None:
+    """Raise ConfigError for a value of --every that is not above 0, or more than a day."""
+    if not 0 < seconds <= DAY_S:
+        raise ConfigError(f"--every {seconds:g} is not a number of seconds above 0, and at most a day.")
 
 
 def add_decisions(parser: argparse.ArgumentParser) -> None:

@@ -16,9 +16,9 @@ from reconciler.config.addresses import split
 from reconciler.config.redaction import KNOWN
 from reconciler.config.redaction import SHORTEST as SHORTEST_SECRET
 from reconciler.config.table import Faults, Unknown
+from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.core.visible import visible
-from reconciler.formats.json_fields import encodable
 
 _ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")
 _FILE = "file:"

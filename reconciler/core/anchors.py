@@ -213,11 +213,12 @@ def _whole(what: str, value: object, low: int = INT64_MIN) -> None:
 
 def _name(what: str, value: object) -> None:
     """Raise ValueError unless ``value`` is None or text that can be encoded."""
-    if value is not None and not (isinstance(value, str) and _encodable(value)):
+    if value is not None and not (isinstance(value, str) and encodable(value)):
         raise ValueError(f"the {what} is {shown(value)}, which no cluster gives")
 
 
-def _encodable(text: str) -> bool:
+def encodable(text: str) -> bool:
+    """False for text with lone surrogates, which no store can hold."""
     try:
         text.encode()
     except UnicodeEncodeError:

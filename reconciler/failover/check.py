@@ -178,7 +178,7 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
 def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
     """Raise Changed for a topic that was replaced while it was checked: the findings do not hold for the new one."""
     for name in sorted({*before.topics, *after.topics}):
-        ids = [info.topic_id if info else None for info in (before.topics.get(name), after.topics.get(name))]
+        ids = [each.topic_id(name) for each in (before, after)]
         if ids[0] != ids[1] or before.cluster_id != after.cluster_id:
             raise Changed(
                 f'The topic "{name}" was deleted or recreated while it was checked '

@@ -136,7 +136,7 @@ def _places(
                 job,
                 source,
                 destination,
-                info.topic_id if info else None,
+                cluster.topic_id(name),
                 number in existing,
                 selected,
                 info.compacted if info else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from reconciler.core.errors import ReconcilerError
-from reconciler.ports import ListsGroups, NamesGroups, OffsetReader
+from reconciler.ports import NamesGroups, OffsetReader, groups_of
 
 MOST_NAMES = 3
 
@@ -21,7 +21,7 @@ def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
     others = _asked(lambda: {row.key.topic for row in store.read(group)})
     if others:
         return f"no rows of {of}; this group has rows of {_listed(others, names)}"
-    groups = _asked(lambda: store.groups()) if isinstance(store, ListsGroups) else None
+    groups = _asked(lambda: groups_of(store))
     if isinstance(store, NamesGroups):
         groups = (_asked(store.group_names) or set()) - {group} or groups
     if groups:
@@ -29,12 +29,13 @@ def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
     return f"no rows of {of}" + ("; this store is empty" if groups is not None else "")
 
 
-def _asked(call: Callable[[], Iterable[str]]) -> set[str] | None:
+def _asked(call: Callable[[], Iterable[str] | None]) -> set[str] | None:
     """The names; None if the store does not tell: they only help, and are worth no failure."""
     try:
-        return set(call())
+        found = call()
     except ReconcilerError:
         return None
+    return None if found is None else set(found)
 
 
 def _listed(names: set[str], wanted: list[str]) -> str:

@@ -75,20 +75,20 @@ def load(fields: Mapping[str, object], called: FieldNames) -> Anchor:
         raise FieldError(None, f"contradicts itself: {err}") from err
 
 
-def load_optional(found: object, field: str, called: FieldNames) -> Anchor | None:
-    """The anchor under ``field`` of a line that people read, or None for null. Unknown keys are faults.
+def load_optional(found: object) -> Anchor | None:
+    """The anchor under ``anchor`` of a line that people read, or None for null. Unknown keys are faults.
 
     Raises FieldError that names the field within the line.
     """
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise FieldError(field, "is not a JSON object")
+        raise FieldError("anchor", "is not a JSON object")
     try:
-        json_fields.no_unknown(found, called.all)
-        return load(found, called)
+        json_fields.no_unknown(found, LONG.all)
+        return load(found, LONG)
     except FieldError as err:
-        raise FieldError(f"{field}.{err.field}" if err.field else field, err.problem) from err
+        raise FieldError(f"anchor.{err.field}" if err.field else "anchor", err.problem) from err
 
 
 def dump_stored(stored: StoredOffset | None) -> dict[str, object]:

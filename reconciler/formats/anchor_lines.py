@@ -104,7 +104,7 @@ def line_of(content: Mapping[str, object]) -> AnchorLine:
     json_fields.no_unknown(content, _LINE_KEYS)
     stored = StoredOffset(
         offset=json_fields.required(json_fields.integer(content, "stored_offset"), "stored_offset"),
-        anchor=anchor_fields.load_optional(content.get("anchor"), "anchor", LONG),
+        anchor=anchor_fields.load_optional(content.get("anchor")),
         written_at_ms=json_fields.integer(content, "written_at_ms"),
     )
     return AnchorLine(

@@ -11,7 +11,6 @@ anchor with such an id and no fingerprint keeps only its timestamp.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -81,7 +80,7 @@ def _text(stored: StoredOffset, *, with_id: bool) -> str:
         content["w"] = stored.written_at_ms
     if stored.anchor is not None:
         content["a"] = _fields_of(stored.anchor, with_id=with_id)
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
+    return json_fields.compact(content)
 
 
 def _fields_of(anchor: Anchor, *, with_id: bool) -> dict[str, object]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
-from reconciler.core.anchors import Names
+from reconciler.core.anchors import Names, encodable
 from reconciler.formats.decimal_text import INT32_MAX as INT32_MAX
 from reconciler.formats.decimal_text import INT64_MAX as INT64_MAX
 from reconciler.formats.decimal_text import INT64_MIN as INT64_MIN
@@ -85,6 +85,11 @@ def _no_fraction(number: str) -> NoReturn:
     raise FieldError(None, f"holds {number[:40]}, and only whole numbers may stand in it")
 
 
+def compact(content: Mapping[str, Any] | Sequence[Any]) -> str:
+    """These JSON values as one line of ASCII text, without spaces, in the order given."""
+    return json.dumps(content, separators=(",", ":"))
+
+
 def canonical(content: Mapping[str, Any] | Sequence[Any]) -> bytes:
     """The one byte sequence for these JSON values: keys sorted, no spaces, UTF-8 as it is."""
     return _CANONICAL(content).encode()
@@ -124,15 +129,6 @@ def string(fields: Mapping[str, object], key: str) -> str | None:
     if not encodable(value):
         raise FieldError(key, "is not valid Unicode")
     return value
-
-
-def encodable(text: str) -> bool:
-    """False for text with lone surrogates, which no store can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def base64_bytes(fields: Mapping[str, object], key: str) -> bytes | None:

@@ -23,7 +23,6 @@ A manifest's version is its number in the name, and the first eight digits of it
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,13 +101,13 @@ def line_of(topic: str, partition: int, stored: StoredOffset | None, *, from_off
     content: dict[str, object] = {"topic": topic, "partition": partition}
     if stored is None:
         content["deleted"] = True
-        return _line_text(content)
+        return json_fields.compact(content)
     if from_offset is not None:
         content["from"] = from_offset
     content["until"] = stored.offset
     if stored.anchor is not None:
         content["anchor"] = anchor_fields.known(anchor_fields.dump(stored.anchor, LONG))
-    return _line_text(content)
+    return json_fields.compact(content)
 
 
 def dump(
@@ -127,7 +126,7 @@ def dump(
         header["snapshot"] = True
     if reason is not None:
         header["reason"] = reason
-    lines = [_line_text(header)]
+    lines = [json_fields.compact(header)]
     sections: dict[tuple[str | None, int | None], list[str]] = {(None, written_at_ms): []}
     for each in ranges:
         time = written_at_ms
@@ -136,20 +135,16 @@ def dump(
         sections.setdefault((each.origin, time), []).append(each.text)
     for (origin, time), texts in sections.items():
         if (origin, time) != (None, written_at_ms):
-            lines.append(_line_text({"manifest": origin, "written_at_ms": time}))
+            lines.append(json_fields.compact({"manifest": origin, "written_at_ms": time}))
         lines.extend(texts)
     body = "".join(f"{line}\n" for line in lines).encode()
-    end = _line_text({"end": len(lines), "sha256": hashlib.sha256(body).hexdigest()})
+    end = json_fields.compact({"end": len(lines), "sha256": hashlib.sha256(body).hexdigest()})
     return body + end.encode() + b"\n"
 
 
 def digest_of(data: bytes) -> str:
     """The digest of a manifest that ``dump`` made."""
     return hashlib.sha256(data[: data.rstrip(b"\n").rindex(b"\n") + 1]).hexdigest()[:8]
-
-
-def _line_text(content: Mapping[str, object]) -> str:
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
 
 
 # ---------------------------------------------------------------- reading
@@ -245,7 +240,7 @@ def _range(line: str, content: Mapping[str, object], origin: str | None, time: i
     until = json_fields.required(json_fields.integer(content, "until"), "until")
     if first is not None and first > until >= 0:
         raise FieldError("from", "is after until")
-    anchor = anchor_fields.load_optional(content.get("anchor"), "anchor", LONG)
+    anchor = anchor_fields.load_optional(content.get("anchor"))
     own = json_fields.integer(content, "written_at_ms") if "written_at_ms" in content else time
     return ManifestRange(topic, partition, StoredOffset(until, anchor, own), line, origin)
 

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from reconciler.core.anchors import TopicPartition, encodable
 from reconciler.core.verdicts import Position
 from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
@@ -254,7 +255,7 @@ def kafka_offsets(text: str) -> Offsets | None:
     content = json_fields.json_object(text)  # strict: no repeated keys
     offsets: dict[tuple[str, int], int] = {}
     for topic, partitions in content.items():
-        if not topic or not json_fields.encodable(topic):
+        if not topic or not encodable(topic):
             raise FieldError(None, "names a topic that cannot exist")
         assert isinstance(partitions, dict)
         for partition in partitions:
@@ -263,6 +264,15 @@ def kafka_offsets(text: str) -> Offsets | None:
                 raise FieldError(f"{topic}:{partition}", "has no offset")
             offsets[topic, number] = offset
     return MappingProxyType(offsets)
+
+
+def by_partition(sources: Iterable[Offsets | None]) -> dict[TopicPartition, list[int]]:
+    """The offsets of all sources that read a partition. None: a source of another kind, or one that has not begun."""
+    found: dict[TopicPartition, list[int]] = {}
+    for offsets in sources:
+        for (topic, partition), offset in (offsets or {}).items():
+            found.setdefault(TopicPartition(topic, partition), []).append(offset)
+    return found
 
 
 # ---------------------------------------------------------------- the position of a restart

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reconciler.core.anchors import Record
 from reconciler.core.probes import Withheld
 from reconciler.mirror.topics import Mirror
-from reconciler.ports import Capabilities, ListsGroups, LogReader, OffsetStore, ReadRequest, Row, TopicPartition
+from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition, groups_of
 
 MOST_PARTITIONS = 20
 """Partitions of a topic whose records are looked at."""
@@ -58,7 +58,9 @@ def jobs_in(
     """
     store = open_store()
     try:
-        groups = list(wanted) or (store.groups() if isinstance(store, ListsGroups) else list(others())[:MOST_GROUPS])
+        groups = list(wanted) or groups_of(store)
+        if groups is None:
+            groups = list(others())[:MOST_GROUPS]
         names = sorted({*mirror.topics, *(mirror.source_of(topic) for topic in mirror.topics)})
         found = []
         for group in groups:

@@ -15,6 +15,11 @@ WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 """Spark's short type names of integers."""
 
 
+def as_bytes(value: Any) -> bytes | None:
+    """A binary value of a row, which PySpark gives as a bytearray; None for null."""
+    return None if value is None else bytes(value)
+
+
 def refuse_unknown(kind: Any, given: Iterable[str]) -> None:
     """Raise ConfigError for names that are not fields of the dataclass ``kind``."""
     known = [field.name for field in fields(kind)]

@@ -17,7 +17,7 @@ from reconciler.core.anchors import Anchor, Identity, Record
 from reconciler.core.errors import ConfigError
 from reconciler.identity import UNITS_PER_MS, identity_from_spec, json_text
 from reconciler.ports import TopicPartition
-from reconciler.spark.columns import WHOLE_NUMBERS
+from reconciler.spark.columns import WHOLE_NUMBERS, as_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -244,14 +244,10 @@ def last_record(fields: Mapping[str, Any], own_unit: str) -> LastRecord:
         offset=fields["offset"],
         timestamp_ms=None if kind == NO_TIMESTAMP or stamp is None or stamp < 0 else stamp,
         append_time=kind == APPEND_TIME,
-        key=_bytes(fields["key"]),
-        value=_bytes(fields["value"]),
-        headers=tuple((header["key"], _bytes(header["value"])) for header in fields.get("headers") or ()),
-        own_id=_bytes(own_id) if isinstance(own_id, bytearray | bytes) else json_text(own_id),
+        key=as_bytes(fields["key"]),
+        value=as_bytes(fields["value"]),
+        headers=tuple((header["key"], as_bytes(header["value"])) for header in fields.get("headers") or ()),
+        own_id=as_bytes(own_id) if isinstance(own_id, bytearray | bytes) else json_text(own_id),
         own_time_ms=epoch_ms(fields.get(OWN_TIME), own_unit),
         payload_known=fields.get("payload_known", True),
     )
-
-
-def _bytes(value: bytes | bytearray | None) -> bytes | None:
-    return None if value is None else bytes(value)

@@ -24,7 +24,7 @@ from reconciler.formats import spark_checkpoint as layout
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Checkpoint, SourceOffset
 from reconciler.formats.spark_progress import Behind, Written, behind
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores import common
 
 T = TypeVar("T")
@@ -132,13 +132,11 @@ def _no_checkpoint(folder: Folder) -> NotCreated:
     )
 
 
-class CheckpointStore:
+class CheckpointStore(common.JobsOwnStore):
     """A checkpoint as a store. Every method raises what ``read_checkpoint`` raises.
 
     ``ends``: the rows are the end of the batch that a restart repeats; none if it repeats none.
     """
-
-    capabilities = Capabilities(writable=False, keeps_anchors=False)
 
     def __init__(self, folder: Folder, address: str, *, ends: bool = False) -> None:
         self.address = address
@@ -154,16 +152,6 @@ class CheckpointStore:
         found = _read(self._folder)
         return common.of_topics(_end_rows(found) if self._ends else _start_rows(found), topics)
 
-    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        """Refused: see ``check_writable``."""
-        common.check_changes(group, changes)
-        if changes:
-            self.check_writable(group)
-        return WriteResult()
-
-    def create(self) -> None:
-        """Nothing to do: Spark creates checkpoints."""
-
     def check_writable(self, group: str) -> None:
         """Raise Refused: a checkpoint also holds state that belongs to its offsets."""
         common.check_name("group's name", group)
@@ -172,16 +160,13 @@ class CheckpointStore:
             hint="Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN.",
         )
 
-    def close(self) -> None:
-        """Nothing is held between calls."""
-
 
 def _start_rows(found: Checkpoint) -> list[Row]:
     entry = found.starts_at
     written_at_ms = entry.planned_at_ms if entry is not None else None
     batch = "initial" if entry is None else str(entry.batch)
-    starts = _by_partition(position.start for position in found.positions)
-    ends = _by_partition(position.end for position in found.positions)
+    starts = layout.by_partition(position.start for position in found.positions)
+    ends = layout.by_partition(position.end for position in found.positions)
     return [
         Row(
             key,
@@ -198,17 +183,8 @@ def _end_rows(found: Checkpoint) -> list[Row]:
     if found.last is None:
         return []
     version, at_ms = f"{found.query_id} {found.last.batch}", found.last.planned_at_ms
-    ends = _by_partition(position.end for position in found.positions)
+    ends = layout.by_partition(position.end for position in found.positions)
     return [Row(key, StoredOffset(min(end), None, at_ms), f"{version} {min(end)}") for key, end in sorted(ends.items())]
-
-
-def _by_partition(sources: Iterable[Mapping[tuple[str, int], int] | None]) -> dict[TopicPartition, list[int]]:
-    """The offsets of all sources that read a partition."""
-    found: dict[TopicPartition, list[int]] = {}
-    for offsets in sources:
-        for (topic, partition), offset in (offsets or {}).items():
-            found.setdefault(TopicPartition(topic, partition), []).append(offset)
-    return found
 
 
 def _note(found: Checkpoint, key: TopicPartition, starts: Sequence[int], ends: Sequence[int] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -55,6 +56,29 @@ class ReadOnlyStore:
 
     def _refused(self) -> Refused:
         return Refused(f"The store {self.address} is read-only here; nothing was written.")
+
+
+class JobsOwnStore:
+    """The base of stores that only their job writes to: they refuse every write, and hold nothing between calls."""
+
+    capabilities = Capabilities(writable=False, keeps_anchors=False)
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """Refused: see ``check_writable``."""
+        check_changes(group, changes)
+        if changes:
+            self.check_writable(group)
+        return WriteResult()
+
+    def create(self) -> None:
+        """Nothing to do: the job creates its place."""
+
+    @abstractmethod
+    def check_writable(self, group: str) -> None:
+        """Raise Refused, with the way to a correction."""
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
 
 
 def timeout_s(text: str) -> float | None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from reconciler.config.addresses import scheme_of
+from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
-from reconciler.formats.json_fields import encodable
 from reconciler.ports import OffsetStore, Traits
 from reconciler.stores.common import KAFKA_TIMEOUT_S
 
@@ -146,12 +146,12 @@ def open_store(
     if anchors is None or anchors == address:
         return store
     other = partial(open_store, anchors, kafka_client=kafka_client, timeout_s=timeout_s)
-    from reconciler.stores.paired import handed, paired, served
+    from reconciler.stores.paired import HandedPair, ServedStore, paired
 
     if scheme.traits.corrected_by_job:
-        return handed(store, other())
+        return HandedPair(store, other())
     if not store.capabilities.needs_tracking:
-        return served(store, other)
+        return ServedStore(store, other)
     return paired(store, other(), kafka_client, timeout_s=timeout_s)
 
 

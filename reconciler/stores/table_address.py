@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats.decimal_text import whole_number
-from reconciler.ports import Capabilities, Change, Row, WriteResult
+from reconciler.ports import Row
 from reconciler.stores import common
 from reconciler.stores.parameters import Parameters
 from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, Kept, Lists, Number, Reader
@@ -159,10 +159,8 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
     return found
 
 
-class TableStore:
+class TableStore(common.JobsOwnStore):
     """A table as a store: only the job writes to it. Satisfies ``ports.OffsetStore``. Raises what ``read`` raises."""
-
-    capabilities = Capabilities(writable=False, keeps_anchors=False)
 
     def __init__(self, at: TableAddress, read: Reader) -> None:
         self.address = at.shown
@@ -176,16 +174,6 @@ class TableStore:
         wanted = common.wanted_topics(topics)
         return common.of_topics(self._read(group, wanted), wanted)
 
-    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        """Refused: see ``check_writable``."""
-        common.check_changes(group, changes)
-        if changes:
-            self.check_writable(group)
-        return WriteResult()
-
-    def create(self) -> None:
-        """Nothing to do: the job creates its table."""
-
     def check_writable(self, group: str) -> None:
         """Raise Refused: the offsets belong to the table's data, and change in one transaction with it."""
         self._check_group(group)
@@ -194,9 +182,6 @@ class TableStore:
             hint="Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
             "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets.",
         )
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
 
     def _check_group(self, group: str) -> None:
         common.check_name("group's name", group)

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartition, shown
+from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartition, encodable, shown
 from reconciler.core.errors import Refused
 from reconciler.formats import decimal_text
-from reconciler.formats.json_fields import INT64_MAX, FieldError, encodable, json_object
+from reconciler.formats.json_fields import INT64_MAX, FieldError, json_object
 from reconciler.ports import Row
 from reconciler.stores.common import malformed
 

@@ -2,7 +2,7 @@
 
 A job that keeps its offsets in a table's transactions stores new ones with its next transaction, under the
 destination's topic name. From then on its rows pair with the anchors that were kept here, so they show whose numbering
-they are in (``stores.paired.handed``).
+they are in (``stores.paired.HandedPair``).
 """
 
 from __future__ import annotations

@@ -23,13 +23,18 @@ CLOCKS_DIFFER_MS = 5 * 60_000
 """How far the clock of the machine that made a plan may be ahead of this one's."""
 
 
+def check_expiry(plan: Plan, now_ms: int) -> None:
+    """Raise Changed if the plan has expired by its own time."""
+    if stamp(now_ms) >= plan.expires_at:
+        raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
+
+
 def check_time(plan: Plan, policy: Policy, now_ms: int) -> None:
     """Raise Changed if the plan has expired, by its own time or by today's policy, or is from the future.
 
     Times are UTC text of one layout, which sorts as time does.
     """
-    if stamp(now_ms) >= plan.expires_at:
-        raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
+    check_expiry(plan, now_ms)
     if plan.created_at > stamp(now_ms + CLOCKS_DIFFER_MS):
         raise Changed(
             f"The plan says that it was made at {plan.created_at}, and here it is {stamp(now_ms)}.",
@@ -100,8 +105,7 @@ def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
     check_cluster(plan, cluster)
     for job in plan.jobs:
         for row in job.partitions:
-            info = cluster.topics.get(row.topic)
-            now_id = info.topic_id if info else None
+            info, now_id = cluster.topics.get(row.topic), cluster.topic_id(row.topic)
             if now_id != row.topic_id:
                 raise Changed(
                     f'The topic "{row.topic}" was deleted or recreated since the plan '

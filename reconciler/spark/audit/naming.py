@@ -19,6 +19,7 @@ from reconciler.core.anchors import fingerprint as core_fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
+from reconciler.spark.columns import as_bytes
 from reconciler.spark.identity_columns import LastRecord
 
 ID, CONTENT, OFFSET, NAMELESS = "i", "f", "o", "n"
@@ -109,7 +110,7 @@ def _part(name: str) -> Column:
 
 def _blake2(log: DataFrame) -> Column:
     def name(key: Any, value: Any) -> bytes:
-        return bytes.fromhex(core_fingerprint(_bytes(key), _bytes(value)))
+        return bytes.fromhex(core_fingerprint(as_bytes(key), as_bytes(value)))
 
     return f.udf(name, "binary", useArrow=False)(log["key"], log["value"])
 
@@ -129,14 +130,10 @@ def _read_in_python(identity: Identity) -> Any:
             offset=offset,
             timestamp_ms=None if kind == -1 or stamp is None or stamp < 0 else stamp,
             append_time=kind == 1,
-            key=_bytes(key),
-            value=_bytes(value),
-            headers=tuple((header["key"], _bytes(header["value"])) for header in headers or ()),
+            key=as_bytes(key),
+            value=as_bytes(value),
+            headers=tuple((header["key"], as_bytes(header["value"])) for header in headers or ()),
         )
         return id_of(record) if id_of is not None else None
 
     return f.udf(read, "binary", useArrow=False)
-
-
-def _bytes(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)

@@ -14,6 +14,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.spark.columns import as_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,10 +73,6 @@ def _type_of(kind: str) -> str | None:
     return _PLAIN.get(kind)
 
 
-def _as_bytes(value: Any) -> bytes | None:
-    return None if value is None else bytes(value)
-
-
 def _with_zone(value: Any) -> Any:
     """PySpark gives a time in this process's zone, with ``fold`` where a local time occurs twice."""
     return None if value is None else value.astimezone(UTC)
@@ -86,7 +83,7 @@ def converted(rows: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Iterator[l
     special: dict[int, Callable[[Any], Any]] = {}
     for place, kind in enumerate(kinds):
         if kind == "binary":
-            special[place] = _as_bytes
+            special[place] = as_bytes
         elif kind == "timestamp":
             special[place] = _with_zone
     for row in rows:

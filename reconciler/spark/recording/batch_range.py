@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reconciler.formats.spark_checkpoint import Offsets, kafka_offsets
+from reconciler.formats.spark_checkpoint import Offsets, by_partition, kafka_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -138,7 +138,7 @@ class BatchRanges:
         if held_back is not None:
             return Unseen(f"the query's operator {held_back} may hold records back for a later batch")
         found = []
-        leaves = [leaf for leaf in _each(plan.collectLeaves()) if leaf.isStreaming()]
+        leaves = [leaf for leaf in each_of(plan.collectLeaves()) if leaf.isStreaming()]
         for leaf in leaves:
             kind = _kind(leaf)
             if kind == SILENT:
@@ -176,22 +176,18 @@ def _planned(running: Any) -> list[Offsets]:
     entry = running.offsetLog().getLatest()
     if entry.isEmpty() or int(entry.get()._1()) != int(running.lastExecution().currentBatchId()):
         raise LookupError("the offset log has no entry of this batch yet")
-    texts = [each.get().json() for each in _each(entry.get()._2().offsets()) if each.isDefined()]
+    texts = [each.get().json() for each in each_of(entry.get()._2().offsets()) if each.isDefined()]
     return [ends for text in texts if (ends := kafka_offsets(text)) is not None]
 
 
 def lowest_of_several(sources: Iterable[Offsets]) -> dict[tuple[str, int], int]:
     """The lowest of the offsets that several sources have for one partition, where these differ."""
-    found: dict[tuple[str, int], set[int]] = {}
-    for ends in sources:
-        for place, end in ends.items():
-            found.setdefault(place, set()).add(end)
-    return {place: min(ends) for place, ends in found.items() if len(ends) > 1}
+    return {place: min(ends) for place, ends in by_partition(sources).items() if len(set(ends)) > 1}
 
 
 def holds_back(plan: Any) -> str | None:
     """The first operator in a streaming plan that is not known to pass each record on at once; None if all are."""
-    children = list(_each(plan.children()))
+    children = list(each_of(plan.children()))
     streams = [child for child in children if child.isStreaming()]
     name = str(plan.nodeName())
     joins_tables = name == "Join" and len(streams) == 1
@@ -223,5 +219,6 @@ def _kind(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _each(sequence: Any) -> Iterator[Any]:
+def each_of(sequence: Any) -> Iterator[Any]:
+    """The elements of a sequence in the JVM."""
     return (sequence.apply(number) for number in range(sequence.size()))

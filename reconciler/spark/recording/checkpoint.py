@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.formats.spark_checkpoint import Checkpoint
+from reconciler.formats.spark_checkpoint import Checkpoint, by_partition
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper, another_job
@@ -69,12 +69,7 @@ class BatchBounds:
 
 def lowest(each_source: Iterable[Mapping[tuple[str, int], int] | None]) -> Offsets:
     """Where two sources read the same partition the lower offset counts, as in the checkpoint's rows."""
-    found: dict[TopicPartition, int] = {}
-    for offsets in each_source:
-        for (topic, partition), offset in (offsets or {}).items():
-            at = TopicPartition(topic, partition)
-            found[at] = min(offset, found.get(at, offset))
-    return found
+    return {at: min(offsets) for at, offsets in by_partition(each_source).items()}
 
 
 # ---------------------------------------------------------------- deciding
@@ -218,7 +213,7 @@ class CheckpointRecorder(GroupRecorder):
         if not at_zero:
             return {}
         cluster = self.cluster.having({at.topic for at in at_zero})
-        return {at: Anchor(cluster_id=cluster.cluster_id, topic_id=cluster.topics[at.topic].topic_id) for at in at_zero}
+        return {at: Anchor(cluster_id=cluster.cluster_id, topic_id=cluster.topic_id(at.topic)) for at in at_zero}
 
     def _read(self, batch_id: int) -> Checkpoint:
         from reconciler.stores.checkpoint import read_checkpoint

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.formats.spark_checkpoint import Offsets
-from reconciler.spark.recording.batch_range import SERVERS, SourceRange, Unseen
+from reconciler.spark.recording.batch_range import SERVERS, SourceRange, Unseen, each_of
 from reconciler.spark.recording.range_ends import addresses
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def source_of(frame: DataFrame, topics: Iterable[str], servers: str) -> Watched 
         return Unseen("Spark Connect does not show a frame's source")
     try:
         plan: Any = frame._jdf.queryExecution().analyzed()
-        leaves = [leaf for leaf in _each(plan.collectLeaves()) if leaf.isStreaming()]
+        leaves = [leaf for leaf in each_of(plan.collectLeaves()) if leaf.isStreaming()]
         kinds = [str(leaf.getClass().getSimpleName()) for leaf in leaves]
         if kinds != [RELATION] or str(leaves[0].sourceName()) != "kafka":
             return Unseen("the frame is not that of one Kafka source")
@@ -68,7 +68,3 @@ def ranges_of(
 
 def _of(topics: Collection[str], offsets: Offsets | None) -> Mapping[tuple[str, int], int]:
     return {place: offset for place, offset in (offsets or {}).items() if place[0] in topics}
-
-
-def _each(sequence: Any) -> Iterable[Any]:
-    return (sequence.apply(number) for number in range(sequence.size()))

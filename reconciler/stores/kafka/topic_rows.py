@@ -66,7 +66,7 @@ def group_begins(group: str) -> bytes:
 
 def encode_key(name: RowName) -> bytes:
     content = [TAG, name.group, name.topic, name.partition]
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=True).encode()
+    return json_fields.compact(content).encode()
 
 
 def decode_key(key: bytes) -> RowName:
@@ -116,7 +116,7 @@ def restored_text(text: str | None, stored: StoredOffset) -> str:
 
 def encode_deleted(deleted_at_ms: int) -> str:
     """The value of a deleted row, as ASCII text."""
-    return _dumped({"v": VERSION, "d": deleted_at_ms})
+    return json_fields.compact({"v": VERSION, "d": deleted_at_ms})
 
 
 def _text(stored: StoredOffset) -> str:
@@ -125,11 +125,7 @@ def _text(stored: StoredOffset) -> str:
         content["w"] = stored.written_at_ms
     if stored.anchor is not None:
         content["a"] = anchor_fields.known(anchor_fields.dump(stored.anchor, SHORT))
-    return _dumped(content)
-
-
-def _dumped(content: dict[str, object]) -> str:
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=True)
+    return json_fields.compact(content)
 
 
 def decode_value(value: bytes) -> Value:

@@ -6,18 +6,19 @@ Other rooms import the names below.
 
 from __future__ import annotations
 
-from reconciler.stores.paired.handed import handed
+from reconciler.stores.paired.handed import HandedPair
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
 from reconciler.stores.paired.rules import Kept, lacks_anchor, pair
-from reconciler.stores.paired.served import served
+from reconciler.stores.paired.served import ServedStore
 from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of, without_aside
 from reconciler.stores.paired.store import paired
 
 __all__ = [
     "NOTHING",
+    "HandedPair",
     "Kept",
+    "ServedStore",
     "aside_of",
-    "handed",
     "lacks_anchor",
     "of_anchors",
     "pair",
@@ -25,7 +26,6 @@ __all__ = [
     "read_kept",
     "refuse_unable",
     "same",
-    "served",
     "version_of",
     "without_aside",
 ]

@@ -13,20 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.core.errors import NotCreated
-from reconciler.ports import Change, ListsGroups, OffsetStore, Row, WriteResult
+from reconciler.ports import Change, Row, WriteResult
 from reconciler.stores import common
 from reconciler.stores.paired.kept import of_anchors, read_kept
 from reconciler.stores.paired.steps import NOTHING, same, version_of
-from reconciler.stores.paired.store import ListingPair, PairedStore
-
-
-def handed(store: OffsetStore, anchors: OffsetStore) -> OffsetStore:
-    """``store`` with the anchors that ``anchors`` keeps for it. Satisfies ``ports.HandsOver``."""
-    return ListingHanded(store, anchors) if isinstance(anchors, ListsGroups) else HandedPair(store, anchors)
+from reconciler.stores.paired.store import PairedStore
 
 
 class HandedPair(PairedStore):
-    """Raises what the two stores raise."""
+    """A store with the anchors that another one keeps for it. Satisfies ``ports.HandsOver``.
+
+    Raises what the two stores raise.
+    """
 
     def unkept(self, group: str, changes: Sequence[Change]) -> list[Change]:
         """The changes whose new offset is not kept yet with its anchor."""
@@ -76,7 +74,3 @@ def _is_stored(change: Change, row: Row | None) -> bool:
     if row is None or row.malformed is not None or change.new is None:
         return False
     return row.stored.offset == change.new.offset
-
-
-class ListingHanded(HandedPair, ListingPair):
-    """The same where the anchor store can name its groups."""

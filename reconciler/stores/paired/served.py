@@ -16,20 +16,15 @@ from reconciler.ports import (
     Change,
     HistoryEntry,
     KeepsHistory,
-    ListsGroups,
     NamesGroups,
     OffsetStore,
     Row,
     TopicPartition,
     WriteResult,
+    groups_of,
 )
 from reconciler.stores.paired.rules import Kept, by_own, lacks_anchor
 from reconciler.stores.paired.store import PairedStore, State
-
-
-def served(store: OffsetStore, open_anchors: Callable[[], OffsetStore]) -> OffsetStore:
-    """``store`` with the anchors that the opened store keeps for rows without one of their own."""
-    return ListingServed(store, open_anchors) if isinstance(store, ListsGroups) else ServedStore(store, open_anchors)
 
 
 class _Pair(PairedStore):
@@ -45,7 +40,10 @@ class _Pair(PairedStore):
 
 
 class ServedStore:
-    """Raises what ``store`` raises; and what the [anchors] store does, where a row has no anchor of its own."""
+    """``store`` with the anchors that the opened store keeps for rows without one of their own.
+
+    Raises what ``store`` raises; and what the [anchors] store does, where a row has no anchor of its own.
+    """
 
     def __init__(self, store: OffsetStore, open_anchors: Callable[[], OffsetStore]) -> None:
         self.address = store.address
@@ -59,6 +57,9 @@ class ServedStore:
     @cached_property
     def _pair(self) -> PairedStore:
         return _Pair(self._store, self._open_anchors(), pairing=by_own)
+
+    def groups(self) -> list[str] | None:
+        return groups_of(self._store)
 
     def group_names(self) -> list[str]:
         return self._store.group_names() if isinstance(self._store, NamesGroups) else []
@@ -95,10 +96,3 @@ class ServedStore:
             self._pair.close()
         else:
             self._store.close()
-
-
-class ListingServed(ServedStore):
-    """The same for a store that can name its groups."""
-
-    def groups(self) -> list[str]:
-        return self._store.groups() if isinstance(self._store, ListsGroups) else []

@@ -44,12 +44,12 @@ from reconciler.ports import (
     Change,
     HistoryEntry,
     KeepsHistory,
-    ListsGroups,
     NamesGroups,
     OffsetStore,
     Row,
     TopicPartition,
     WriteResult,
+    groups_of,
 )
 from reconciler.stores import common
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
@@ -88,11 +88,10 @@ def paired(
     A group's commits have room for an anchor, but an unmodified consumer writes none, and the source's group is lost
     with the source: then the rows that ``track`` copied count (``rules.by_cluster``).
     """
-    kind = ListingPair if isinstance(store, ListsGroups) or isinstance(anchors, ListsGroups) else PairedStore
     if not store.capabilities.translated_by_mirror:
-        return kind(store, anchors)
+        return PairedStore(store, anchors)
     # Cached: the id is requested once, when a row first needs it.
-    return kind(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}, timeout_s))))
+    return PairedStore(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}, timeout_s))))
 
 
 def _cluster_id(client: Mapping[str, str], timeout_s: float) -> str:
@@ -134,6 +133,14 @@ class PairedStore:
         self._anchors = anchors
         self._pairing = pairing
         self._no_anchors_yet = ""
+
+    def groups(self) -> list[str] | None:
+        """The groups that have rows or kept anchors, as far as the two stores can name them."""
+        own = groups_of(self._bare)
+        kept: list[str] | None = []  # of an anchor store that does not exist yet
+        with of_anchors(), suppress(NotCreated):
+            kept = groups_of(self._anchors)
+        return None if own is None and kept is None else sorted({*(own or ()), *(kept or ())})
 
     def group_names(self) -> list[str]:
         return self._bare.group_names() if isinstance(self._bare, NamesGroups) else []
@@ -291,18 +298,6 @@ class PairedStore:
             f"The offsets were written to {self.address}, but not all of their anchors: {why}",
             hint="Run this again: it finishes the rest.",
         )
-
-
-class ListingPair(PairedStore):
-    """A pair of which at least one store can name its groups."""
-
-    def groups(self) -> list[str]:
-        """The groups that have rows or kept anchors, as far as the two stores can name them."""
-        named = set(self._bare.groups()) if isinstance(self._bare, ListsGroups) else set()
-        if isinstance(self._anchors, ListsGroups):
-            with of_anchors(), suppress(NotCreated):
-                named.update(self._anchors.groups())
-        return sorted(named)
 
 
 @dataclass(frozen=True, slots=True)

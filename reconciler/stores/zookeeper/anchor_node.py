@@ -58,7 +58,7 @@ def encode(stored: StoredOffset, *, seen_zxid: int | None = None) -> bytes:
     content["s"] = stored.offset
     if seen_zxid is not None:
         content["z"] = seen_zxid
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=True).encode()
+    return json_fields.compact(content).encode()
 
 
 def decode(data: bytes) -> AnchorNode:

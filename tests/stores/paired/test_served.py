@@ -10,7 +10,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Unreachable
 from reconciler.ports import Change, OffsetStore
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import served
+from reconciler.stores.paired import ServedStore
 from reconciler.stores.registry import open_store
 from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, anchor, made_for
 
@@ -22,7 +22,7 @@ class Served:
         name = uuid.uuid4().hex
         self.own, self.anchors = MemoryStore(f"{name}-own"), MemoryStore(f"{name}-anchors")
         self.opened = 0
-        self.store = served(self.own, self.open_anchors)
+        self.store = ServedStore(self.own, self.open_anchors)
 
     def open_anchors(self) -> OffsetStore:
         self.opened += 1
@@ -90,7 +90,7 @@ def test_only_a_job_with_a_bare_row_suffers_from_a_store_of_anchors_that_is_away
     def away() -> OffsetStore:
         raise Unreachable("away")
 
-    store = served(both.own, away)
+    store = ServedStore(both.own, away)
     both.put(both.own, {KEY: made_for(50)})
     assert len(store.read(GROUP)) == 1
     both.put(both.own, {OTHER: StoredOffset(5)})

@@ -19,7 +19,6 @@ from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.outages import Outages
-from reconciler.ports import TopicPartition
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.track import Round, SourceSide, Tracker
 
@@ -68,8 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    if not 0 < options.every <= 86_400:
-        raise ConfigError(f"--every {options.every:g} is not a number of seconds above 0, and at most a day.")
+    arguments.check_every(options.every)
     config = context.read_config(options)
     signals = StopSignals()
     with _tracker(config, options.job, signals) as tracker:
@@ -207,15 +205,11 @@ def _details(found: Round) -> list[str]:
             lines.append(f'  Job "{job.job}" has nothing to track: {job.no_rows}. {NO_ROWS}')
         if job.own and job.own == job.partitions:
             lines.append(f'  Job "{job.job}" is left out: every row has an anchor of its own.')
-        lines += [f"  {_name(key)} has no anchor: {why}." for key, why in job.without.items()]
-        lines += [f"  {_name(key)} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
-        lines += [f"  {_name(key)} was handed over to another cluster, and is not tracked." for key in job.elsewhere]
+        lines += [f"  {key} has no anchor: {why}." for key, why in job.without.items()]
+        lines += [f"  {key} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
+        lines += [f"  {key} was handed over to another cluster, and is not tracked." for key in job.elsewhere]
     more = len(lines) - MOST_LINES
     return lines if more <= 0 else [*lines[:MOST_LINES], f"  … and {more:,} more."]
-
-
-def _name(key: TopicPartition) -> str:
-    return f"{key.topic}-{key.partition}"
 
 
 def _age(ms: int) -> str:

@@ -17,7 +17,7 @@ from reconciler.cli.terminal.output import show_text
 from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ExitCode
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
@@ -47,7 +47,6 @@ HELP = Help(
     environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/watch.md", "docs/reference/metrics.md", "docs/how-to/alerts.md"),
 )
-LONGEST_S = 86_400
 LEAST_TIMEOUT_S = 2.0
 
 log = logging.getLogger("reconciler.watch")
@@ -71,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    if options.every is not None and not 0 < options.every <= LONGEST_S:
-        raise ConfigError(f"--every {options.every:g} is not a number of seconds above 0, and at most a day.")
+    if options.every is not None:
+        arguments.check_every(options.every)
     # An error's traceback may hold a client of a cluster, with its threads and connections, in a reference cycle. A
     # process that runs for a year must collect these after every batch; the objects that exist now are exempt.
     gc.freeze()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -38,7 +37,7 @@ def companion_row(legacy_row: bytes) -> bytes:
 
 def encode_json(content: Mapping[str, object]) -> bytes:
     """The cell's value: one JSON object in ASCII, without spaces."""
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=True).encode()
+    return json_fields.compact(content).encode()
 
 
 def decode_json(value: bytes, expected_format: str | None = None) -> dict[str, object]:
