@@ -90,12 +90,12 @@ def write_through(file: IO[bytes], data: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     """A descriptor of a file, which may be made. Raises ``OSError``, also for a pipe or a device.
 
     Opening a pipe, or reading from one, would wait for its other end without a limit of time.
     """
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return descriptor
@@ -155,9 +155,9 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def wait_for_lock(descriptor: int, wait_s: float | None = None) -> bool:
-    """Take a file's lock; False if another process keeps it for ``wait_s`` (``LOCK_S``). Raises ``OSError``."""
-    until = time.monotonic() + (LOCK_S if wait_s is None else wait_s)
+def wait_for_lock(descriptor: int) -> bool:
+    """Take a file's lock; False if another process keeps it for ``LOCK_S``. Raises ``OSError``."""
+    until = time.monotonic() + LOCK_S
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

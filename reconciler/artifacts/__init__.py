@@ -44,24 +44,24 @@ __all__ = [
 ]
 
 
-def kafka_jars(progress: Progress, *, way: Way = "auto") -> Path:
+def kafka_jars(progress: Progress) -> Path:
     """The directory of a class path for a Kafka broker and MirrorMaker."""
-    return cached(kafka_set(), progress, way)
+    return cached(kafka_set(), progress)
 
 
-def zookeeper_jars(progress: Progress, *, way: Way = "auto") -> Path:
+def zookeeper_jars(progress: Progress) -> Path:
     """The directory of a class path for a ZooKeeper server."""
-    return cached(zookeeper_set(), progress, way)
+    return cached(zookeeper_set(), progress)
 
 
-def hbase_jars(progress: Progress, *, way: Way = "auto") -> Path:
+def hbase_jars(progress: Progress) -> Path:
     """The directory of a class path for HBase and its Thrift 1 server."""
-    return cached(hbase_set(), progress, way)
+    return cached(hbase_set(), progress)
 
 
-def hdfs_jars(progress: Progress, *, way: Way = "auto") -> Path:
+def hdfs_jars(progress: Progress) -> Path:
     """The directory of a class path for HDFS."""
-    return cached(hdfs_set(), progress, way)
+    return cached(hdfs_set(), progress)
 
 
 def spark_kafka_connector(progress: Progress, *, way: Way = "auto") -> list[Path]:

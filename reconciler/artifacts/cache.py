@@ -28,7 +28,7 @@ def cache_directory() -> Path:
     return base / "failover-offset-reconciler"
 
 
-def cached(jars: JarSet, progress: Progress, way: Way) -> Path:
+def cached(jars: JarSet, progress: Progress, way: Way = "auto") -> Path:
     """The directory of a set, downloaded if needed. Raises ConfigError if the cache is not writable."""
     directory = cache_directory() / jars.name
     if _is_complete(directory, jars):

@@ -26,9 +26,7 @@ FEATURES = "bootstrap.checkpoint"
 """What Kafka's tool writes beside a cluster's id: the features of its version. It is the same for every cluster."""
 
 
-def java_command(
-    jars: Path, main: str, *arguments: str, heap: str, log_level: str = "warn", jvm: Sequence[str] = ()
-) -> list[str]:
+def java_command(jars: Path, main: str, *arguments: str, heap: str, jvm: Sequence[str] = ()) -> list[str]:
     """A JVM that runs ``main`` from ``jars`` and logs lines with times to its output.
 
     ``jvm``: more options, instead of those for the archive of its classes.
@@ -40,7 +38,7 @@ def java_command(
         *QUICK_JVM,
         *(jvm or sharing(java, jars)),
         f"-Xmx{heap}",
-        f"{logging}.defaultLogLevel={log_level}",
+        f"{logging}.defaultLogLevel=warn",
         f"{logging}.showDateTime=true",
         f"{logging}.dateTimeFormat=HH:mm:ss.SSS",
         "-Dlog4j2.level=OFF",
@@ -158,12 +156,10 @@ class Broker:
         )
         return Child(f"Formatting {self._name}", command, self.directory / "format.log", cwd=self.directory)
 
-    def launch(
-        self, settings: Mapping[str, str], *, heap: str, log_level: str, jvm: Sequence[str], detached: bool
-    ) -> None:
+    def launch(self, settings: Mapping[str, str], *, heap: str, jvm: Sequence[str], detached: bool) -> None:
         """Start the process without waiting; the cluster waits for its first answer."""
         file = str(self._write(settings))
-        command = java_command(self._jars, "kafka.Kafka", file, heap=heap, log_level=log_level, jvm=jvm)
+        command = java_command(self._jars, "kafka.Kafka", file, heap=heap, jvm=jvm)
         self._frozen = False
         self._keep_features()
         self._child = Child(f"Cluster {self._name}", command, self.log, cwd=self.directory, detached=detached)

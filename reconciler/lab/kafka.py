@@ -39,7 +39,6 @@ class KafkaCluster(ClusterInUse):
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, int] | None = None,
         heap: str = "256m",
-        log_level: str = "warn",
         jvm: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
@@ -58,7 +57,6 @@ class KafkaCluster(ClusterInUse):
         self._properties = dict(properties or {})
         self._listeners = dict(listeners or {})
         self._heap = heap
-        self._log_level = log_level
         self._jvm = jvm
         self._detached = detached
 
@@ -169,8 +167,7 @@ class KafkaCluster(ClusterInUse):
     def _launch(self, broker: Broker) -> None:
         self.forget_admin()  # a client that saw the last broker die backs off for longer and longer
         settings = self._settings(broker)
-        told = {"heap": self._heap, "log_level": self._log_level}
-        broker.launch(settings, **told, jvm=self._jvm, detached=self._detached)
+        broker.launch(settings, heap=self._heap, jvm=self._jvm, detached=self._detached)
 
     def _launch_brokers(self) -> None:
         for broker in self.brokers:

@@ -11,6 +11,7 @@ from reconciler.lab.broker import java_command
 from reconciler.lab.in_use import ClusterInUse
 from reconciler.lab.processes import Child
 
+MIRROR_SECONDS = 120
 T = TypeVar("T")
 Policy = Literal["default", "identity"]
 _IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
@@ -34,7 +35,6 @@ class MirrorMaker:
         policy: Policy = "default",
         properties: Mapping[str, str] | None = None,
         heap: str = "384m",
-        log_level: str = "warn",
         detached: bool = False,
     ) -> None:
         self.source = source
@@ -45,7 +45,6 @@ class MirrorMaker:
         self._jars = jars
         self._properties = dict(properties or {})
         self._heap = heap
-        self._log_level = log_level
         self._detached = detached
         self._process: Child | None = None
 
@@ -55,9 +54,7 @@ class MirrorMaker:
         settings = self.directory / "mm2.properties"
         settings.write_text("".join(f"{k} = {v}\n" for k, v in self._settings().items()), encoding="utf-8")
         command = java_command(
-            *(self._jars, "org.apache.kafka.connect.mirror.MirrorMaker", str(settings)),
-            heap=self._heap,
-            log_level=self._log_level,
+            self._jars, "org.apache.kafka.connect.mirror.MirrorMaker", str(settings), heap=self._heap
         )
         name = f"MirrorMaker {self.source.name}->{self.target.name}"
         self._process = Child(name, command, self.log, cwd=self.directory, detached=self._detached)
@@ -96,12 +93,7 @@ class MirrorMaker:
         return topic if self.policy == "identity" else f"{self.source.name}.{topic}"
 
     def wait_until_mirrored(
-        self,
-        topic: str,
-        target_topic: str | None = None,
-        ends: Mapping[int, int] | None = None,
-        *,
-        timeout: float = 120,
+        self, topic: str, target_topic: str | None = None, ends: Mapping[int, int] | None = None
     ) -> dict[int, int]:
         """Wait until the target's partitions end at ``ends`` or later; returns their end offsets.
 
@@ -118,7 +110,7 @@ class MirrorMaker:
             now = self.target.end_offsets(there)
             return now if all(now.get(number, -1) >= end for number, end in wanted.items()) else None
 
-        return self.wait_until(arrived, timeout, f"topic {there} at {self.target.name} to reach {wanted}")
+        return self.wait_until(arrived, MIRROR_SECONDS, f"topic {there} at {self.target.name} to reach {wanted}")
 
     def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
         """The first true answer of ``condition``. Fails at once if MirrorMaker has died."""

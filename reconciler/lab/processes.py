@@ -26,6 +26,7 @@ from reconciler.core.errors import Unreachable
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
 HALT_SECONDS = 60
+TAIL_LINES = 12
 
 # Runs between fork and the real program, as a separate program: a preexec_fn is not safe in a process with threads.
 # PR_SET_PDEATHSIG is 1 and survives exec. The kernel does not report a parent that died before the call, hence the
@@ -130,7 +131,7 @@ class Child:
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
-    def log_tail(self, lines: int = 12) -> str:
+    def log_tail(self) -> str:
         """The last lines of its output."""
         try:
             with self.log.open("rb") as log:
@@ -138,7 +139,7 @@ class Child:
                 text_lines = log.read().decode(errors="replace").splitlines()
         except OSError as error:
             return f"(unreadable: {error.strerror})"
-        return "\n".join(["", *text_lines[-lines:]]) if text_lines else "(empty)"
+        return "\n".join(["", *text_lines[-TAIL_LINES:]]) if text_lines else "(empty)"
 
     def _signal(self, number: int) -> None:
         if self.running:  # the pid of an ended child may belong to another process by now
