@@ -206,7 +206,7 @@ def _publish(target: Tree, beside: str, root: str) -> None:
     fs, _ = target.open()
     with target.tried():
         if not target.is_empty():
-            raise ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
+            raise _appeared(target)
         if target.is_local:
             flush(beside)
             os.rename(beside, root)  # takes the place of an empty folder, and of nothing else
@@ -233,9 +233,13 @@ def _see_published(target: Tree, beside: str, root: str) -> None:
     astray = posixpath.join(root, posixpath.basename(beside))
     if fs.exists(astray):
         fs.rm(astray, recursive=True)
-        raise ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
+        raise _appeared(target)
     if not fs.exists(root) or fs.exists(beside):
         raise Refused(f"The finished copy could not be named {target.shown}.", hint="Choose another NEW_PATH.")
+
+
+def _appeared(target: Tree) -> ConfigError:
+    return ConfigError(f"{target.shown} appeared while the copy was made.", hint="Choose another NEW_PATH.")
 
 
 def _copy_in_place(work: _Work, barrier: str) -> Copied:

@@ -255,14 +255,18 @@ def _refuse_misfit(topic: _Topic, name: str, read: Sequence[Reading], job: JobPl
             hint="Let the query catch up on its own cluster, or start a new one.",
         )
     why = next(why for why in found.values() if why is not None)
-    raise Changed(f"The checkpoint is not what the plan of job {job.name} was made from: {why}.", hint=AGAIN)
+    raise _misfits(job, why)
 
 
 def _refuse_begun(topic: _Topic, job: JobPlan) -> None:
     for row in topic.starts.values():
         if row.stored_offset is not None:
             why = _difference(f"{topic.source}-{row.partition}", row.stored_offset, None, "the batch's start")
-            raise Changed(f"The checkpoint is not what the plan of job {job.name} was made from: {why}.", hint=AGAIN)
+            raise _misfits(job, why)
+
+
+def _misfits(job: JobPlan, why: str) -> Changed:
+    return Changed(f"The checkpoint is not what the plan of job {job.name} was made from: {why}.", hint=AGAIN)
 
 
 # ---------------------------------------------------------------- new offsets

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
@@ -17,7 +16,13 @@ from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.failover.outside import Outside
 from reconciler.failover.positions import ends_of
 from reconciler.failover.writing.apply import prepare
-from reconciler.failover.writing.plan_checks import AGAIN, check_destination, check_offsets, records_before
+from reconciler.failover.writing.plan_checks import (
+    AGAIN,
+    check_destination,
+    check_expiry,
+    check_offsets,
+    records_before,
+)
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.formats.spark_checkpoint import END, NEXT
 from reconciler.ports import ClusterInfo, LogReader
@@ -31,8 +36,7 @@ def verify(
     Raises Changed if the plan has expired or the destination has changed since. ``compares`` False leaves the records'
     content to ``verify_configured``; else raises ConfigError where that needs the configuration.
     """
-    if stamp(now_ms) >= plan.expires_at:
-        raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
+    check_expiry(plan, now_ms)
     topics = {row.topic for row in job.partitions}
     cluster = reader.describe(topics)
     _check_topics(plan, job, cluster)

@@ -36,6 +36,17 @@ def spark_errors() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def writing_findings() -> Iterator[None]:
+    """Turn Spark's refusal to write a folder into a ConfigError."""
+    try:
+        yield
+    except AnalysisException as error:
+        raise ConfigError(
+            f"The findings cannot be written: {spark_message(error)}.", hint="Name a folder that does not exist."
+        ) from error
+
+
 def plan_of(given: Plan | str | Path) -> Plan:
     """The plan itself, or the one in this file. Raises ConfigError if it cannot be read."""
     if isinstance(given, Plan):

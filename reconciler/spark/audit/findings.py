@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from reconciler.core.errors import ConfigError
+from reconciler.spark.audit.errors import writing_findings
 from reconciler.spark.audit.naming import ID
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example
 from reconciler.spark.audit.sightings import AFTER, BEFORE, PROCESSED, UNPROCESSED, Places, small_table
 from reconciler.spark.audit.tally import FIRST, PART_SHIFT
-from reconciler.spark.session import spark_message
 
 KINDS = ("lost", "possibly_lost", "doubled", "reordered")
 MOST_EXAMPLES = 1_000
@@ -84,13 +82,9 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
         for row in result.partitions
     ]
     base = folder.rstrip("/")
-    try:
+    with writing_findings():
         small_table(spark, rows, schema).coalesce(1).write.parquet(f"{base}/partitions")
         all_found.drop("place").write.parquet(f"{base}/findings")
-    except AnalysisException as error:
-        raise ConfigError(
-            f"The findings cannot be written: {spark_message(error)}.", hint="Name a folder that does not exist."
-        ) from error
 
 
 def _names_of(spark: SparkSession, places: Places) -> DataFrame:

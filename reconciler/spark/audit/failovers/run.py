@@ -16,7 +16,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.errors import plan_of, spark_errors
+from reconciler.spark.audit.errors import plan_of, spark_errors, writing_findings
 from reconciler.spark.audit.failovers.extents import ClusterLog, announce, look_at
 from reconciler.spark.audit.failovers.result import Finding, Place, Range, Side, StaysResult, empty_sides
 from reconciler.spark.audit.failovers.stays import Stays, stays
@@ -151,10 +151,6 @@ def examples(counted: Found, logs: Sequence[ClusterLog], naming: Naming, of_each
 
 def write_findings(counted: Found, logs: Sequence[ClusterLog], naming: Naming, folder: str) -> None:
     """``FOLDER/findings``: a row for every finding and place; ConfigError if it exists already."""
-    from pyspark.errors import AnalysisException
-
-    from reconciler.spark.session import spark_message
-
     names = counted.names
     kinds = f.array(*(f.struct(f.lit(kind).alias("kind"), f.col(kind).alias("count")) for kind in KINDS))
     id_hash = f.lower(f.hex(f.substring("name", 1, 8))) if naming.by is By.ID else f.lit(None).cast("string")
@@ -176,12 +172,8 @@ def write_findings(counted: Found, logs: Sequence[ClusterLog], naming: Naming, f
         for number in range(len(logs))
         for field in ("cluster_id", "topic", "partition", "offset")
     ]
-    try:
+    with writing_findings():
         shown.select("kind", "count", "id_hash", *places).write.parquet(f"{folder.rstrip('/')}/findings")
-    except AnalysisException as error:
-        raise ConfigError(
-            f"The findings cannot be written: {spark_message(error)}.", hint="Name a folder that does not exist."
-        ) from error
 
 
 def _place(log: ClusterLog, at: int) -> Place:
