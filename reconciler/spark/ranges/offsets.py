@@ -80,8 +80,7 @@ class GroupOffsets:
 
     def _anchor(self, at: TopicPartition, last: LastRecord | None, cluster: ClusterInfo) -> Anchor:
         """The anchor of a record; without one it says only whose numbering the offset is in."""
-        info = cluster.topics.get(at.topic)
-        topic_id = info.topic_id if info else None
+        topic_id = cluster.topic_id(at.topic)
         if last is None:
             return Anchor(cluster_id=cluster.cluster_id, topic_id=topic_id)
         return self._identity.anchor_of(last, cluster_id=cluster.cluster_id, topic_id=topic_id)

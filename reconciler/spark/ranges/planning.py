@@ -100,10 +100,6 @@ class LogEdges:
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
 
-    def topic_id(self, at: TopicPartition) -> str | None:
-        info = self.cluster.topics.get(at.topic)
-        return info.topic_id if info else None
-
 
 @dataclass(frozen=True, slots=True)
 class RangePlan:
@@ -169,8 +165,7 @@ def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     for each in sorted(ranges):
-        info = cluster.topics.get(each.topic)
-        topic_id = (info.topic_id if info else None) or ""
+        topic_id = cluster.topic_id(each.topic) or ""
         for part in (cluster.cluster_id, topic_id, each.topic, each.partition, each.from_offset, each.until_offset):
             data = str(part).encode()
             digest.update(len(data).to_bytes(4, "big") + data)
@@ -231,7 +226,7 @@ def _numbered_here(stored: StoredOffset, log: LogEdges, at: TopicPartition) -> b
     """False if the offset's anchor shows that it is not a number of this topic on this cluster."""
     if stored.is_sentinel or stored.anchor is None or stored.anchor.cluster_id is None:
         return True
-    return stored.anchor.numbered_by(log.cluster.cluster_id, log.topic_id(at))
+    return stored.anchor.numbered_by(log.cluster.cluster_id, log.cluster.topic_id(at.topic))
 
 
 def _cluster_id(stored: StoredOffset) -> str | None:

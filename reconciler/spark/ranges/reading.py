@@ -21,7 +21,6 @@ from reconciler.spark import last_records as point_reads
 from reconciler.spark.handoff.options import DECIDED_BY_OFFSETS
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.last_records import Span
-from reconciler.spark.ranges import watermarks
 from reconciler.spark.ranges.planning import OffsetRange, lost_while_reading, named
 from reconciler.spark.session import DATA_LOSS
 
@@ -159,7 +158,7 @@ def check_topics(cluster: ClusterInfo, reader: LogReader) -> None:
     except ReconcilerError as error:
         log.debug("the topics could not be looked up again: %s", error)
         return
-    if not watermarks.is_same(cluster, now):
+    if not all(now.numbers_as(cluster, topic) for topic in cluster.topics):
         raise Changed(
             "A topic was deleted or recreated while its records were read. Nothing was saved.", hint="Run this again."
         )

@@ -317,14 +317,14 @@ class RangeBatches:
         return {
             at: (each.since, each.until)
             for at, each in self._empty.items()
-            if at.topic in cluster.topics and each.topic_id == cluster.topics[at.topic].topic_id
+            if at.topic in cluster.topics and each.topic_id == cluster.topic_id(at.topic)
         }
 
     def _note_empty(self, batch: RangeBatch, ends: Iterable[LastRecord]) -> None:
         """Remember the gaps after the ranges' last records, so that a cap does not end in the same gap again."""
         after_last = {end.at: end.offset + 1 for end in ends}
         for each in batch.ranges:
-            topic_id = batch.cluster.topics[each.topic].topic_id
+            topic_id = batch.cluster.topic_id(each.topic)
             known = self._empty.get(each.at)
             since = after_last.get(each.at, each.from_offset)
             if each.at not in after_last and known and (known.topic_id, known.until) == (topic_id, since):

@@ -24,7 +24,7 @@ def look(reader: LogReader, topics: Iterable[str]) -> LogEdges:
         starts = reader.log_starts(partitions)
         ends = reader.log_ends(partitions)
         now = reader.describe(wanted)
-        if not is_same(seen, now):
+        if not all(now.numbers_as(seen, topic) for topic in wanted):
             raise Changed(
                 "A topic was deleted or recreated while its partitions were looked up.", hint="Run this again."
             )
@@ -35,12 +35,3 @@ def look(reader: LogReader, topics: Iterable[str]) -> LogEdges:
 
 def _partitions(cluster: ClusterInfo) -> list[TopicPartition]:
     return [TopicPartition(info.name, number) for info in cluster.topics.values() for number in info.partitions]
-
-
-def is_same(before: ClusterInfo, now: ClusterInfo) -> bool:
-    """Whether it is the same cluster with the same topics, none of them deleted or recreated in between."""
-    return before.cluster_id == now.cluster_id and _ids(before) == _ids(now)
-
-
-def _ids(cluster: ClusterInfo) -> dict[str, str | None]:
-    return {name: info.topic_id for name, info in cluster.topics.items()}

@@ -28,6 +28,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import RLock
@@ -37,6 +38,8 @@ from typing import TYPE_CHECKING, Any, cast
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.formats.json_fields import FieldError
+from reconciler.formats.spark_checkpoint import kafka_offsets
 from reconciler.ports import OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, ColumnSpec, LastRecord, last_record
 from reconciler.spark.recording.batch_range import Unseen
@@ -356,16 +359,9 @@ def bounds_of(number: int, sources: Iterable[Any]) -> BatchBounds:
 
 def _offsets(reported: object) -> Mapping[tuple[str, int], int] | None:
     """Kafka's offsets; None for another source's. A report in JSON holds them as decoded JSON, others as text."""
-    try:
-        content = json.loads(reported) if isinstance(reported, str) else reported
-    except ValueError:
-        return None
-    if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
-        return None
-    found = {(topic, key): offset for topic, each in content.items() for key, offset in each.items()}
-    if not all(key.isdecimal() and isinstance(offset, int) for (_, key), offset in found.items()):
-        return None
-    return {(topic, int(key)): offset for (topic, key), offset in found.items()}
+    with suppress(FieldError):
+        return kafka_offsets(reported if isinstance(reported, str) else json.dumps(reported))
+    return None
 
 
 def _require_id_without_payload(identity: BatchIdentity) -> None:

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ReconcilerError
-from reconciler.ports import ClusterInfo, LogReader, TopicPartition
+from reconciler.ports import LogReader, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.last_records import Span, last_records
 from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, cluster_id
@@ -121,7 +121,7 @@ class RangeEnds:
         found = {**self._found(wanted, committed_only=False), **self._found(wanted, committed_only=True)}
         after = self._reader(any(span.committed_only for span in wanted.values())).describe(before.topics)
         self._cluster.learn(after)
-        renumbered = {name for name in topics if _numbering(before, name) != _numbering(after, name)}
+        renumbered = {name for name in topics if not after.numbers_as(before, name)}
         return without_recreated([found[at] for at in sorted(found)], renumbered, self._target.group)
 
     def _found(
@@ -188,9 +188,3 @@ def without_recreated(ends: Sequence[LastRecord], recreated: Collection[str], gr
             group,
         )
     return [end for end in ends if end.at.topic not in recreated]
-
-
-def _numbering(cluster: ClusterInfo, topic: str) -> tuple[str, str | None] | None:
-    """None for a topic that is gone."""
-    info = cluster.topics.get(topic)
-    return None if info is None else (cluster.cluster_id, info.topic_id)

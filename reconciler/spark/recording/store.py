@@ -117,8 +117,7 @@ class SourceCluster:
             log.debug("the topics could not be looked up again: %s", error)
             return set()
         now = self.having(topics)
-        both = topics & set(before.topics)
-        return {name for name in both if before.topics[name].topic_id != now.topics[name].topic_id}
+        return {name for name in topics & set(before.topics) if before.topic_id(name) != now.topic_id(name)}
 
     def learn(self, info: ClusterInfo) -> None:
         """Take over a newer description."""
@@ -164,7 +163,7 @@ class GroupRecorder:
         cluster = self.cluster.having({end.at.topic for end in ends})
         return {
             end.at: self.target.identity.anchor_of(
-                end, cluster_id=cluster.cluster_id, topic_id=cluster.topics[end.at.topic].topic_id
+                end, cluster_id=cluster.cluster_id, topic_id=cluster.topic_id(end.at.topic)
             )
             for end in ends
         }
