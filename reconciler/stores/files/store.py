@@ -100,6 +100,8 @@ class FilesStore:
         self._keep = keep
         self._walk = walk
         self._warned: set[str] = set()
+        self._parsed: dict[str, tuple[bytes, Manifest]] = {}
+        """By name, the manifests of the last reading. Each is read again; parsing costs far more than comparing."""
 
     # ------------------------------------------------------------ reading
 
@@ -125,6 +127,7 @@ class FilesStore:
         below = folder_of(group)
         numbers = self._numbers(below)
         state = _State(highest=numbers[0] if numbers else 0)
+        before, self._parsed = self._parsed, {}
         for number in numbers:
             if state.walked == self._walk:
                 raise Refused(
@@ -134,7 +137,7 @@ class FilesStore:
                 )
             state.walked += 1
             name = range_manifests.name_of(number)
-            manifest = self._load(group, f"{below}/{name}")
+            manifest = self._load(group, f"{below}/{name}", before)
             if manifest is None:
                 state.torn = state.torn or name
                 continue
@@ -154,9 +157,11 @@ class FilesStore:
                 self._warn(f"{below}/{name}", "its name is not twenty digits and .jsonl")
         return sorted(found, reverse=True)
 
-    def _load(self, group: str, name: str) -> Manifest | None:
+    def _load(self, group: str, name: str, before: Mapping[str, tuple[bytes, Manifest]]) -> Manifest | None:
+        """The manifest, None for a torn one. ``before``: what was parsed in the reading before this one."""
+        data, known = self._folder.read(name), before.get(name)
         try:
-            manifest = range_manifests.load(self._folder.read(name))
+            manifest = known[1] if known is not None and known[0] == data else range_manifests.load(data)
         except TornManifest as err:
             self._warn(name, f"it is torn: {err}")
             return None
@@ -170,6 +175,7 @@ class FilesStore:
                 f"The manifest {self._folder.shown}/{name} is of group {manifest.group!r}, in the folder of {group!r}.",
                 hint="Move it to the folder of its group.",
             )
+        self._parsed[name] = data, manifest
         return manifest
 
     def _warn(self, name: str, why: str) -> None:
