@@ -71,7 +71,7 @@ class ZookeeperStore:
         if wanted is not None and not wanted:
             return []
         found = self._settled(layout, wanted)
-        rows = [row.row(key, shared=layout.shared) for key, row in found.rows.items()]
+        rows = [row.row(key) for key, row in found.rows.items()]
         if not self._anchors_beside:
             rows = [replace(row, stored=replace(row.stored, anchor=None), anchor_lag=None, note="") for row in rows]
         rows += [Row(key, malformed, "") for key, malformed in found.faults.items()]
@@ -136,7 +136,7 @@ class ZookeeperStore:
         """All rows of some topics, read again where another program may have changed half of a pair."""
         current = self._snapshot(layout, topics)
         for _ in range(_SETTLING):
-            if not any(row.pair(shared=layout.shared).lag is not None for row in current.rows.values()):
+            if not any(row.pair.lag is not None for row in current.rows.values()):
                 break
             before, current = current, self._snapshot(layout, topics)
             if before.nodes == current.nodes:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.formats.decimal_text import NotDecimal
@@ -32,25 +33,27 @@ ATTEMPTS = 20
 _OVERHEAD_BYTES = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredRow:
-    """One row's offset as it is written, in its znode, with the znode beside it."""
+    """One row's offset as it is written, in its znode, with the znode beside it. ``shared`` as in its layout."""
 
     entry: Entry
     node: Znode
     beside: Znode | None
+    shared: bool
 
-    def row(self, key: TopicPartition, *, shared: bool) -> Row:
-        pair = self.pair(shared=shared)
-        return Row(key, pair.stored, self.version(shared=shared), pair.lag, pair.note, self.entry.text)
+    def row(self, key: TopicPartition) -> Row:
+        return Row(key, self.pair.stored, self.version, self.pair.lag, self.pair.note, self.entry.text)
 
-    def pair(self, *, shared: bool) -> Pair:
-        return anchor_node.pair(self.entry.offset, self.node, self.beside, shared=shared)
+    @cached_property
+    def pair(self) -> Pair:
+        return anchor_node.pair(self.entry.offset, self.node, self.beside, shared=self.shared)
 
-    def version(self, *, shared: bool) -> str:
+    @property
+    def version(self) -> str:
         """The row's version. In a shared znode it covers this partition alone: the others change independently."""
         beside = 0 if self.beside is None else self.beside.mzxid
-        own = f"{self.node.czxid:x}.{self.entry.text}" if shared else f"{self.node.mzxid:x}.{self.entry.partition}"
+        own = f"{self.node.czxid:x}.{self.entry.text}" if self.shared else f"{self.node.mzxid:x}.{self.entry.partition}"
         return f"{own}.{beside:x}"
 
 
@@ -93,7 +96,7 @@ def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition],
     if layout.shared:
         beside = ensemble.get([layout.anchor(key.topic, key.partition) for key in {*keys, *entries}])
     rows = {
-        key: StoredRow(entry, node, beside[layout.anchor(key.topic, key.partition)])
+        key: StoredRow(entry, node, beside[layout.anchor(key.topic, key.partition)], layout.shared)
         for key, (entry, node) in entries.items()
     }
     return Snapshot(rows, {**nodes, **beside}, faults)
@@ -121,7 +124,7 @@ def _write_batch(ensemble: Ensemble, layout: Layout, batch: Sequence[Change], no
     """Write those changes whose rows are as expected, all together. The keys of the others."""
     for _ in range(ATTEMPTS):
         before = snapshot(ensemble, layout, [change.key for change in batch])
-        versions = {key: row.version(shared=layout.shared) for key, row in before.rows.items()}
+        versions = {key: row.version for key, row in before.rows.items()}
         lost = list(common.conflicts(batch, versions))
         good = [change for change in batch if change.key not in lost]
         operations = _Transaction(layout, before, now_ms).operations(good)
@@ -203,7 +206,7 @@ class _Transaction:
         if not self.layout.shared:
             return
         for key, row in self.before.rows.items():
-            stored = row.pair(shared=True).stored
+            stored = row.pair.stored
             own_time = stored.anchor is None and stored.written_at_ms == row.node.mtime_ms
             if key.topic == topic and key.partition not in edits and own_time:
                 self._write_anchor(key, anchor_node.encode(stored))
