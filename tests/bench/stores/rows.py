@@ -1,15 +1,17 @@
-"""What a plan and its apply cost by the store: 10,000 moved rows each.
+"""What a plan, its apply and its rollback cost by the store: 10,000 moved rows each.
 
-    python -m tests.bench.stores.rows [--only sqlite,files,kafka-group,…] [--rows 10000] [--runs 3] [--json FILE]
+    python -m tests.bench.stores.rows [--only sqlite,files,kafka-group,…] [--rows 10000] [--runs 3] [--beside FOLDER]
+        [--json FILE]
 
 Starts a broker with so many partitions, and for each store its server. Every run has a group of its own, so that each
-apply writes all rows; the first of several runs is a warm-up. Prints a table of medians, start included, and the same
-as JSON.
+apply writes all rows; the first of several runs is a warm-up. ``--beside``: another version's sources, whose programs
+run in turn with these. Prints a table of medians, start included, and the same as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,7 +23,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
-from tests.bench.common import HEAD, Cost, measured, print_json, this_program
+from tests.bench.common import HEAD, Cost, measured, print_json, this_python
 from tests.bench.plans.speed import BEGIN_MS, LONG, SMALL_INDEXES, TOPIC, fill, value
 
 RECORDS = 20
@@ -91,6 +93,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(STORES), help="stores, separated by commas")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--beside", metavar="FOLDER", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found: dict[str, dict[str, Cost]] = {}
@@ -98,30 +101,42 @@ def main() -> None:
         place = Path(folder)
         with KafkaCluster("b", place / "b", kafka_jars(print), heap="1g", properties=SMALL_INDEXES) as cluster:
             fill(cluster, TOPIC, options.rows, RECORDS)
-            print(f"{'':14}{'':7}{HEAD}")
+            print(f"{'':14}{'':16}{HEAD}")
             for name in options.only.split(","):
                 with STORES[name](place) as address:
                     found[name] = medians(cluster.bootstrap, place, name, address, options)
                 for step, cost in found[name].items():
-                    print(f"{name:14}{step:7}{cost.text()}")
+                    print(f"{name:14}{step:16}{cost.text()}", flush=True)
     rows = {name: {step: cost._asdict() for step, cost in each.items()} for name, each in found.items()}
     print_json("stores.rows", {**vars(options), "records": RECORDS}, rows, options.json)
 
 
 def medians(bootstrap: str, place: Path, name: str, address: str, options: argparse.Namespace) -> dict[str, Cost]:
-    taken: dict[str, list[Cost]] = {"plan": [], "apply": []}
+    taken: dict[str, list[Cost]] = {}
     warm_up = int(options.runs > 1)
+    sides = {"": None} if options.beside is None else {"": None, " beside": options.beside}
     for number in range(options.runs + warm_up):
-        group = f"group{number}"
-        write_rows(address, group, options.rows, bootstrap)
-        config, plan = write_config(place, bootstrap, group, address), place / f"{name}-{number}.json"
-        costs = {
-            "plan": measured(this_program("plan", "-c", str(config), "-o", str(plan))),
-            "apply": measured(this_program("apply", str(plan), "-c", str(config), "--yes")),
-        }
-        for step, cost in costs.items() if number >= warm_up else ():
-            taken[step].append(cost)
+        for side, sources in sides.items():
+            group = f"group{number}{side.strip()}"
+            write_rows(address, group, options.rows, bootstrap)
+            config, plan = write_config(place, bootstrap, group, address), place / f"{name}-{group}.json"
+            costs = {
+                "plan": cost_of(sources, "plan", "-c", str(config), "-o", str(plan)),
+                "apply": cost_of(sources, "apply", str(plan), "-c", str(config), "--yes"),
+                "rollback": cost_of(sources, "rollback", str(plan), "-c", str(config), "--yes"),
+            }
+            for step, cost in costs.items() if number >= warm_up else ():
+                taken.setdefault(step + side, []).append(cost)
     return {step: Cost(*map(statistics.median, zip(*costs, strict=True))) for step, costs in taken.items()}
+
+
+def cost_of(sources: Path | None, *arguments: str) -> Cost:
+    """The cost of the program with these ``sources``, or with those that are installed."""
+    if sources is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = str(sources.resolve())
+    return measured(this_python("-P", "-m", "reconciler", *arguments))
 
 
 def write_rows(address: str, group: str, rows: int, bootstrap: str) -> None:
