@@ -1,10 +1,12 @@
-"""A read whose first answer is late: silence of a whole cluster says nothing about the size of a fetch."""
+"""When a read is answered: late by a busy cluster, whose silence says nothing about the size of a fetch; and at once by
+topics that the client has not read before."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import count
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from reconciler.kafka.reader import FETCH_BYTES, STALL_S, KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
 
 PLACE = TopicPartition("events", 0)
+OTHERS = [TopicPartition(f"events-{number}", 0) for number in range(6)]
 
 
 @pytest.fixture
@@ -24,7 +27,8 @@ def bootstrap() -> Iterator[str]:
     cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     (broker,) = cluster.list_topics(timeout=10).brokers.values()
     for number in range(9):
-        cluster.produce(PLACE.topic, b"value %d" % number, partition=PLACE.partition)
+        for place in (PLACE, *OTHERS):
+            cluster.produce(place.topic, b"value %d" % number, partition=place.partition)
     assert cluster.flush(10) == 0
     yield f"{broker.host}:{broker.port}"
     del cluster
@@ -51,3 +55,15 @@ def test_a_broker_that_answers_late_is_read_with_one_client(bootstrap: str, size
         (chunk,) = reader.read([ReadRequest(PLACE, 3, 1)])
     assert [record.value for record in chunk.records] == [b"value 3"]
     assert sizes == [FETCH_BYTES[1]]
+
+
+def test_further_topics_are_read_without_waiting_for_the_clients_timer(bootstrap: str) -> None:
+    """By itself the client looks for their leaders once a second, so each of these reads took that second."""
+    took_s = []
+    with closing(KafkaLogReader({"bootstrap.servers": bootstrap, "log_level": 0})) as reader:
+        for place in (PLACE, *OTHERS):
+            began = monotonic()
+            (chunk,) = reader.read([ReadRequest(place, 3, 1)])
+            took_s.append(monotonic() - began)
+            assert [record.value for record in chunk.records] == [b"value 3"]
+    assert min(took_s[1:]) < STALL_S
