@@ -91,9 +91,9 @@ def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float,
     accept.
     """
     import_client()
-    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.kafka.opening import open_log
     from reconciler.stores.registry import open_store
 
-    with closing(KafkaLogReader(client, timeout_s=timeout_s, memory=memory)) as reader:
+    with closing(open_log(client, timeout_s=timeout_s, memory=memory)) as reader:
         opener = partial(open_store, kafka_client=client, anchors=anchors, timeout_s=timeout_s)
         yield Outside(reader, opener, time.monotonic, clock_ms)

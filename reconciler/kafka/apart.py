@@ -43,7 +43,7 @@ class _Ended(Exception):
 
 
 class ApartReader:
-    """Reads as ``KafkaLogReader.read`` does. ``settings`` are its arguments; ``memory`` is in bytes."""
+    """Reads as ``KafkaLogReader.read`` does. ``settings``: its client, timeout_s and who; ``memory`` is in bytes."""
 
     def __init__(self, settings: Mapping[str, Any], memory: int) -> None:
         self._orders = json.dumps({**settings, "memory": memory}).encode()

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -39,8 +39,6 @@ from reconciler.waits import heard
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-
-    from reconciler.kafka.apart import ApartReader
 
 log = logging.getLogger(__name__)
 
@@ -106,11 +104,18 @@ class Manner:
     on_news: Callable[[], None] = heard
 
 
+class RecordReader(Protocol):
+    """Reads records in another place."""
+
+    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]: ...
+    def close(self) -> None: ...
+
+
 class KafkaLogReader:
     """A cluster's log; satisfies ``ports.LogReader``. Connects at the first call.
 
     ``committed_only``: records of aborted and open transactions are left out, for a job that leaves them out too.
-    ``memory``: records are read by a process of its own, which may hold so many bytes (``kafka.apart``).
+    ``records``: reads them in place of this object (``kafka.opening``).
     """
 
     def __init__(
@@ -120,12 +125,12 @@ class KafkaLogReader:
         timeout_s: float = 10.0,
         who: str = "destination",
         committed_only: bool = False,
-        memory: int | None = None,
+        records: RecordReader | None = None,
         manner: Manner | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._manner = manner or Manner()
-        self._apart = None if memory is None else _apart(client, timeout_s, who, committed_only, memory)
+        self._records = records
         self._isolation = "read_committed" if committed_only else "read_uncommitted"
         self._connection = Connection(client, timeout_s=timeout_s, whose=who)
         self._consumers: dict[int, Consumer] = {}
@@ -272,8 +277,8 @@ class KafkaLogReader:
     # ------------------------------------------------------------ records
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        if self._apart is not None:
-            return self._apart.read(requests)
+        if self._records is not None:
+            return self._records.read(requests)
         chunks = dict(chain.from_iterable(self.read_each(requests)))
         return [chunks[index] for index in range(len(requests))]
 
@@ -357,8 +362,8 @@ class KafkaLogReader:
 
     def close(self) -> None:
         self._forget()
-        if self._apart is not None:
-            self._apart.close()
+        if self._records is not None:
+            self._records.close()
 
     def _forget(self) -> None:
         """Drop all clients, so that a repeated call uses new ones: an old one keeps asking the leader that it knew, and
@@ -383,17 +388,4 @@ def _is_compacted(future: Any) -> bool | None:
         return "compact" in str(future.result()["cleanup.policy"].value)
     except KafkaException as error:
         log.debug("cleanup.policy is not known: %s", error)
-        return None
-
-
-def _apart(
-    client: Mapping[str, Any], timeout_s: float, who: str, committed_only: bool, memory: int
-) -> ApartReader | None:
-    """None for settings that cannot be sent to another process (functions, as ``oauth_cb``): reads are made here."""
-    from reconciler.kafka.apart import ApartReader
-
-    settings = {"client": dict(client), "timeout_s": timeout_s, "who": who, "committed_only": committed_only}
-    try:
-        return ApartReader(settings, memory)
-    except TypeError:
         return None

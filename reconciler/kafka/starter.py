@@ -134,7 +134,7 @@ def main(descriptor: int) -> None:
 
 def _serve(control: socket.socket) -> None:
     """Start a copy of this process for each connection that the parent sends, until the parent ends."""
-    from reconciler.kafka import worker
+    from reconciler.kafka import worker  # here, as a command imports this module before it loads the client
 
     _apart_from_the_parent(control.fileno())
     running: list[int] = []

@@ -63,11 +63,7 @@ def _answer(
         if sparing not in readers:
             manner = Manner(sparing, orders["memory"] // SHARE, _Pulse(connection))
             readers[sparing] = KafkaLogReader(
-                orders["client"],
-                timeout_s=orders["timeout_s"],
-                who=orders["who"],
-                committed_only=orders["committed_only"],
-                manner=manner,
+                orders["client"], timeout_s=orders["timeout_s"], who=orders["who"], manner=manner
             )
         requests = [ReadRequest(TopicPartition(topic, number), at, most) for topic, number, at, most in asked["places"]]
         for answers in readers[sparing].read_each(requests):

@@ -174,7 +174,7 @@ def _no_source_topic(name: str) -> Result:
 
 def reading(config: Config) -> Callable[[Mapping[str, str], str], LogReader]:
     """Opens readers of clusters' logs."""
-    from reconciler.kafka.reader import KafkaLogReader  # noqa: PLC0415 - the client library loads when it is needed
+    from reconciler.kafka.opening import open_log  # noqa: PLC0415 - the client library loads when it is needed
 
     timeout_s = config.search.request_timeout_s
-    return lambda client, who: KafkaLogReader(client, timeout_s=timeout_s, who=who, memory=config.search.memory)
+    return lambda client, who: open_log(client, timeout_s=timeout_s, who=who, memory=config.search.memory)

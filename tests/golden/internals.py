@@ -28,7 +28,7 @@ from reconciler.failover import check
 from reconciler.formats import anchor_text as anchor_json
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.hook import start as hook_start
-from reconciler.kafka import reader as kafka
+from reconciler.kafka import opening
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.hbase.layouts import anchored as hbase_anchored
@@ -93,12 +93,12 @@ _WHO = {"user": "ada", "uid": 1000, "sudo_user": None, "host": "ops-1", "pid": P
 run_main = main.main
 
 
-_KAFKA_LOG_READER = kafka.KafkaLogReader
+_OPEN_LOG = opening.open_log
 
 
 def _reader(logs: Mapping[str, MemoryLog], client: Mapping[str, str], **more: Any) -> Any:
     """The log of the cluster at ``bootstrap.servers``; a Kafka client where that is none of the clusters in memory."""
-    return logs.get(client["bootstrap.servers"]) or _KAFKA_LOG_READER(client, **more)
+    return logs.get(client["bootstrap.servers"]) or _OPEN_LOG(client, **more)
 
 
 class _Surveyor:
@@ -121,8 +121,8 @@ class _Surveyor:
 def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_ms: Any) -> None:
     """Let every command read ``logs`` (by bootstrap servers), as one user, at the time that ``now_ms()`` gives."""
     reader = partial(_reader, logs)
-    monkeypatch.setattr(kafka, "KafkaLogReader", reader)
-    monkeypatch.setattr(init, "KafkaLogReader", reader)
+    monkeypatch.setattr(opening, "open_log", reader)
+    monkeypatch.setattr(init, "open_log", reader)
     monkeypatch.setattr(init, "Surveyor", partial(_Surveyor, logs))
     for module in _VERSIONED:
         monkeypatch.setattr(module, "__version__", "0.0.0")

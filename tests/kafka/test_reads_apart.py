@@ -23,6 +23,8 @@ from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Verdict
 from reconciler.engine import Inquiry, _part, run
 from reconciler.kafka import sent, starter
+from reconciler.kafka.apart import ApartReader
+from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.worker import error_of
 from reconciler.ports import ReadRequest, TopicPartition
@@ -50,8 +52,12 @@ def bootstrap() -> Iterator[str]:
     del cluster
 
 
-def reader_of(bootstrap: str, memory: int | None = MEMORY) -> KafkaLogReader:
-    return KafkaLogReader({"bootstrap.servers": bootstrap, "log_level": 0}, memory=memory)
+def reader_of(bootstrap: str) -> KafkaLogReader:
+    return open_log({"bootstrap.servers": bootstrap, "log_level": 0}, memory=MEMORY)
+
+
+def reader_here(bootstrap: str) -> KafkaLogReader:
+    return KafkaLogReader({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 def fields(chunk: Chunk) -> tuple[object, ...]:
@@ -62,7 +68,7 @@ def fields(chunk: Chunk) -> tuple[object, ...]:
 
 def test_records_read_apart_are_the_records(bootstrap: str) -> None:
     requests = [ReadRequest(PLACES[0], 0, 3), ReadRequest(PLACES[1], 4, 100), ReadRequest(PLACES[0], 8, 1)]
-    with closing(reader_of(bootstrap)) as apart, closing(reader_of(bootstrap, memory=None)) as here:
+    with closing(reader_of(bootstrap)) as apart, closing(reader_here(bootstrap)) as here:
         sent, read = apart.read(requests), here.read(requests)
     assert [fields(chunk) for chunk in sent] == [fields(chunk) for chunk in read]
     records = sent[0].records
@@ -75,7 +81,7 @@ def test_records_read_apart_are_the_records(bootstrap: str) -> None:
 def test_frames_of_several_chunks_hold_the_records(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sent, "RECORDS_A_FRAME", 4)
     withheld = Withheld(NotRead("too large", hint="Raise it."))
-    with closing(reader_of(bootstrap, memory=None)) as here:
+    with closing(reader_here(bootstrap)) as here:
         read = here.read(
             [ReadRequest(PLACES[number], offset, 5) for number, offset in ((0, 0), (1, 8), (3, 2), (0, 10))]
         )
@@ -131,9 +137,9 @@ def test_a_process_that_was_ended_is_replaced(bootstrap: str) -> None:
         for _ in range(2):
             (chunk,) = reader.read([ReadRequest(PLACES[0], 5, 100)])
             assert chunk.next_offset == 10
-            assert reader._apart is not None
-            assert reader._apart._worker is not None
-            os.kill(reader._apart._worker.pid, signal.SIGKILL)
+            assert isinstance(reader._records, ApartReader)
+            assert reader._records._worker is not None
+            os.kill(reader._records._worker.pid, signal.SIGKILL)
 
 
 def test_an_error_there_is_the_same_error_here() -> None:
@@ -143,18 +149,18 @@ def test_an_error_there_is_the_same_error_here() -> None:
 
 def test_settings_with_functions_stay_here(bootstrap: str) -> None:
     client = {"bootstrap.servers": bootstrap, "log_level": 0, "stats_cb": print}
-    with closing(KafkaLogReader(client, memory=MEMORY)) as reader:
-        assert reader._apart is None
+    with closing(open_log(client, memory=MEMORY)) as reader:
+        assert reader._records is None
         assert reader.read([ReadRequest(PLACES[0], 5, 100)])[0].next_offset == 10
 
 
 ALONE = """
 import os, sys
 from reconciler.kafka import sent, starter
-from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.opening import open_log
 from reconciler.ports import ReadRequest, TopicPartition
 assert starter._may_fork()
-reader = KafkaLogReader({"bootstrap.servers": sys.argv[1]}, memory=1 << 28)
+reader = open_log({"bootstrap.servers": sys.argv[1]}, memory=1 << 28)
 print(reader.read([ReadRequest(TopicPartition("events", 0), 5, 100)])[0].next_offset, starter._current._child)
 starter.stop() if sys.argv[2] == "stop" else os._exit(0)
 """

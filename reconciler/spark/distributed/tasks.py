@@ -36,7 +36,7 @@ class Orders:
     client: Mapping[str, Any]
     timeout_s: float
     deadline_s: float
-    memory: int | None = None
+    memory: int
     version: str = __version__
 
     def __repr__(self) -> str:
@@ -147,6 +147,6 @@ def _run(
 
 
 def _reader(orders: Orders) -> LogReader:
-    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.kafka.opening import open_log
 
-    return KafkaLogReader(orders.client, timeout_s=orders.timeout_s, memory=orders.memory)
+    return open_log(orders.client, timeout_s=orders.timeout_s, memory=orders.memory)

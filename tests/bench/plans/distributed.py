@@ -166,7 +166,7 @@ def count_requests(bootstrap: str, config: Path, topics: Sequence[str], per_task
         check(loaded, loaded.jobs, outside)
     tasks = tasks_of(first.asked[:per_task], {}, per_task)
     cpu = time.process_time()
-    answer = answered(tasks[0], Orders(client, 10.0, 300.0), Lingering)
+    answer = answered(tasks[0], Orders(client, 10.0, 300.0, 0), Lingering)
     used = time.process_time() - cpu
     print(f"one task of {len(answer.found):,} partitions: {len(tasks[0]):,} bytes, {used:.2f} s of CPU")
     sums: dict[str, int] = defaultdict(int)

@@ -20,6 +20,7 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.formats.plan import PartitionPlan
+from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
 from reconciler.kafka.records import Gathering
 from reconciler.lab.kafka import KafkaCluster
@@ -159,7 +160,7 @@ def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
         "hook": ("--to", "destination", "-c", config, "--plans", world.folder / "plans", "--", "touch", started),
         "apply": (world.plan_file, "-c", config, "--yes"),
     }
-    real, before = KafkaLogReader, world.rows()
+    real, before = open_log, world.rows()
     frozen_at: list[float] = []
 
     def freeze() -> None:
@@ -167,7 +168,7 @@ def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
         frozen_at.append(time.monotonic())
 
     monkeypatch.setattr(
-        "reconciler.kafka.reader.KafkaLogReader", lambda *given, **named: Acting(real(*given, **named), {call: freeze})
+        "reconciler.kafka.opening.open_log", lambda *given, **named: Acting(real(*given, **named), {call: freeze})
     )
     try:
         ended = world.run(command, *arguments[command])

@@ -31,7 +31,7 @@ from reconciler.spark.distributed.tasks import Answer, Orders, answered, grouped
 from tests.in_memory import BEGIN, Memory, stored
 
 SECOND_ID = "python:tests.spark.distributed.test_distributed_tasks:second_id"
-ORDERS = Orders({"bootstrap.servers": "b", "sasl.password": "hunter2"}, timeout_s=1.0, deadline_s=0.0)
+ORDERS = Orders({"bootstrap.servers": "b", "sasl.password": "hunter2"}, timeout_s=1.0, deadline_s=0.0, memory=0)
 
 
 def elsewhere(log: Any, per_task: int, answers: Callable[[list[Answer]], list[Answer]] = list) -> Any:

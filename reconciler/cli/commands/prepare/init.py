@@ -20,9 +20,10 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.policies import TopicPolicy
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
-from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.opening import open_log
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror, is_source, mirrors, named
+from reconciler.ports import LogReader
 from reconciler.preflight.client_properties import (
     SERVERS,
     address_without_secret,
@@ -139,7 +140,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     asker = Asker.on_this_terminal(yes=options.yes)
     client = _client(options, asker)
     surveyor = Surveyor(client.used)
-    reader = KafkaLogReader(client.used, memory=SearchSettings().memory)
+    reader = open_log(client.used, memory=SearchSettings().memory)
     try:
         topics = surveyor.topics()
         cluster_id = reader.describe(()).cluster_id
@@ -283,7 +284,7 @@ def _chosen(options: argparse.Namespace, asker: Asker, stored: FoundStore, mirro
 
 
 def _job(
-    job: FoundJob, store: str, stored: FoundStore, reader: KafkaLogReader, mirror: Mirror, records: int, asker: Asker
+    job: FoundJob, store: str, stored: FoundStore, reader: LogReader, mirror: Mirror, records: int, asker: Asker
 ) -> ProposedJob:
     here = {mirror.source_of(name): name for name in mirror.topics}
     seen = sample(reader, [here[topic] for topic in job.topics if topic in here], records)

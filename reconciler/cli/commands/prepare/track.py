@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 @contextmanager
 def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Iterator[Tracker]:
-    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.kafka.opening import open_log
     from reconciler.stores.registry import open_store
 
     if config.source is None:
@@ -92,7 +92,7 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
         )
     client = config.source.client
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
-    reader = KafkaLogReader(client, timeout_s=timeout_s, who="source", memory=memory)
+    reader = open_log(client, timeout_s=timeout_s, who="source", memory=memory)
     side = SourceSide(
         reader=reader,
         open_store=partial(open_store, kafka_client=client, timeout_s=timeout_s),

@@ -114,7 +114,7 @@ def _prepare(
     options: argparse.Namespace, figures: Figures, limit: RateLimit, site: Site, signals: StopSignals, mirror: LastKnown
 ) -> Setup:
     """Load the configuration file and set up from it. Raises ConfigError if it is not usable."""
-    from reconciler.kafka.reader import KafkaLogReader
+    from reconciler.kafka.opening import open_log
     from reconciler.stores.registry import open_store
 
     config = context.read_config(options)
@@ -124,7 +124,7 @@ def _prepare(
     address = _address(options, config)
     # An outage must show in the next round, so a request may not take longer than the time between rounds.
     timeout_s = min(config.search.request_timeout_s, max(LEAST_TIMEOUT_S, every_s / 2))
-    raw = KafkaLogReader(config.destination.client, timeout_s=timeout_s, memory=config.search.memory)
+    raw = open_log(config.destination.client, timeout_s=timeout_s, memory=config.search.memory)
     reader = LimitedReader(raw, limit)
     outside = Outside(
         reader=reader,
