@@ -22,7 +22,6 @@ import posixpath
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from queue import Empty, SimpleQueue
 from time import time
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -30,7 +29,7 @@ from urllib.parse import urlsplit
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import name_new, sync_names, write_through
-from reconciler.waits import for_seconds, waiting
+from reconciler.waits import for_seconds, in_time, waiting
 
 T = TypeVar("T")
 
@@ -114,8 +113,6 @@ def open_folder(url: str) -> Folder:
 
 
 class LocalFolder:
-    """A directory of this machine."""
-
     exclusive = True
 
     def __init__(self, path: str) -> None:
@@ -293,7 +290,7 @@ class SharedFolder:
 
         try:
             with waiting(self.shown, for_seconds(TIMEOUT_S)):
-                return opened() if self._protocol == "memory" else _in_time(opened)
+                return opened() if self._protocol == "memory" else in_time(opened, TIMEOUT_S)
         except FileNotFoundError as err:
             if not changes:
                 raise
@@ -344,26 +341,6 @@ def _exists(fs: Any, path: str) -> bool:
 def _write(fs: Any, path: str, data: bytes) -> None:
     fs.makedirs(posixpath.dirname(path), exist_ok=True)
     fs.pipe_file(path, data)
-
-
-def _in_time(act: Callable[[], T]) -> T:
-    """The result of ``act``, or TimeoutError; then ``act`` continues in a daemon thread."""
-    done: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            done.put((True, act()))
-        except BaseException as err:  # noqa: BLE001 - raised again below
-            done.put((False, err))
-
-    threading.Thread(target=run, name="reconciler-files", daemon=True).start()
-    try:
-        good, result = done.get(timeout=TIMEOUT_S)
-    except Empty:
-        raise TimeoutError from None
-    if good:
-        return result  # type: ignore[no-any-return]
-    raise result
 
 
 def _not_connected(error: BaseException) -> bool:

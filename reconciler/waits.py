@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 LeftS = Callable[[], float]
 """Seconds until a wait times out."""
 
@@ -66,6 +68,27 @@ def for_seconds(seconds: float) -> LeftS:
     """The time left of so many seconds from now."""
     until = monotonic() + seconds
     return lambda: until - monotonic()
+
+
+def in_time(act: Callable[[], T], seconds: float) -> T:
+    """The result of ``act``, or TimeoutError after so many seconds; then ``act`` continues in a daemon thread."""
+    done: list[tuple[bool, Any]] = []
+
+    def run() -> None:
+        try:
+            done.append((True, act()))
+        except BaseException as err:  # noqa: BLE001 - raised again below
+            done.append((False, err))
+
+    thread = threading.Thread(target=run, name="in time", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not done:
+        raise TimeoutError(f"no answer in {seconds:g} s")
+    good, result = done[0]
+    if good:
+        return result  # type: ignore[no-any-return]
+    raise result
 
 
 def heard() -> None:

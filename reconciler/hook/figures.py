@@ -7,7 +7,6 @@ a job.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.failover.check import Checked
 from reconciler.fileio import name_for
 from reconciler.formats.plan import StartPolicy, why_stopped
+from reconciler.waits import in_time
 
 PUSH_S = 3.0
 READABLE = 0o644
@@ -103,7 +103,6 @@ def _registry(run: HookRun, code: int) -> Any:
 
 
 def file_name(job: str) -> str:
-    """The job's own file."""
     return f"reconciler_hook_{name_for(job)}.prom"
 
 
@@ -121,24 +120,14 @@ def _write_file(folder: str, job: str, registry: Any) -> None:
 
 def _push(url: str, job: str, registry: Any) -> None:
     """Push, and give up after ``PUSH_S`` seconds: looking up a name and slow answers can take longer than that."""
-    failed: list[Exception] = []
 
     def push() -> None:
         from prometheus_client import push_to_gateway
 
-        try:
-            address, handler = _with_login(url)
-            push_to_gateway(address, job=job, registry=registry, timeout=PUSH_S, handler=handler)
-        except Exception as error:  # noqa: BLE001 - raised in the waiting thread
-            failed.append(error)
+        address, handler = _with_login(url)
+        push_to_gateway(address, job=job, registry=registry, timeout=PUSH_S, handler=handler)
 
-    thread = threading.Thread(target=push, name="push", daemon=True)
-    thread.start()
-    thread.join(PUSH_S)
-    if thread.is_alive():
-        raise TimeoutError(f"no answer in {PUSH_S:g} s")
-    if failed:
-        raise failed[0]
+    in_time(push, PUSH_S)
 
 
 def _with_login(url: str) -> tuple[str, Any]:
