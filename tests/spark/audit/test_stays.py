@@ -20,9 +20,10 @@ from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, digest
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import Columns
-from reconciler.spark.audit.failovers.figures import FIGURES, Counts, Numbers, judge
+from reconciler.spark.audit.failovers.figures import FIGURES, Counts, judge
 from reconciler.spark.audit.failovers.result import TOTALS, Finding, Place, Range, Side, StaysResult
 from reconciler.spark.audit.failovers.stays import Interval, is_several, stays
+from tests.spark.audit.plain_numbers import Numbers
 
 
 def row(names: tuple[str, str], partition: int, stored: int | None, resume: int | None, **more: Any) -> PartitionPlan:

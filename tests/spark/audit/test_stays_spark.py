@@ -17,9 +17,10 @@ from reconciler.core.anchors import fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.spark.audit import Columns
-from reconciler.spark.audit.failovers.figures import FIGURES, Counts, Numbers, judge
+from reconciler.spark.audit.failovers.figures import FIGURES, Counts, judge
 from reconciler.spark.audit.failovers.tally import KINDS, SCHEMA, SINK, tallied
 from reconciler.spark.audit.sink_rows import sink_rows
+from tests.spark.audit.plain_numbers import Numbers
 from tests.spark.audit.world import Record, on, record
 from tests.spark.sent import Kafka
 

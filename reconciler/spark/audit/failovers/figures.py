@@ -43,19 +43,6 @@ class Operations(Protocol):
     def where(self, condition: Any, then: Any, otherwise: Any) -> Any: ...
 
 
-class Numbers:
-    """For plain numbers."""
-
-    def least(self, one: Any, other: Any) -> Any:
-        return min(one, other)
-
-    def greatest(self, one: Any, other: Any) -> Any:
-        return max(one, other)
-
-    def where(self, condition: Any, then: Any, otherwise: Any) -> Any:
-        return then if condition else otherwise
-
-
 def judge(n: Counts, *, unique: bool, use: Operations) -> dict[str, Any]:
     """Each of ``FIGURES`` for one name.
 
