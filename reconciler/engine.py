@@ -90,8 +90,6 @@ class EngineSettings:
 
 
 class _Task(Generic[F]):
-    """One running search."""
-
     __slots__ = ("_probes", "_restarts", "_rounds", "_search", "_start", "asked", "found", "partition")
 
     def __init__(self, inquiry: Inquiry[F]) -> None:
@@ -125,9 +123,8 @@ class _Task(Generic[F]):
     def _start_over(self) -> None:
         self._restarts += 1
         if self._restarts > RESTARTS:
-            name = f"{self.partition.topic}-{self.partition.partition}"
             raise Unreachable(
-                f"The log of {name} moved {self._restarts} times while it was searched: "
+                f"The log of {self.partition} moved {self._restarts} times while it was searched: "
                 "its retention deletes faster than it can be read, or its leaders change.",
                 hint="Raise the topic's retention.ms until the job has started, or let the brokers settle; "
                 "then run this again.",

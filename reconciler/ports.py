@@ -55,6 +55,11 @@ class TopicInfo:
         if any(map(ge, self.partitions, islice(self.partitions, 1, None))):
             raise ValueError(f"the partitions of {self.name} are not ascending")
 
+    @property
+    def places(self) -> list[TopicPartition]:
+        """Its partitions by their full names."""
+        return [TopicPartition(self.name, number) for number in self.partitions]
+
     def has(self, partition: int) -> bool:
         """True if there is such a partition. ``in partitions`` would look at each: a job asks once for every row."""
         at = bisect_left(self.partitions, partition)

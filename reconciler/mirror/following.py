@@ -76,7 +76,7 @@ class Following:
         if self._ids.get(info.name, info.topic_id) != info.topic_id:
             self._next = {place: at for place, at in self._next.items() if place.topic != info.name}
         self._ids[info.name] = info.topic_id
-        places = [TopicPartition(info.name, number) for number in info.partitions]
+        places = info.places
         starts, ends = reader.log_starts(places), reader.log_ends(places)
         found: list[Record] = []
         for place in places:

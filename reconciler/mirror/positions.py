@@ -27,7 +27,7 @@ def read_positions(reader: LogReader, topic: str, alias: str) -> tuple[dict[Topi
         info = reader.describe((topic,)).topics.get(topic)
         if info is None:
             return {}, f'there is no topic "{topic}"'
-        places = [TopicPartition(topic, number) for number in info.partitions]
+        places = info.places
         starts, ends = reader.log_starts(places), reader.log_ends(places)
         found: dict[TopicPartition, int] = {}
         for place in places:

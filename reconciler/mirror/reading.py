@@ -147,7 +147,7 @@ def _read(reader: LogReader, names: Sequence[str], pairs: _Pairs[P]) -> str | No
             if info is None:
                 continue
             read = 0
-            for records in _backwards(reader, [TopicPartition(name, number) for number in info.partitions]):
+            for records in _backwards(reader, info.places):
                 pairs.add(records)
                 read += len(records)
                 if read >= (LEAST if pairs.is_enough else MOST):

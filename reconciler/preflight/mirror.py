@@ -8,7 +8,7 @@ from reconciler.config.file import Config
 from reconciler.core.errors import ReconcilerError
 from reconciler.failover.unanchored import own_topics
 from reconciler.mirror.account import LOCATION
-from reconciler.ports import LogReader, TopicPartition
+from reconciler.ports import LogReader
 from reconciler.preflight.results import Result, failed, ok, warn
 
 MIRROR = "mirror"
@@ -44,7 +44,7 @@ def _holds(reader: LogReader, names: Sequence[str]) -> bool:
     """Whether the first of these topics that exists has records."""
     described = reader.describe(names).topics
     info = next((described[name] for name in names if name in described), None)
-    places = [TopicPartition(info.name, number) for number in info.partitions] if info is not None else []
+    places = info.places if info is not None else []
     if not places:
         return False
     starts, ends = reader.log_starts(places), reader.log_ends(places)

@@ -77,7 +77,7 @@ def _lag(now: Waiting) -> str:
     if now.by_ms is None or now.farthest is None:
         return ""
     name = "lag" if now.behind == 1 else "longest lag"
-    return f"; {name} {duration(now.by_ms / 1000)} ({now.farthest.topic}-{now.farthest.partition})"
+    return f"; {name} {duration(now.by_ms / 1000)} ({now.farthest})"
 
 
 @contextmanager

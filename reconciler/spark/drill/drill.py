@@ -172,8 +172,7 @@ def _ranges(
     for at in places:
         if not begins[at] <= starts[at] <= ends[at]:
             raise Changed(
-                f"{at.topic}-{at.partition}: the log is now [{begins[at]}, {ends[at]}] and does not hold offset "
-                f"{starts[at]}.",
+                f"{at}: the log is now [{begins[at]}, {ends[at]}] and does not hold offset {starts[at]}.",
                 hint=AGAIN,
             )
     return {at: LogRange(starts[at], min(ends[at], starts[at] + records)) for at in places}

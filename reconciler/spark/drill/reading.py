@@ -46,7 +46,7 @@ def read_ranges(reader: LogReader, ranges: Ranges) -> dict[TopicPartition, list[
             at = request.partition
             if chunk.out_of_range:
                 raise Changed(
-                    f"{at.topic}-{at.partition}: offset {request.offset} is not in the log any more.",
+                    f"{at}: offset {request.offset} is not in the log any more.",
                     hint="Run the drill again.",
                 )
             found[at] += [record for record in chunk.records if record.offset < ranges[at].end]

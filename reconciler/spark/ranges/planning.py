@@ -138,7 +138,7 @@ def plan(
     """
     wanted = sorted(set(topics))
     _require_topics(log, wanted)
-    partitions = [TopicPartition(topic, number) for topic in wanted for number in log.cluster.topics[topic].partitions]
+    partitions = [place for topic in wanted for place in log.cluster.topics[topic].places]
     own = {at: row for at, row in rows.items() if at.topic in wanted}
     _refuse_not_handed_over(rows, own, log, group, wanted)
     left = _fewer(own, partitions, policy)

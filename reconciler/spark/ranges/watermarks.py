@@ -34,4 +34,4 @@ def look(reader: LogReader, topics: Iterable[str]) -> LogEdges:
 
 
 def _partitions(cluster: ClusterInfo) -> list[TopicPartition]:
-    return [TopicPartition(info.name, number) for info in cluster.topics.values() for number in info.partitions]
+    return [place for info in cluster.topics.values() for place in info.places]

@@ -146,7 +146,7 @@ class Observer:
         client, cluster = self._recorder.target.cluster.client, self._recorder.cluster
         names = topics_matching(client, topics) if isinstance(topics, str) else sorted(set(topics))
         info = cluster.having(set(names))
-        places = [TopicPartition(name, number) for name in names for number in info.topics[name].partitions]
+        places = [place for name in names for place in info.topics[name].places]
         own = self._identity.own_columns(frame)
         types = dict(frame.select(*(column.alias(name) for name, column in own.items())).dtypes) if own else {}
         self._identity.require_types(types)

@@ -50,7 +50,7 @@ def _number(key: TopicPartition, record: Record, id_of: Callable[[Record], bytes
     number = as_message_id(found)
     if number is None:
         raise Refused(
-            f"The record at {key.topic}-{key.partition}, offset {record.offset}, has no message id that is a number"
+            f"The record at {key}, offset {record.offset}, has no message id that is a number"
             f" of 8 bytes (the function returned {'nothing' if found is None else f'{len(found)} bytes'}).",
             hint="Correct id_of in the store's address: it must return a record's id as a whole number.",
         )

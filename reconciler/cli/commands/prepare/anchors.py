@@ -226,7 +226,7 @@ def _changes(
             continue
         if there and not replace:
             raise Changed(
-                f"{key.topic}-{key.partition} is stored already, with offset {there.stored.offset}.",
+                f"{key} is stored already, with offset {there.stored.offset}.",
                 hint="Nothing was written. Add --replace to overwrite it.",
             )
         change = Change(key, there.version if there else None, line.stored)
