@@ -88,7 +88,6 @@ def anchor_lag(row: Row, source: TopicPartition, cluster_id: str, *, translated:
 
 
 def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
-    """Rows by topic and partition."""
     return {row.key: row for row in rows}
 
 

@@ -63,7 +63,6 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def path_for(plan_path: Path) -> Path:
-    """The path of a plan's snapshot."""
     return plan_path.parent / f"{plan_path.name}.applied.json"
 
 
@@ -77,7 +76,6 @@ def seen_of(group: str, key: TopicPartition, stored: StoredOffset, text: str | N
 
 
 def dump(plan_sha256: str, rows: Mapping[Key, Replaced]) -> str:
-    """The snapshot's text."""
     lines = (
         _LINE(
             {

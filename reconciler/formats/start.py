@@ -62,7 +62,6 @@ class JobStart:
     sinks: tuple[str, ...] = ()
 
     def to_text(self) -> str:
-        """The file's text."""
         content: dict[str, object] = {
             "format": FORMAT,
             "tool_version": self.tool_version,

@@ -95,5 +95,4 @@ class Marks:
 
 
 def file_name(job: str) -> str:
-    """The file of a job's mark."""
     return f"{name_for(job)}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 from reconciler.core.errors import Unreachable
@@ -95,11 +96,8 @@ class ClusterInUse:
         if not asked:
             return {}
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, **own, **_QUIET})
-        try:
+        with closing(Consumer({"bootstrap.servers": self.bootstrap, **own, **_QUIET})) as consumer:
             found = consumer.committed(asked, timeout=30)
-        finally:
-            consumer.close()
         return {tp.partition: tp.offset for tp in found if tp.error is None and tp.offset >= 0}
 
     def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:

@@ -6,11 +6,12 @@ Reads only. Whether a store would take a correction is asked of its permissions,
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.formats.decimal_text import counted
-from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition
+from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
 from reconciler.preflight.mirror import mirror
 from reconciler.preflight.results import Result, World, fail, failed, ok, warn
 from reconciler.preflight.sinks import job_sinks, untracked_end
@@ -58,15 +59,13 @@ def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator
     except ReconcilerError as error:
         yield failed(DESTINATION, error)
         return None
-    try:
+    with closing(reader):
         cluster_id = yield from _cluster_id(reader, DESTINATION)
         if cluster_id is None:
             return None
         known = yield from _topics(reader, topics, lambda name: _no_topic(config, name, world))
         yield from mirror(config, reader)
         return ClusterInfo(cluster_id, known)
-    finally:
-        reader.close()
 
 
 def _cluster_id(reader: LogReader, whose: str, *, only_warn: bool = False) -> Generator[Result, None, str | None]:
@@ -101,7 +100,7 @@ def _topics(
 def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> Iterator[Result]:
     """Look up its edges and read one record: how large it is, and whether this user may read it."""
     subject = f"topic {info.name}"
-    partitions = [TopicPartition(info.name, number) for number in info.partitions]
+    partitions = info.places
     try:
         starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
         held = [tp for tp in partitions if ends[tp] > starts[tp]]
@@ -152,7 +151,7 @@ def _source(
     except ReconcilerError as error:
         yield failed(SOURCE, error, only_warn=not isinstance(error, ConfigError))
         return
-    try:
+    with closing(reader):
         topics = sorted({topic for job in jobs for topic in job.topics})
         cluster_id = yield from _cluster_id(reader, SOURCE, only_warn=True)
         if cluster_id is None:
@@ -164,8 +163,6 @@ def _source(
             )
             return
         yield from _topics(reader, topics, _no_source_topic, only_warn=True)
-    finally:
-        reader.close()
 
 
 def _no_source_topic(name: str) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NotCreated, ReconcilerError, Refused
@@ -71,7 +72,7 @@ def job_store(
     except ReconcilerError as error:
         yield failed(subject, error)
         return
-    try:
+    with closing(store):
         try:
             rows = store.read(job.group, job_topics(config, job))
         except ReconcilerError as error:
@@ -80,8 +81,6 @@ def job_store(
         yield from _rows(config, job, able, store, rows, destination)
         if able.writable:
             yield _writable(job, store)
-    finally:
-        store.close()
 
 
 def unmovable(config: Config, job: Job) -> Iterator[Result]:
@@ -129,7 +128,7 @@ def _rows(
 
 
 def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> Result:
-    names = ", ".join(f"{row.key.topic}-{row.key.partition}" for row in bare[:3])
+    names = ", ".join(str(row.key) for row in bare[:3])
     more = f" and {len(bare) - 3:,} more" if len(bare) > 3 else ""
     message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
     if config.policy.no_anchor is NoAnchor.ROW_TIME:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from reconciler.core.anchors import Record
@@ -56,8 +57,7 @@ def jobs_in(
 
     Raises the store's errors. Groups without offsets of a mirrored topic are no jobs.
     """
-    store = open_store()
-    try:
+    with closing(open_store()) as store:
         groups = list(wanted) or groups_of(store)
         if groups is None:
             groups = list(others())[:MOST_GROUPS]
@@ -68,8 +68,6 @@ def jobs_in(
             if rows:
                 found.append(FoundJob.of(group, rows, mirror))
         return FoundStore(store.address, store.capabilities, tuple(found))
-    finally:
-        store.close()
 
 
 def sample(reader: LogReader, topics: Iterable[str], records: int) -> Mapping[TopicPartition, Sequence[Record]]:
@@ -77,7 +75,7 @@ def sample(reader: LogReader, topics: Iterable[str], records: int) -> Mapping[To
     found: dict[TopicPartition, Sequence[Record]] = {}
     described = reader.describe(topics).topics
     for name in sorted(described):
-        partitions = [TopicPartition(name, number) for number in described[name].partitions]
+        partitions = described[name].places
         starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
         held = [tp for tp in partitions if ends[tp] > starts[tp]][:MOST_PARTITIONS]
         for tp in held:

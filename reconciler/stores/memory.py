@@ -38,14 +38,12 @@ class MemoryStore:
             self._shared = _stores.setdefault(name, _Shared())
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The group's rows, ordered by topic and partition."""
         common.check_name("group's name", group)
         with self._shared.lock:
             rows = list(self._shared.rows.get(group, {}).values())
         return common.of_topics(rows, topics)
 
     def groups(self) -> list[str]:
-        """The groups that have rows."""
         with self._shared.lock:
             return sorted(group for group, rows in self._shared.rows.items() if rows)
 

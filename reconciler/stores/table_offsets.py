@@ -264,7 +264,6 @@ def filled(pattern: str, *, group: str, topic: str = "", partition: int = 0) -> 
 
 
 def largest(pairs: Iterable[tuple[TopicPartition, int]]) -> dict[TopicPartition, int]:
-    """The largest number of each key."""
     found: dict[TopicPartition, int] = {}
     for key, number in pairs:
         found[key] = max(found.get(key, number), number)

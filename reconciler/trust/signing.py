@@ -62,7 +62,6 @@ class Signer:
 
 
 def path_for(plan_path: Path) -> Path:
-    """The file of a plan's signatures."""
     return plan_path.parent / f"{plan_path.name}.sig"
 
 

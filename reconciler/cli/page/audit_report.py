@@ -50,7 +50,6 @@ class Report:
         return stack(*parts)
 
     def page(self) -> str:
-        """The whole page."""
         result = self.result
         lists = {"Compared": result.compared, "Not known": result.unknown, "Examples": self.examples}
         items = {head: fill_each("item", ({"text": text} for text in texts)) for head, texts in lists.items()}

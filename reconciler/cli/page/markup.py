@@ -71,7 +71,6 @@ def document(title: str, body: Markup, script: str | None = None) -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A file of ``assets``."""
     return files("reconciler.cli.page").joinpath("assets", name).read_text(encoding="utf-8")
 
 

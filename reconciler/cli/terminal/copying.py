@@ -22,8 +22,6 @@ log = logging.getLogger("reconciler.checkpoint")
 
 
 class CopyDisplay:
-    """Shows how far a copy is."""
-
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._pause_s = REWRITE_S if self._terminal else FIRST_S

@@ -47,7 +47,6 @@ def count_cell(value: int | None, tone: str | None = None) -> Cell:
 
 
 def partition_cell(key: TopicPartition | PartitionPlan, tone: str | None = None) -> Cell:
-    """A partition's name."""
     return Cell(f"{key.topic}-{key.partition}", tone)
 
 

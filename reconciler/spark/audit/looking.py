@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from reconciler.core.anchors import fingerprint
@@ -49,8 +50,7 @@ def look_at_destination(
     planned: AuditedJob, cluster: ClusterAccess, *, until: Mapping[TopicPartition, int] | None, since_ms: int | None
 ) -> LogExtent:
     """The destination's stretches. Raises Changed if it is not the planned log; Unreachable, Refused."""
-    reader = cluster.reader("destination", timeout_s=TIMEOUT_S)
-    try:
+    with closing(cluster.reader("destination", timeout_s=TIMEOUT_S)) as reader:
         found = reader.describe({span.row.topic for span in planned.spans})
         if found.cluster_id != planned.destination_cluster_id:
             raise Changed(
@@ -68,8 +68,6 @@ def look_at_destination(
                 )
         places = {span.row.key: span for span in planned.spans}
         edges = edges_of(reader, places, since_ms)
-    finally:
-        reader.close()
     stretches = []
     for at, span in places.items():
         edge = edges[at]
@@ -80,8 +78,7 @@ def look_at_destination(
 
 def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int | None) -> LogExtent:
     """The source's stretches. Raises Unreachable if it is dead, Changed if it is no longer the job's log."""
-    reader = cluster.reader("source", timeout_s=TIMEOUT_S)
-    try:
+    with closing(cluster.reader("source", timeout_s=TIMEOUT_S)) as reader:
         found = reader.describe({span.row.source_topic for span in planned.spans})
         if planned.source_cluster_id not in (None, found.cluster_id) or found.cluster_id == (
             planned.destination_cluster_id
@@ -102,9 +99,7 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
                 )
         edges = edges_of(reader, places, since_ms)
         require_anchors(reader, places, edges)
-    finally:
-        reader.close()
-    there = [TopicPartition(name, number) for name, info in found.topics.items() for number in info.partitions]
+    there = [place for info in found.topics.values() for place in info.places]
     stretches = tuple(
         Stretch(span, at, edge.start, edge.end, span.processed_until, edge.end, edge.log_start)
         for at, span in places.items()

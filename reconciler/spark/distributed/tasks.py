@@ -10,6 +10,7 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import Any, TypeVar
@@ -137,12 +138,9 @@ def missing_module(name: str) -> ConfigError:
 def _run(
     inquiries: Mapping[int, Inquiry[Finding]], orders: Orders, open_reader: Callable[[Orders], LogReader]
 ) -> Answer:
-    reader = open_reader(orders)
-    try:
+    with closing(open_reader(orders)) as reader:
         settings = EngineSettings(orders.deadline_s)
         outcome = run(reader, inquiries, clock=time.monotonic, settings=settings)
-    finally:
-        reader.close()
     return Answer(dict(outcome.found), dict(outcome.probes), outcome.rounds)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
 from reconciler.core.errors import ConfigError, NeedsPerson
 
@@ -43,11 +44,8 @@ def partitions_of(client: Client, topics: Iterable[str]) -> dict[str, tuple[int,
     from reconciler.kafka.reader import KafkaLogReader
 
     names = sorted(set(topics))
-    reader = KafkaLogReader(client, timeout_s=TIMEOUT_S, who="job's")
-    try:
+    with closing(KafkaLogReader(client, timeout_s=TIMEOUT_S, who="job's")) as reader:
         found = reader.describe(names).topics
-    finally:
-        reader.close()
     absent = [name for name in names if name not in found]
     if absent:
         raise ConfigError(

@@ -220,5 +220,4 @@ def _kind(node: Any) -> str:
 
 
 def each_of(sequence: Any) -> Iterator[Any]:
-    """The elements of a sequence in the JVM."""
     return (sequence.apply(number) for number in range(sequence.size()))

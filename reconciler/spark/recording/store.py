@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -124,15 +125,13 @@ class SourceCluster:
         self._info = info
 
     def _look_up(self, topics: Iterable[str]) -> ClusterInfo:
-        reader = self._cluster.reader()
-        try:
-            return reader.describe(topics)
-        except ReconcilerError as error:
-            raise type(error)(
-                error.message, hint="Check the bootstrap_servers and kafka_client that were given to recording()."
-            ) from error
-        finally:
-            reader.close()
+        with closing(self._cluster.reader()) as reader:
+            try:
+                return reader.describe(topics)
+            except ReconcilerError as error:
+                raise type(error)(
+                    error.message, hint="Check the bootstrap_servers and kafka_client that were given to recording()."
+                ) from error
 
 
 class GroupRecorder:

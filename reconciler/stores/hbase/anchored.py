@@ -46,7 +46,6 @@ class AnchoredStore(TableStore):
         return Capabilities(keeps_history=True)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The group's rows, ordered by topic and partition."""
         self._check_group(group)
         return [
             row

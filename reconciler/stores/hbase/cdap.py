@@ -157,7 +157,6 @@ class CdapStore(TableStore):
         return Capabilities(keeps_anchors=self._keeps_anchors)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The rows, ordered by topic and partition."""
         self._check_group(group)
         faults: dict[TopicPartition, Unreadable] = {}
         pairs = self._with_companions(self._layout.find(self._table, common.wanted_topics(topics)), faults)

@@ -172,7 +172,6 @@ class ClouderaRows:
         return Latest(batch, claim, raw, companions[0], companions[1], faults)
 
     def before(self, topic: str, group: str) -> Batch | None:
-        """The row before the latest."""
         return next(islice(self.backwards(topic, group), 1, None), None)
 
     def column(self, qualifier: bytes) -> bytes:

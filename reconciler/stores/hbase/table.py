@@ -173,7 +173,6 @@ class HBaseTable:
         self._write(lambda client: client.mutateRowTs(self._table, key, mutations, at, {}))
 
     def delete_row(self, key: bytes) -> None:
-        """Delete a row with all its cells."""
         self._write(lambda client: client.deleteAllRow(self._table, key, {}))
 
     def create(self) -> None:

@@ -65,7 +65,6 @@ class ServedStore:
         return self._store.group_names() if isinstance(self._store, NamesGroups) else []
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The group's rows, ordered by topic and partition."""
         wanted = None if topics is None else list(topics)
         rows = self._store.read(group, wanted)
         return self._pair.read(group, wanted) if any(map(lacks_anchor, rows)) else rows

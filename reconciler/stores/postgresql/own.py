@@ -56,7 +56,6 @@ class OwnStore:
         self._schema = schema
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The group's rows, ordered by topic and partition."""
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
 
@@ -67,7 +66,6 @@ class OwnStore:
         return self._transaction(work)
 
     def groups(self) -> list[str]:
-        """The groups that have rows."""
         statement = self._sql("SELECT DISTINCT grp FROM {table} ORDER BY grp", "reconciler_offsets")
         return [group for (group,) in self._transaction(lambda db, _: db.all(statement))]
 

@@ -37,7 +37,6 @@ class SqliteStore:
         self._decoder = sql_rows.Decoder(f"the offset store {self._path}", self._damaged)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        """The group's rows, ordered by topic and partition."""
         common.check_name("group's name", group)
         wanted = common.wanted_topics(topics)
         with self._reading() as db:
@@ -57,7 +56,6 @@ class SqliteStore:
         return common.of_topics(rows, wanted)
 
     def groups(self) -> list[str]:
-        """The groups that have rows."""
         with self._reading() as db:
             found = db.execute("SELECT DISTINCT grp FROM reconciler_offsets WHERE typeof(grp) = 'text' ORDER BY grp")
             return [name for (name,) in found]

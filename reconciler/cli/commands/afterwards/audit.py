@@ -6,6 +6,7 @@ import argparse
 import sys
 import tomllib
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,12 +218,8 @@ def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartiti
     rows = [row for plan in plans for row in plan.job(job.name).partitions if row.resume_offset is not None]
     found = {row.key: row.resume_offset or 0 for row in rows}
     own_name = {row.topic for row in rows if row.topic != row.source_topic}
-    with context.outside(config) as world:
-        store = world.open_store(job.store)
-        try:
-            stored = store.read(job.group, sorted({row.topic for row in rows}))
-        finally:
-            store.close()
+    with context.outside(config) as world, closing(world.open_store(job.store)) as store:
+        stored = store.read(job.group, sorted({row.topic for row in rows}))
     for row in stored:
         anchor = row.stored.anchor
         is_its = row.key.topic in own_name or (anchor is not None and anchor.cluster_id == plans[0].cluster_id)

@@ -6,7 +6,7 @@ import argparse
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 
 from reconciler.cli import arguments, context
@@ -103,14 +103,8 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
         now_ms=clock_ms,
         stopping=lambda: signals.stopping,
     )
-    try:
-        tracker = Tracker(config, config.chosen(*jobs), side)
-        try:
-            yield tracker
-        finally:
-            tracker.close()
-    finally:
-        reader.close()
+    with closing(reader), closing(Tracker(config, config.chosen(*jobs), side)) as tracker:
+        yield tracker
 
 
 def _once(tracker: Tracker) -> ExitCode:

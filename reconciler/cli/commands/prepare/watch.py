@@ -7,7 +7,7 @@ import gc
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 
 from reconciler.cli import arguments, context
@@ -84,15 +84,13 @@ def run(options: argparse.Namespace) -> ExitCode:
         requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
         clock, wait = time.monotonic, signals.wait
         watch = Watch(prepare, figures, limit, requested, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
-        try:
+        with closing(watch):
             if options.once:
                 return _once(watch, figures)
             unanswered.silence()
             site.health = watch.health
             with _listening(_address(options, config), site):
                 watch.run()
-        finally:
-            watch.close()
     log.info("stopped")
     return ExitCode.OK
 
@@ -172,10 +170,7 @@ def _warn_if_open(address: Address, access: Access) -> None:
 
 @contextmanager
 def _listening(address: Address, site: Site) -> Iterator[None]:
-    listener = Listener(address, site)
-    try:
+    with closing(Listener(address, site)) as listener:
         scheme = "https" if site.access.tls else "http"
         log.info("metrics: %s://%s/metrics", scheme, listener.address)
         yield
-    finally:
-        listener.close()

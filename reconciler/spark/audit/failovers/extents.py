@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from reconciler.core.errors import Changed, ReconcilerError, Unreachable
@@ -101,16 +102,13 @@ def _look(
     until: Mapping[TopicPartition, int] | None,
     since_ms: int | None,
 ) -> tuple[int, ClusterLog]:
-    reader = cluster.reader(name, timeout_s=TIMEOUT_S)
-    try:
+    with closing(cluster.reader(name, timeout_s=TIMEOUT_S)) as reader:
         info = reader.describe({at.topic for each in found.clusters for at in each.intervals})
         number = _which(found, name, info)
         stays = found.clusters[number]
         _require_topics(stays, info)
         edges = edges_of(reader, stays.intervals, since_ms)
         _require_anchors(reader, stays.sources, edges)
-    finally:
-        reader.close()
     reaches = []
     for at, intervals in stays.intervals.items():
         edge = edges[at]
@@ -119,7 +117,7 @@ def _look(
         closed = tuple((start, edge.end if end is None else end) for start, end in read)
         reaches.append(Reach(at, edge.start, edge.end, edge.log_start, closed, stop))
     topics = {at.topic for at in stays.intervals}
-    there = (TopicPartition(topic, each) for topic in topics for each in info.topics[topic].partitions)
+    there = (place for topic in topics for place in info.topics[topic].places)
     silent = tuple(sorted(at for at in there if at not in stays.intervals))
     return number, ClusterLog(cluster, info.cluster_id, tuple(reaches), stays.is_last, silent)
 

@@ -101,7 +101,6 @@ def offset_of(column: bytes, value: bytes) -> int | None:
 
 
 def column(partition: int) -> bytes:
-    """The column of a partition."""
     return FAMILY + b":%d" % partition
 
 
