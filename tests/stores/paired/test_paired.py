@@ -280,3 +280,31 @@ def test_the_first_write_creates_it(both: Pair) -> None:
     store.write(GROUP, [Change(KEY, row.version, made_for(60))], reason="apply", now_ms=NOW)
     (row,) = store.read(GROUP)
     assert (row.stored.anchor, row.note) == (anchor(59), "")
+
+
+# ---------------------------------------------------------------- the groups of a pair
+
+
+class Unlisted(MemoryStore):
+    """A store that cannot name the groups it holds rows of."""
+
+    groups = None  # type: ignore[assignment]
+
+
+def test_a_pair_names_groups_where_one_of_its_stores_can() -> None:
+    name = uuid.uuid4().hex
+    first = [Change(KEY, None, StoredOffset(1, None))]
+    table, anchors = Unlisted(f"{name}-table"), MemoryStore(f"{name}-anchors")
+    anchors.write(GROUP, first, reason="test", now_ms=NOW)
+    assert PairedStore(table, anchors).groups() == [GROUP]
+    assert PairedStore(MemoryStore(f"{name}-anchors"), Unlisted(f"{name}-others")).groups() == [GROUP]
+    assert PairedStore(table, Unlisted(f"{name}-others")).groups() is None
+
+
+def test_anchors_that_were_never_kept_hold_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: MemoryStore) -> list[str]:
+        raise NotCreated("There is no offset store.")
+
+    name = uuid.uuid4().hex
+    monkeypatch.setattr(MemoryStore, "groups", missing)
+    assert PairedStore(Unlisted(f"{name}-table"), MemoryStore(f"{name}-anchors")).groups() == []
