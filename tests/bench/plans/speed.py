@@ -1,16 +1,17 @@
 """What a plan costs, beside Kafka's own tool, which resets by time and verifies nothing, and beside the bare requests.
 
-    python -m tests.bench.plans.speed [--partitions 1000,2000,4000] [--records 200] [--brokers 1] [--runs 3]
-        [--json FILE]
+    python -m tests.bench.plans.speed [--partitions 1000,2000,4000] [--records 200] [--topics 1] [--brokers 1]
+        [--runs 3] [--json FILE]
 
 Starts brokers, writes the records, stores moved offsets, then runs the programs in turn, start included, and prints the
-medians. ``raw`` is one ListOffsets and two Fetch of all partitions (``tests.bench.plans.raw``), with one broker only. A
-broker of 20,000 partitions needs a limit of some 25,000 open files (``ulimit -n``): else take two.
+medians. ``raw`` is one ListOffsets and two Fetch of all partitions (``tests.bench.plans.raw``), with one broker and
+one topic only. A broker of 20,000 partitions needs a limit of some 25,000 open files (``ulimit -n``): else take two.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", default="1000,2000,4000", help="numbers of partitions, separated by commas")
     parser.add_argument("--records", type=int, default=200, help="records a partition, of about 90 bytes")
+    parser.add_argument("--topics", type=int, default=1, help="topics that the partitions are divided into")
     parser.add_argument("--brokers", type=int, default=1, help="a process holds a file open for each partition")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", type=Path)
@@ -61,7 +63,8 @@ def main() -> None:
         ) as cluster:
             print(f"{'partitions':>10} {'':24}{HEAD}   against it: wall, CPU")
             for count in counts:
-                rows[str(count)] = in_turn(planning(cluster, place, count, options.records), options.runs)
+                programs = planning(cluster, place, count, options.records, options.topics)
+                rows[str(count)] = in_turn(programs, options.runs)
                 show(f"{count:,}", rows[str(count)])
     found = {size: {name: cost._asdict() for name, cost in each.items()} for size, each in rows.items()}
     print_json("plans.speed", vars(options), found, options.json)
@@ -73,20 +76,34 @@ def show(size: str, medians: dict[str, Cost]) -> None:
         print(f"{size:>10} {name:24}{cost.text()}   {own.wall_s / cost.wall_s:.1f}x {own.cpu_s / cost.cpu_s:.1f}x")
 
 
-def planning(cluster: KafkaCluster, place: Path, partitions: int, records: int) -> dict[str, Sequence[str]]:
-    """A plan of so many moved partitions, Kafka's tool for the same topic, and the bare requests."""
-    topic = f"{TOPIC}-{partitions}"
-    fill(cluster, topic, partitions, records)
-    return commands(cluster, place, topic, partitions, records)
+def planning(
+    cluster: KafkaCluster, place: Path, partitions: int, records: int, topics: int = 1
+) -> dict[str, Sequence[str]]:
+    """A plan of so many moved partitions, Kafka's tool for the same topics, and the bare requests."""
+    names = [f"{TOPIC}-{partitions}" + (f"-{number}" if number else "") for number in range(topics)]
+    for name in names:
+        fill(cluster, name, partitions // topics, records)
+    return commands(cluster, place, names[0], partitions // topics, records, others=names[1:])
 
 
 def commands(
-    cluster: KafkaCluster, place: Path, topic: str, partitions: int, records: int, *, size: int | None = None
+    cluster: KafkaCluster,
+    place: Path,
+    topic: str,
+    partitions: int,
+    records: int,
+    *,
+    others: Sequence[str] = (),
+    size: int | None = None,
 ) -> dict[str, Sequence[str]]:
-    """The programs, for a topic that is filled. Stores the offsets of another cluster, right behind the middle."""
+    """The programs, for topics that are filled: one, and ``others`` with as many partitions.
+
+    Stores the offsets of another cluster, right behind the middle.
+    """
     middle = records // 2
-    config = write_config(place, cluster.bootstrap, topic)
-    store(place, topic, topic, partitions, middle, ("another-cluster", "another-topic"), size=size)
+    config = write_config(place, cluster.bootstrap, topic, *others)
+    for each in (topic, *others):
+        store(place, topic, each, partitions, middle, ("another-cluster", "another-topic"), size=size)
     stamp = datetime.fromtimestamp(BEGIN_MS / 1000 + middle, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
     raw = (sys.executable, "-S", "-m", "tests.bench.plans.raw", cluster.bootstrap, topic)
     programs: dict[str, Sequence[str]] = {
@@ -94,13 +111,14 @@ def commands(
         "kafka-consumer-groups": [
             *(str(java_executable()), *STOCK_JVM, "-cp", f"{kafka_jars(print)}/*"),
             "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-            *("--bootstrap-server", cluster.bootstrap, "--group", "g", "--topic", topic),
+            *("--bootstrap-server", cluster.bootstrap, "--group", "g"),
+            *(word for each in (topic, *others) for word in ("--topic", each)),
             *("--reset-offsets", "--to-datetime", stamp, "--dry-run"),
         ],
         "raw": [*raw, *map(str, (partitions, middle, BEGIN_MS + middle * 1000))],
     }
-    if len(cluster.brokers) > 1:
-        del programs["raw"]  # it speaks to one broker
+    if len(cluster.brokers) > 1 or others:
+        del programs["raw"]  # it speaks to one broker, of one topic
     return programs
 
 
@@ -158,10 +176,9 @@ def produce(producer: Producer, topic: str, partition: int, number: int, size: i
             producer.poll(0.1)
 
 
-def write_config(place: Path, bootstrap: str, topic: str) -> Path:
-    job = (
-        f'[[jobs]]\nname = "{topic}"\ngroup = "{topic}"\ntopics = ["{topic}"]\nstore = "sqlite:///{place}/offsets.db"\n'
-    )
+def write_config(place: Path, bootstrap: str, topic: str, *others: str) -> Path:
+    store = f'store = "sqlite:///{place}/offsets.db"'
+    job = f'[[jobs]]\nname = "{topic}"\ngroup = "{topic}"\ntopics = {json.dumps([topic, *others])}\n{store}\n'
     path = place / f"{topic}.toml"
     path.write_text(f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n{LONG}{job}')
     return path
