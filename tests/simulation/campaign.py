@@ -16,7 +16,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
@@ -41,6 +42,10 @@ class Sum(Protocol):
 S = TypeVar("S", bound=Sum)
 
 
+class Judged(Protocol):
+    broken: Counter[str]
+
+
 FAMILIES = {"mirrored": mirrored, "bare": bare, "carried": carried, "own": own, "resent": resent, "spreads": spreads}
 
 
@@ -57,9 +62,9 @@ def try_seeds(seeds: range, name: str | None = None) -> Tally:
     return tally
 
 
-def blocks(first: int, cases: int) -> list[range]:
+def blocks(first: int, cases: int, size: int = BLOCK) -> list[range]:
     """The seeds in pieces, one a task."""
-    return [range(at, min(at + BLOCK, first + cases)) for at in range(first, first + cases, BLOCK)]
+    return [range(at, min(at + size, first + cases)) for at in range(first, first + cases, size)]
 
 
 def add_up(work: Callable[[T], S], pieces: Sequence[T], total: S, jobs: int, *, show: bool = False) -> S:
@@ -75,6 +80,16 @@ def add_up(work: Callable[[T], S], pieces: Sequence[T], total: S, jobs: int, *, 
             if show:
                 _show(done, len(pieces), time.monotonic() - began)
     return total
+
+
+def finds(work: Callable[[T], Judged], pieces: Iterable[T], word: str, *, at_least: int = 1) -> bool:
+    """Whether the pieces break this promise so often. Ends as soon as it is known."""
+    broken = 0
+    for piece in pieces:
+        broken += work(piece).broken[word]
+        if broken >= at_least:
+            return True
+    return False
 
 
 def judge_many(some: Sequence[Task]) -> SmallTally:

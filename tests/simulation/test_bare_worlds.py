@@ -14,7 +14,7 @@ import pytest
 from reconciler.core.unanchored import between, carried, mirrored
 from reconciler.core.unanchored.pairs import usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
-from tests.simulation.campaign import add_up, blocks, try_seeds
+from tests.simulation.campaign import add_up, blocks, finds, try_seeds
 from tests.simulation.tally import Tally
 from tests.simulation.worlds import bare, bare_small
 from tests.simulation.worlds.bare_small import BareTally
@@ -70,7 +70,7 @@ def test_every_history_of_a_few_records(records: int, resends: int) -> None:
 def test_counting_copies_that_were_sent_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numbers are missing as many times as records came again, the distances of two syncs are equal."""
     monkeypatch.setattr(between._News, "_is_new", lambda *_: True)
-    assert bare_small.judge_all([(5, 1, 0, 1)]).broken["skips:"] > 0
+    assert finds(bare_small.judge_all, [[(5, 1, part, 40)] for part in range(40)], "skips:")
 
 
 def test_a_place_that_is_used_as_it_stands_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,15 +82,15 @@ def test_a_place_that_is_used_as_it_stands_is_found_out(monkeypatch: pytest.Monk
 
     right = mirrored._after
     monkeypatch.setattr(mirrored, "_after", trusting)
-    assert some(range(500)).broken["skips"] > 10
+    assert finds(some, blocks(0, 500, 50), "skips", at_least=11)
 
 
 def test_pairs_of_a_topic_that_was_recreated_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_syncs", list)
-    assert some(range(1500)).broken["skips"] > 0
+    assert finds(some, blocks(0, 1500, 50), "skips")
     monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_syncs", usable_syncs)
     monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_checkpoints", lambda checkpoints, _: checkpoints)
-    assert some(range(1500)).broken["skips"] > 0
+    assert finds(some, blocks(0, 1500, 50), "skips")
     assert usable_checkpoints([], []) == []
 
 
@@ -134,4 +134,4 @@ def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monk
         return Finding(Verdict.MOVED, candidate.offset, 0, 0)
 
     monkeypatch.setattr(carried, "search", trusting)
-    assert try_seeds(range(1000), "carried").broken["skips"] > 10
+    assert finds(partial(try_seeds, name="carried"), blocks(0, 1000, 50), "skips", at_least=11)
