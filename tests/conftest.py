@@ -44,6 +44,10 @@ pytest_plugins = (
 # Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start, too.
 # As ``reconciler.lab.broker.QUICK_JVM``, which is not imported for fast tests.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Byte code is kept even where the environment forbids it: workers would rewrite all asserts, and some hundred processes
+# compile the product, again in each run.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: children would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # No input is too slow here: on a busy machine the default of 200 ms would fail any property now and then.
