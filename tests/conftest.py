@@ -24,6 +24,7 @@ import hypothesis
 import pytest
 
 from reconciler.core.errors import ConfigError, Unreachable
+from tests.spark.archived import share_classes
 
 if TYPE_CHECKING:
     from tests.lab.real_clusters import Clusters
@@ -44,6 +45,7 @@ pytest_plugins = (
 # Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start, too.
 # As ``reconciler.lab.broker.QUICK_JVM``, which is not imported for fast tests.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+share_classes()
 # Byte code is kept even where the environment forbids it: workers would rewrite all asserts, and some hundred processes
 # compile the product, again in each run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -27,7 +27,10 @@ SHARED = {
     "secured": ("tests/kafka/security/", "tests/config/test_planted.py"),
     "spark ranges": ("tests/spark/ranges/", "tests/spark/audit/"),
     "spark streams": (
-        *(f"tests/spark/{room}" for room in ("recording/", "handoff/", "drill/", "distributed/", "test_derive.py")),
+        *(
+            f"tests/spark/{room}"
+            for room in ("recording/", "handoff/", "drill/", "distributed/", "test_archived.py", "test_derive.py")
+        ),
         "tests/checkpoints/restarted/test_clone_stateful.py",
         *(f"tests/checkpoints/test_{name}.py" for name in ("clone_kafka", "checkpoint_kafka")),
     ),

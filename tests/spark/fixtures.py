@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.spark.archived import make_spark_archive, share_classes
 from tests.spark.sent import Kafka
 from tests.spark.sessions import local_session
 
@@ -18,6 +19,8 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
+    make_spark_archive()
+    share_classes()
     session = local_session("reconciler-tests", spark_sql_shuffle_partitions="1")
     yield session
     session.stop()
