@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.lab.kafka import KafkaCluster
-from tests.lab.go_between import GoBetween
+from tests.lab.faults.go_between import GoBetween
 from tests.world import Ended, World, outside
 
 PROCESSED = (9, 3)

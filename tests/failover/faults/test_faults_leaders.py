@@ -18,8 +18,8 @@ from reconciler.kafka.records import Gathering
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
-from tests.lab.faulty import Acting, Ambush, quiet
-from tests.lab.leaders import await_that, elect, in_sync, leaders, prefer
+from tests.lab.faults.faulty import Acting, Ambush, quiet
+from tests.lab.faults.leaders import await_that, elect, in_sync, leaders, prefer
 
 pytestmark = pytest.mark.system
 

@@ -18,7 +18,7 @@ from reconciler.identity import identity_from_spec
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, Kind, own_row, write, wrong
-from tests.lab.faulty import Act, Acting, Moment
+from tests.lab.faults.faulty import Act, Acting, Moment
 
 pytestmark = pytest.mark.system
 

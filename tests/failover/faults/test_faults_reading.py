@@ -25,7 +25,7 @@ from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
 from reconciler.kafka.records import Gathering
 from reconciler.lab.kafka import KafkaCluster
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
-from tests.lab.faulty import Acting, Ambush, flip_a_byte, quiet
+from tests.lab.faults.faulty import Acting, Ambush, flip_a_byte, quiet
 from tests.world import World, a_world, made, outside
 
 pytestmark = pytest.mark.system

@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
 from reconciler.stores.hbase.layouts import anchored
-from tests.lab.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, Thrift
+from tests.lab.faults.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, Thrift
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, survives_a_kill
 from tests.stores.hbase.fixtures import happy, hbase

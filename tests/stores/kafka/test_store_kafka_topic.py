@@ -26,7 +26,7 @@ from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.kafka import topic_rows, topic_writer
 from reconciler.stores.kafka.topic_rows import RowName
 from reconciler.stores.registry import open_store
-from tests.lab.go_between import BEFORE, UNANSWERED, GoBetween, Kafka
+from tests.lab.faults.go_between import BEFORE, UNANSWERED, GoBetween, Kafka
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, survives_a_kill
 from tests.world import BASE, Ended, World, a_world

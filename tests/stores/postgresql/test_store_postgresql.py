@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.lab.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, PostgreSQL
+from tests.lab.faults.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, PostgreSQL
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from tests.stores.bare_store import bare_scheme

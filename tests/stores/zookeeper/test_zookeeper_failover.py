@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError, Unreachable
-from tests.lab.go_between import BEFORE, MOMENTS, UNANSWERED, GoBetween, ZooKeeper
+from tests.lab.faults.go_between import BEFORE, MOMENTS, UNANSWERED, GoBetween, ZooKeeper
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from tests.stores.bare_store import bare_scheme
