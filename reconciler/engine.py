@@ -317,21 +317,22 @@ def _ask_kind(state: _Run, kind: type[Probe], asked: Sequence[tuple[TopicPartiti
     if kind is Cleaning:
         topics = _insist(state, lambda: reader.describe({tp.topic for tp, _ in asked})).topics
         return [topics[tp.topic].compacted if tp.topic in topics else None for tp, _ in asked]
-    requests = [ReadRequest(tp, probe.offset, probe.max_records) for tp, probe in asked if isinstance(probe, Read)]
+    reads = [(tp, probe) for tp, probe in asked if isinstance(probe, Read)]
+    requests = [ReadRequest(tp, probe.offset, probe.max_records, probe.committed) for tp, probe in reads]
     return _read(state, requests)
 
 
 def _read(state: _Run, requests: Sequence[ReadRequest]) -> list[Chunk]:
     """A chunk for each request, the same as if it were read alone; requests that overlap are read at once."""
     answers: dict[int, Chunk] = {}
-    waiting: dict[TopicPartition, list[int]] = {}
+    waiting: dict[tuple[TopicPartition, bool], list[int]] = {}
     for index in sorted(range(len(requests)), key=lambda index: (requests[index].offset, -requests[index].max_records)):
-        waiting.setdefault(requests[index].partition, []).append(index)
+        waiting.setdefault((requests[index].partition, requests[index].committed), []).append(index)
     while waiting:
         turn = [_joined([requests[index] for index in indexes]) for indexes in waiting.values()]
         chunks = _insist(state, partial(state.reader.read, turn))
         for asked, chunk in zip(turn, chunks, strict=True):
-            first, *others = waiting.pop(asked.partition)
+            first, *others = waiting.pop((asked.partition, asked.committed))
             answers[first] = _part(chunk, asked, requests[first]) or chunk
             unserved = []
             for index in others:
@@ -340,7 +341,7 @@ def _read(state: _Run, requests: Sequence[ReadRequest]) -> list[Chunk]:
                 else:
                     unserved.append(index)
             if unserved:
-                waiting[asked.partition] = unserved
+                waiting[asked.partition, asked.committed] = unserved
     return [answers[index] for index in range(len(requests))]
 
 
@@ -355,7 +356,7 @@ def _joined(requests: Sequence[ReadRequest]) -> ReadRequest:
         if each.offset >= end or each.offset + each.max_records > first.offset + 2 * first.max_records:
             break
         end = max(end, each.offset + each.max_records)
-    return ReadRequest(first.partition, first.offset, end - first.offset)
+    return ReadRequest(first.partition, first.offset, end - first.offset, first.committed)
 
 
 def _part(chunk: Chunk, asked: ReadRequest, request: ReadRequest) -> Chunk | None:

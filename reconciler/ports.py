@@ -85,11 +85,15 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Read the first records at or after ``offset``: at least one unless the log ends, ``max_records`` at most."""
+    """Read the first records at or after ``offset``: at least one unless the log ends, ``max_records`` at most.
+
+    ``committed``: without records of aborted and open transactions; the log ends at the first open one.
+    """
 
     partition: TopicPartition
     offset: int
     max_records: int
+    committed: bool = False
 
 
 class LogReader(Protocol):

@@ -15,12 +15,12 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import Refused, Unreachable
-from reconciler.core.probes import Edges, Read, Search, TimeLookup, ask_read
+from reconciler.core.probes import Chunk, Edges, Read, Search, TimeLookup, ask_read
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import RESTARTS, EngineSettings, Inquiry, Progress, run
-from reconciler.kafka.memory import MemoryLog
+from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.ports import ReadRequest, TopicPartition
 
 
@@ -105,6 +105,21 @@ def test_rounds_and_calls_do_not_grow_with_partitions() -> None:
         assert {asked for _, asked in counting.calls} == {count}
         assert {found.rounds for found in outcome.found.values()} == {outcome.rounds}
     assert costs[0] == costs[1]
+
+
+def test_committed_reads_are_not_joined_with_others_of_their_partition() -> None:
+    log, _ = world(1, records=0)
+    place = log.partition("a.events", 0)
+    place.append_batch([MemoryRecord(0, 1), MemoryRecord(0, 2)], producer="t", transactional=True)
+    place.append_marker(3, producer="t", aborts=True)
+    place.append(4)
+
+    def search() -> Search[list[list[int]]]:
+        answers = yield (Read(3, 9), Read(3, 9, committed=True))
+        return [[record.offset for record in answer.records] for answer in answers if isinstance(answer, Chunk)]
+
+    outcome = run(log, {0: Inquiry(partition(0), search)}, clock=Clock())
+    assert outcome.found[0].finding == [[3, 4, 6], [6]]
 
 
 def test_probes_are_counted_by_kind() -> None:

@@ -52,10 +52,12 @@ class Read:
     """The first records at or after ``offset``, about ``max_records`` at most. Answer: Chunk.
 
     ``offset`` lies in the log's range; a Chunk with ``out_of_range`` means that retention has moved the range.
+    ``committed``: records of aborted and open transactions are left out, and an open one ends the log.
     """
 
     offset: int
     max_records: int
+    committed: bool = False
 
     def __post_init__(self) -> None:
         if self.offset < 0 or self.max_records < 1:
@@ -137,6 +139,14 @@ def ask_cleaning() -> Search[bool | None]:
 def ask_read(offset: int, max_records: int) -> Search[Chunk]:
     """One read in a round of its own."""
     (answer,) = yield (Read(offset, max_records),)
+    if not isinstance(answer, Chunk):
+        raise TypeError(f"a read was answered with {answer!r}")
+    return answer
+
+
+def ask_committed(offset: int, max_records: int) -> Search[Chunk]:
+    """One read in a round of its own, without records that a ``read_committed`` job never sees."""
+    (answer,) = yield (Read(offset, max_records, committed=True),)
     if not isinstance(answer, Chunk):
         raise TypeError(f"a read was answered with {answer!r}")
     return answer

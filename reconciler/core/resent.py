@@ -13,16 +13,21 @@ Let B be the first last copy behind f of a record that is not proven to be proce
 processed record before B. From q on the log is again one of the model, which begins at or before the anchor: so what
 follows comes in the source's order, too.
 
+A copy of an aborted transaction is none: a job that reads committed records never sees it, and would skip the record if
+its only other copy is in front of q. So what lies behind f is read without those. In front of f an aborted copy proves
+as much as another: that its record was processed.
+
 An unread record is one that may be needed: what the budget leaves unread only moves B, and so q, to the front.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Record
 from reconciler.core.matching import Mark, Processed, mark_of
-from reconciler.core.probes import Search, TimeLookup, as_lookup
+from reconciler.core.probes import LogMoved, Search, TimeLookup, as_lookup, ask_committed
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, read_once
 from reconciler.core.verdicts import Finding
 
@@ -93,7 +98,7 @@ class _Tail:
             if position > around.sent_again and not self._wanted:
                 break
             size = min(max(FIRST_READ, around.sent_again + 1 - position, read), around.budget - read, LARGEST_READ)
-            records, position = yield from read_once(position, size, around.end)
+            records, position = yield from _read_committed(position, size, around.end)
             read += len(records)
             for record in records:
                 self._add(record, around.sent_again)
@@ -138,6 +143,15 @@ class _Tail:
         while inside and not self._processed.is_surely(inside[-1]):
             inside.pop()
         return Stepped(inside[-1].offset, mark_of(inside[-1])[1], len(inside)) if inside else None
+
+
+def _read_committed(position: int, size: int, end: int) -> Search[tuple[Sequence[Record], int]]:
+    """As ``read_once``, without records of aborted and open transactions: behind these the log counts as read."""
+    chunk = yield from ask_committed(position, size)
+    if chunk.out_of_range:
+        raise LogMoved
+    following = min(chunk.next_offset, end) if chunk.records else end
+    return [record for record in chunk.records if record.offset < end], following
 
 
 def _look_in_front(

@@ -112,7 +112,10 @@ class ApartReader:
         """One read by the process: indexes and answers. Raises ``_Ended`` if it ended meanwhile, or its error."""
         worker = self._started()
         asked = (requests[index] for index in group)
-        places = [(each.partition.topic, each.partition.partition, each.offset, each.max_records) for each in asked]
+        places = [
+            (each.partition.topic, each.partition.partition, each.offset, each.max_records, each.committed)
+            for each in asked
+        ]
         whole = False
         with waiting(self._place, for_seconds(self._timeout_s)):
             try:

@@ -179,13 +179,31 @@ class MemoryPartition:
         first = next((batch for batch in segment.batches if batch.largest_ms == segment.largest_ms), None)
         return None if first is None or first.emptied else first.largest_ms
 
-    def read(self, offset: int, max_records: int) -> Chunk:
+    def read(self, offset: int, max_records: int, *, committed: bool = False) -> Chunk:
         """The first records at or after ``offset``. Where ``max_records`` were left, the end is not seen yet."""
         if not self.start <= offset <= self.end:
             return Chunk((), offset, out_of_range=True)
-        first = bisect_left(self.records, offset, key=lambda record: record.offset)
-        found = tuple(self.records[first : first + max_records])
-        return Chunk(found, found[-1].offset + 1 if len(found) == max_records else self.end)
+        records, end = (self._committed(), max(offset, self.stable_end)) if committed else (self.records, self.end)
+        first = bisect_left(records, offset, key=lambda record: record.offset)
+        found = tuple(records[first : first + max_records])
+        return Chunk(found, found[-1].offset + 1 if len(found) == max_records else end)
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: where the first transaction begins that has no marker yet."""
+        begun: dict[str | None, int] = {}
+        for batch in (batch for segment in self.segments for batch in segment.batches):
+            if batch.control:
+                begun.pop(batch.producer, None)
+            elif batch.transactional:
+                begun.setdefault(batch.producer, batch.base)
+        return min(begun.values(), default=self.end)
+
+    def _committed(self) -> list[MemoryRecord]:
+        end = self.stable_end
+        batches = (batch for segment in self.segments for batch in segment.batches if batch.abort_marker is not None)
+        aborted = {record.offset for batch in batches for record in batch.records}
+        return [record for record in self.records if record.offset < end and record.offset not in aborted]
 
 
 class MemoryLog:
@@ -232,7 +250,7 @@ class MemoryLog:
         return [self.partitions[tp].lookup(timestamp_ms) for tp, timestamp_ms in asked]
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        return [self.partitions[r.partition].read(r.offset, r.max_records) for r in requests]
+        return [self.partitions[r.partition].read(r.offset, r.max_records, committed=r.committed) for r in requests]
 
     def close(self) -> None:
         """Nothing to close."""

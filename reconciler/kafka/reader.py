@@ -12,8 +12,9 @@ How it stays fast and safe (figures: docs/decisions, measured with librdkafka 2.
   why: a broker sends the first batch whole (KIP-74). It is far away, busy or dead, and is waited for.
 - A client that reads on finds the leaders of further topics when its timer of one second runs. So it is made to ask for
   them before: a read of other topics than the last one then takes milliseconds.
-- ``isolation.level=read_uncommitted``, unless ``committed_only``: the search must see every record any job may see;
-  aborted ones only ever move a resume point earlier.
+- ``isolation.level=read_uncommitted``, unless ``committed_only``, or a request is: the search must see every record any
+  job may see, and aborted first copies only move a resume point earlier. A later copy that takes the place of an
+  earlier one must be committed (``core.resent``): such requests have a client of their own.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ POLL_S = 0.05
 FLOW_S = 0.005
 """A call for many messages that are not all there yet waits so long, also after the last one has come."""
 BATCH = 2_000
+Kind = tuple[int, str]
+"""Of a client that reads: its fetch size in bytes, and its isolation level."""
 AT_ONCE = 1_000
 """Partitions in one look-up of offsets. librdkafka's own work grows faster than they do: 10,000 take 0.05 s of CPU in
 calls of so many, and 0.37 s in one call."""
@@ -133,8 +136,8 @@ class KafkaLogReader:
         self._records = records
         self._isolation = "read_committed" if committed_only else "read_uncommitted"
         self._connection = Connection(client, timeout_s=timeout_s, whose=who)
-        self._consumers: dict[int, Consumer] = {}
-        self._topics: dict[int, Collection[str]] = {}
+        self._consumers: dict[Kind, Consumer] = {}
+        self._topics: dict[Kind, Collection[str]] = {}
         """Of the last read by each consumer that has read."""
         self._admin: AdminClient | None = None
 
@@ -259,7 +262,7 @@ class KafkaLogReader:
         return [offset for each in slices for offset in self._list_some(each)]
 
     def _list_some(self, asked: Sequence[tuple[TopicPartition, int]]) -> list[int]:
-        consumer = self._consumer(FETCH_BYTES[0])
+        consumer = self._consumer((FETCH_BYTES[0], self._isolation))
         query = [KafkaPartition(tp.topic, tp.partition, stamp) for tp, stamp in asked]
         try:
             with self._connection.waiting():
@@ -284,7 +287,7 @@ class KafkaLogReader:
 
     def read_each(self, requests: Sequence[ReadRequest]) -> Iterator[list[tuple[int, Chunk]]]:
         """The requests' indexes and answers, as soon as some are known."""
-        for turn in turns([request.partition for request in requests]):
+        for turn in self._turns(requests):
             first = 1 if len(turn) <= FEW_PARTITIONS else 0
             sizes = [1] if self._manner.sparing else list(FETCH_BYTES[first:])
             waiting = {requests[index].partition: (index, requests[index]) for index in turn}
@@ -308,8 +311,9 @@ class KafkaLogReader:
         The answer is empty if nothing came in ``timeout_s``. True with it: enough has come for one call, and those left
         out have to be read again.
         """
-        consumer = self._consumer(fetch_bytes)
-        self._find_leaders(fetch_bytes, requests)
+        kind = fetch_bytes, "read_committed" if requests[0].committed else self._isolation
+        consumer = self._consumer(kind)
+        self._find_leaders(kind, requests)
         consumer.assign([KafkaPartition(r.partition.topic, r.partition.partition, r.offset) for r in requests])
         gathering = Gathering(requests)
         last_news, fed, counted = monotonic(), 0, None
@@ -339,26 +343,35 @@ class KafkaLogReader:
         consumer.unassign()
         return gathering.chunks(), full
 
-    def _find_leaders(self, fetch_bytes: int, requests: Sequence[ReadRequest]) -> None:
+    @staticmethod
+    def _turns(requests: Sequence[ReadRequest]) -> Iterator[list[int]]:
+        """Indexes of the requests in turns: each partition at most once, and all of one isolation."""
+        for committed in (False, True):
+            here = [index for index, request in enumerate(requests) if request.committed is committed]
+            for turn in turns([requests[index].partition for index in here]):
+                yield [here[place] for place in turn]
+
+    def _find_leaders(self, kind: Kind, requests: Sequence[ReadRequest]) -> None:
         """Have a consumer that has read before learn who leads further topics; a failure is left to the read.
 
         One that connects for its first read asks for its topics by itself. A lookup asks for all leaders at once.
         """
         places = {each.partition.topic: each.partition for each in requests}
-        before = self._topics.get(fetch_bytes, places.keys())
+        before = self._topics.get(kind, places.keys())
         further = [KafkaPartition(topic, tp.partition, END) for topic, tp in places.items() if topic not in before]
-        self._topics[fetch_bytes] = places.keys()
+        self._topics[kind] = places.keys()
         if further:
             with suppress(KafkaException), self._connection.waiting():
-                self._consumers[fetch_bytes].offsets_for_times(further, timeout=min(LEADERS_S, self._timeout_s))
+                self._consumers[kind].offsets_for_times(further, timeout=min(LEADERS_S, self._timeout_s))
 
-    def _consumer(self, fetch_bytes: int) -> Consumer:
-        if fetch_bytes not in self._consumers:
-            isolation = {"isolation.level": self._isolation}
+    def _consumer(self, kind: Kind) -> Consumer:
+        if kind not in self._consumers:
+            fetch_bytes, isolation_level = kind
+            isolation = {"isolation.level": isolation_level}
             sparing = ONE_BATCH if self._manner.sparing else {}
             properties = {**POINT_READS, **isolation, **sparing, "max.partition.fetch.bytes": fetch_bytes}
-            self._consumers[fetch_bytes] = self._connection.consumer(properties)
-        return self._consumers[fetch_bytes]
+            self._consumers[kind] = self._connection.consumer(properties)
+        return self._consumers[kind]
 
     def close(self) -> None:
         self._forget()

@@ -65,7 +65,7 @@ def _answer(
             readers[sparing] = KafkaLogReader(
                 orders["client"], timeout_s=orders["timeout_s"], who=orders["who"], manner=manner
             )
-        requests = [ReadRequest(TopicPartition(topic, number), at, most) for topic, number, at, most in asked["places"]]
+        requests = [ReadRequest(TopicPartition(topic, number), *of) for topic, number, *of in asked["places"]]
         for answers in readers[sparing].read_each(requests):
             for frame in frames(answers):
                 send(connection, CHUNKS, *pack(frame))

@@ -9,7 +9,8 @@ import pytest
 from reconciler.core.anchors import Identity, Names
 from reconciler.core.question import Limits
 from reconciler.core.verdicts import Finding
-from tests.core.stories import BY_ID, BY_INCREASING_ID, Rec, anchor_of, ask, letters, log_of
+from reconciler.kafka.memory import MemoryLog, MemoryRecord
+from tests.core.stories import BY_ID, BY_INCREASING_ID, PLACE, Rec, anchor_of, ask, letters, log_of
 
 BY_UNIQUE_ID = replace(BY_ID, unique_ids=True)
 TELLING = pytest.mark.parametrize("identity", [BY_UNIQUE_ID, BY_INCREASING_ID], ids=["unique", "increasing"])
@@ -96,3 +97,45 @@ def test_without_the_log_s_front_nothing_is_stepped_over_by_what_lies_in_it() ->
     finding = ask(log, anchor_of(rec("b"), BY_UNIQUE_ID), BY_UNIQUE_ID)
     assert finding.resume_offset is not None
     assert finding.resume_offset <= 2
+
+
+# ---------------------------------------------------------------- transactions of the mirror
+
+
+def sent(log: MemoryLog, names: str, *, aborts: bool | None) -> None:
+    """Add records in a transaction, which is left open where ``aborts`` is None."""
+    part = log.partitions[PLACE]
+    records = [MemoryRecord(0, each.ms, each.key, each.payload(), each.all_headers()) for each in letters(names)]
+    part.append_batch(records, producer="mirror", transactional=True)
+    if aborts is not None:
+        part.append_marker(1_000, producer="mirror", aborts=aborts)
+
+
+@TELLING
+@pytest.mark.parametrize(("aborts", "resume"), [(True, 4), (None, 4), (False, 9)], ids=["aborted", "open", "committed"])
+def test_copies_that_a_job_may_never_see_take_the_place_of_none(
+    aborts: bool | None, resume: int, identity: Identity
+) -> None:
+    """A mirror with transactions began to send again, and the source died: a job that reads committed records finds
+    e, f and g only in front of what was sent again."""
+    log = log_of(*letters("abcdefg"))
+    sent(log, "cdefg", aborts=aborts)
+    assert ask(log, anchor_of(rec("d"), identity), identity).resume_offset == resume
+
+
+@TELLING
+def test_an_aborted_copy_between_committed_ones_changes_nothing(identity: Identity) -> None:
+    log = log_of(*letters("abcdefg"))
+    sent(log, "cde", aborts=True)
+    sent(log, "bcdefgh", aborts=False)
+    finding = ask(log, anchor_of(rec("d"), identity), identity)
+    assert (finding.resume_offset, finding.replay_exact) == (14, 0)
+
+
+@TELLING
+def test_what_an_aborted_transaction_sent_again_first_keeps_the_place(identity: Identity) -> None:
+    log = log_of(*letters("abcdefg"))
+    sent(log, "cdef", aborts=False)
+    sent(log, "g", aborts=True)
+    finding = ask(log, anchor_of(rec("d"), identity), identity)
+    assert finding.resume_offset == 4, "g is committed at 6 only"

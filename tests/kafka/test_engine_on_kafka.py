@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Verdict
 from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.kafka.apart import MIB
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
@@ -95,6 +97,27 @@ def test_a_read_inside_a_compressed_batch(clusters, reader: KafkaLogReader, topi
     assert middle.next_offset == 1_779
     assert [record.value for record in last.records] == [b"2999 " * 100]
     assert reader.offsets_for_times([(tp, BEGIN + 2_500), (tp, BEGIN + 3_000)]) == [2_500, None]
+
+
+@pytest.mark.parametrize("memory", [None, 64 * MIB], ids=["here", "apart"])
+def test_committed_reads_end_at_an_open_transaction(clusters, topic_name: str, memory: int | None) -> None:
+    cluster = clusters.destination
+    cluster.create_topic(topic_name)
+    producer = producer_of(cluster, **{"transactional.id": topic_name})
+    producer.init_transactions(30)
+    for number, end in enumerate((producer.abort_transaction, producer.commit_transaction, None)):
+        producer.begin_transaction()
+        producer.produce(topic_name, b"%d" % number)
+        assert producer.flush(30) == 0
+        if end is not None:
+            end(30)
+    tp = TopicPartition(topic_name, 0)
+    with closing(KafkaLogReader({"bootstrap.servers": cluster.bootstrap}, memory=memory)) as log:
+        asked = [ReadRequest(tp, place, 10, committed) for place in (0, 4) for committed in (True, False)]
+        chunks = log.read(asked)
+    seen = [([record.value for record in chunk.records], chunk.next_offset) for chunk in chunks]
+    assert seen == [([b"1"], 4), ([b"0", b"1", b"2"], 5), ([], 4), ([b"2"], 5)]
+    producer.abort_transaction(30)
 
 
 def test_hundreds_of_partitions_in_one_call(clusters, reader: KafkaLogReader, topic_name: str) -> None:

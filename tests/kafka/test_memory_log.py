@@ -160,3 +160,18 @@ def test_a_hole_is_taken_for_compaction_unless_a_transaction_explains_it() -> No
     assert MemoryPartition([MemoryRecord(0, 10), MemoryRecord(2, 20)]).may_be_compacted
     whole.compact([1])
     assert whole.may_be_compacted
+
+
+def test_committed_reads_leave_out_aborted_records_and_end_at_an_open_transaction() -> None:
+    log = MemoryPartition()
+    log.append_batch(batch(1), producer="t", transactional=True)
+    log.append_batch(batch(2), producer="u", transactional=True)
+    log.append_marker(3, producer="t", aborts=True)
+    log.append(4)
+    log.append_marker(5, producer="u")
+    log.append_batch(batch(6), producer="t", transactional=True)
+    log.append(7)
+    assert [record.offset for record in log.read(0, 10).records] == [0, 1, 3, 5, 6]
+    seen = log.read(0, 10, committed=True)
+    assert ([record.offset for record in seen.records], seen.next_offset) == ([1, 3], 5)
+    assert log.read(6, 1, committed=True).records == ()

@@ -143,6 +143,10 @@ def test_reads_from_every_offset_are_the_same(reader: KafkaLogReader, twins: lis
     assert some_of(twin_differences.in_reads(reader, twins)) == ""
 
 
+def test_reads_of_committed_records_are_the_same(reader: KafkaLogReader, twins: list[Twin]) -> None:
+    assert some_of(twin_differences.in_reads(reader, twins, committed=True)) == ""
+
+
 def test_a_read_goes_over_batches_that_the_log_cleaner_emptied_again_and_again(
     broker: KafkaCluster, twins: list[Twin]
 ) -> None:

@@ -192,6 +192,7 @@ class Whole:
                     requests[index].partition,
                     chunks[index].next_offset,
                     requests[index].max_records - len(chunks[index].records),
+                    requests[index].committed,
                 )
                 for index in short
             ]
@@ -215,21 +216,22 @@ class Whole:
         self._reader.close()
 
 
-def in_reads(reader: LogReader, twins: Sequence[Twin]) -> Iterator[str]:
+def in_reads(reader: LogReader, twins: Sequence[Twin], *, committed: bool = False) -> Iterator[str]:
     """Reads from every offset, in every size, and from outside of the log."""
-    asked = _by_turns([[(twin, request) for request in _requests(twin)] for twin in twins])
+    asked = _by_turns([[(twin, request) for request in _requests(twin, committed)] for twin in twins])
     chunks = Whole(reader).read([request for _, request in asked])
     for (twin, request), chunk in zip(asked, chunks, strict=True):
-        model = twin.memory.read(request.offset, request.max_records)
+        model = twin.memory.read(request.offset, request.max_records, committed=committed)
         if _seen(chunk) != _seen(model):
             yield f"{_name(twin)}: {request} gives {_seen(chunk)}, in memory {_seen(model)}"
 
 
-def _requests(twin: Twin) -> list[ReadRequest]:
+def _requests(twin: Twin, committed: bool) -> list[ReadRequest]:
     start, end = twin.memory.start, twin.memory.end
     outside = [offset for offset in (0, start - 1, end + 1, end + 1_000) if not start <= offset <= end and offset >= 0]
     offsets = [*range(start, end + 1), *outside]
-    return [ReadRequest(twin.place, offset, SIZES[(offset + twin.log.seed) % len(SIZES)]) for offset in offsets]
+    sizes = [SIZES[(offset + twin.log.seed) % len(SIZES)] for offset in offsets]
+    return [ReadRequest(twin.place, offset, size, committed) for offset, size in zip(offsets, sizes, strict=True)]
 
 
 def _seen(chunk: Chunk) -> tuple[object, ...]:
