@@ -89,4 +89,20 @@ def of(job: Job, clone_to: str | None) -> Original | None:
             f"{clone_to} is there, and is no copy of {path}" + (f" but of {came_from}." if came_from else "."),
             hint="Choose another --clone-to.",
         )
+    _refuse_run_on(path, clone_to)
     return Original(path, clone_to, copied=True)
+
+
+def _refuse_run_on(path: str, copy: str) -> None:
+    """Raise NeedsPerson where the original was started after its copy was made: one of them lacks the other's work."""
+    from reconciler.checkpoints.original import run_since
+
+    done = run_since(path, copy)
+    if done is not None:
+        raise NeedsPerson(
+            f"The query was started on {path} after the copy {copy} was made of it: {done}. The copy would read again, "
+            "uncounted, what was read there.",
+            hint="If the original's work counts, give another --clone-to, for a new copy of it. If the copy's does, "
+            f'stop the query on the original, write store = "{checkpoint_at(copy)}" for the job, and leave out '
+            "--clone-to. reconciler audit tells what was put out twice, or by neither.",
+        )

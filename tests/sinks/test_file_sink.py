@@ -54,9 +54,11 @@ def test_the_hook_makes_a_copy_once_and_starts_no_stale_one(query: Query) -> Non
     copy = str(query.folder / "copy")
     assert query.start_at_destination(copy)["RECONCILER_CHECKPOINT"] == copy
     assert query.start_at_destination(copy)["RECONCILER_CHECKPOINT"] == copy
-    query.run(range(3, 5))
     query.put_out(range(3, 5))
     with pytest.raises(NeedsPerson, match="would drop batches 3 to 4 without an error"):
+        query.start_at_destination(copy)
+    query.run(range(3, 5))
+    with pytest.raises(NeedsPerson, match=r"after the copy .* was made of it: it has begun batches 3 to 4"):
         query.start_at_destination(copy)
 
 
