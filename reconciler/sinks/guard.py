@@ -208,7 +208,9 @@ def _others_batch(at: Standing, taken: Taken) -> tuple[SinkOutcome, str] | None:
         return (
             SinkOutcome.DROPS,
             f"its batch {at.begun} is empty, and this checkpoint's has records, which it would drop without an error. "
-            "A copy has perhaps repeated the batch empty: start from that copy, or from a clone of it",
+            "A copy has perhaps repeated the batch empty: start from that copy, or from a clone of it. If no copy was "
+            "ever started, the query itself left none of its records, as by a filter: leave sink out of the "
+            "configuration for this one start",
         )
     if taken.has_records and at.is_empty:
         return (

@@ -131,8 +131,9 @@ def test_a_killed_batch_that_a_copy_has_repeated_empty_is_not_taken_for_the_quer
     query.begin(3)
     query.put_out(range(3, 4), empty=True)
     query.keep_anchor(3, "clicks-end")
-    with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records"):
+    with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records") as at_start:
         query.start_at_source()
+    assert "If no copy was ever started" in str(at_start.value.hint), "a filter may have left none of its records"
     with pytest.raises(NeedsPerson, match="A copy has perhaps repeated the batch empty"):
         query.clone()
 
