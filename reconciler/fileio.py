@@ -21,6 +21,7 @@ LOCK_S = 30.0
 LARGEST_FILE = 64 * 1024 * 1024
 """Bytes of a plan, a snapshot or a start that are read: a plan of about 80,000 partitions. Parsing takes up to 25 times
 as much memory."""
+NO_FILE = "It is a pipe or a device, and not a file"
 ABOUT_DISKS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG})
 ABOUT_FILES = ABOUT_DISKS | {
     *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
@@ -38,6 +39,13 @@ def of_file(path: str | Path, error: OSError, verb: str = "written", *, other: s
     )
 
 
+def why(error: OSError | ValueError) -> str:
+    """Why a file cannot be read or written, in the system's words: neither an error's number nor the path again."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 @contextmanager
 def making(path: Path, *, other: str = "place") -> Iterator[None]:
     """Raise ``ConfigError`` where the block cannot make or remove ``path``."""
@@ -45,6 +53,20 @@ def making(path: Path, *, other: str = "place") -> Iterator[None]:
         yield
     except OSError as error:
         raise of_file(path, error, other=other) from error
+
+
+def refuse_special(path: Path) -> None:
+    """Raise ``OSError`` for a pipe, a device, or a name of this process's own streams like /dev/stdout.
+
+    To replace or remove one would, as root, take it from the whole machine.
+    """
+    try:
+        kind = os.stat(path).st_mode
+        is_stream = os.path.islink(path) and os.readlink(path).startswith("/proc/")
+    except OSError:
+        return
+    if is_stream or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        raise OSError(errno.EINVAL, NO_FILE, str(path))
 
 
 def write_whole(path: Path, text: str | Iterable[str]) -> None:
@@ -55,6 +77,7 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
     from tempfile import mkstemp  # noqa: PLC0415 (it costs a start that writes nothing two milliseconds)
 
     with making(path):
+        refuse_special(path)
         descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -102,7 +125,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, "It is a pipe or a device, and not a file", str(path))
+    raise OSError(errno.EINVAL, NO_FILE, str(path))
 
 
 def read_regular(path: Path) -> bytes:

@@ -46,6 +46,26 @@ def pipe(path: Path) -> Iterator[None]:
 @pytest.mark.parametrize(
     "command",
     [
+        *("plan CONFIG -o NAME", "show p.json --html NAME", "anchors export CONFIG NAME"),
+        "hook CONFIG --job clicks --plans plans --env-file NAME",
+    ],
+)
+@pytest.mark.parametrize("name", ["fifo", "null", "stdout"])
+def test_a_device_a_pipe_or_a_stream_is_not_replaced_by_a_file(world: World, command: str, name: str) -> None:
+    """As root that would take /dev/null or /dev/stdout from the whole machine."""
+    os.mkfifo(world.folder / "fifo")
+    (world.folder / "null").symlink_to("/dev/null")
+    (world.folder / "stdout").symlink_to("/proc/self/cmdline")
+    before = os.lstat(world.folder / name)
+    words = shlex.split(command.replace("NAME", name).replace("CONFIG", "-c reconciler.toml"))
+    ended = world.run(*words)
+    assert (ended.code, f"{name} cannot be written: It is a pipe or a device" in ended.err) == (2, True), ended.err
+    assert os.path.samestat(os.lstat(world.folder / name), before)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
         *("show FIFO", "verify FIFO", "sign FIFO --key k", "apply FIFO CONFIG --yes", "rollback FIFO CONFIG --yes"),
         *("checkpoint clone c d --plan FIFO", "audit-log verify FIFO", "audit-log show FIFO"),
         "audit-log verify audit.log --witness FIFO",
