@@ -36,7 +36,7 @@ from reconciler.failover.check import check
 from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import both, ends_of, planned_ends
 from reconciler.failover.sinks import is_stateful, repeated, sure_of_sinks
-from reconciler.fileio import read_regular
+from reconciler.fileio import read_regular, why
 from reconciler.formats.json_fields import FieldError, json_value
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
 from reconciler.formats.plan_sinks import SinkOutcome
@@ -226,7 +226,8 @@ def _parsed(plan: PlanSource) -> Plan:
         return parse_plan(read_regular(Path(plan)).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"The plan {fspath(plan)} cannot be read: {error}.", hint="Make one with: reconciler plan -c FILE -o PLAN"
+            f"The plan {fspath(plan)} cannot be read: {why(error)}.",
+            hint="Make one with: reconciler plan -c FILE -o PLAN",
         ) from error
 
 

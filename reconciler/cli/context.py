@@ -19,7 +19,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
 from reconciler.engine import Progress
 from reconciler.failover.outside import Outside, connect
-from reconciler.fileio import read_regular
+from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def read_plan_file(path: Path) -> tuple[Plan, bytes]:
     except FileNotFoundError as error:
         raise ConfigError(f"There is no plan {path}.", hint="Make one with: reconciler plan -c FILE -o PLAN") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The plan {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+        raise ConfigError(
+            f"The plan {path} cannot be read: {why(error)}.", hint="Give the path of a plan that this user may read."
+        ) from error
     return parse_plan(text), content
 
 

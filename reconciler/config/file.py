@@ -34,6 +34,7 @@ from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.core.question import StartAt
+from reconciler.fileio import why
 from reconciler.formats.plan import StartPolicy
 from reconciler.identity import identity_from_spec
 
@@ -55,6 +56,11 @@ MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
 _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"})
 """Properties of the Kafka client that load libraries, or start a command."""
+_BROKER = re.compile(
+    r"(?:(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[^\]\s]+\]|[^\s,;:@/\[\]]+)(?::[0-9]{1,5})?/?|[0-9a-f:]+)",
+    re.IGNORECASE,
+)
+"""One broker of ``bootstrap_servers``, as librdkafka reads it; with another protocol it would wait in vain."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
 
@@ -104,7 +110,10 @@ def _read(path: Path) -> tuple[str, Doubt | None]:
     except FileNotFoundError as error:
         raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from error
     except (OSError, ValueError) as error:
-        raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from error
+        raise ConfigError(
+            f"The configuration file {path} cannot be read: {why(error)}.",
+            hint="Name a file that this user may read with -c FILE.",
+        ) from error
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -172,6 +181,10 @@ class _Reader:
         table.done()
         if servers is None:
             return None
+        brokers = [broker for each in servers.split(",") if (broker := each.strip())]
+        if not isinstance(servers, Unknown) and not (brokers and all(map(_BROKER.fullmatch, brokers))):
+            # The text is not repeated: a login may stand in it.
+            table.fault("bootstrap_servers", "is not a list of brokers.", 'Write it like "kafka-1:9092,kafka-2:9092".')
         if "bootstrap.servers" in client:
             self._faults.add("bootstrap.servers is given twice.", "Give it as bootstrap_servers only.")
         return Cluster(servers, {"bootstrap.servers": servers, **client})
@@ -229,7 +242,7 @@ class _Reader:
     # ------------------------------------------------------------ jobs
 
     def _jobs(self, names: TopicNames) -> tuple[Job, ...]:
-        tables = self._root.take("jobs", list, [])
+        tables = self._root.tables("jobs", "job")
         if not tables and not self._root.is_faulty("jobs"):
             self._faults.add("There is no job in it.", "Add a [[jobs]] table with name, group, topics and store.")
         jobs: list[Job] = []
@@ -315,9 +328,9 @@ class _Reader:
 
 def _job_topics(table: Table) -> tuple[str, ...]:
     problem = "must be a list of different topic names."
-    topics = table.texts("topics", problem, required=True)
+    topics = table.texts("topics", problem, 'For example topics = ["events"].', required=True)
     if len({*topics}) < len(topics) or not (topics or table.is_faulty("topics")):
-        table.fault("topics", problem)
+        table.fault("topics", problem, 'For example topics = ["events"].')
     return topics
 
 

@@ -19,6 +19,7 @@ from reconciler.config.table import Faults, Unknown
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.core.visible import visible
+from reconciler.fileio import why
 
 _ENVIRONMENT = re.compile(r"\$\{([^{}]*)\}")
 _FILE = "file:"
@@ -199,4 +200,7 @@ def _content(path: Path) -> str:
             raise ValueError("it is larger than a secret can be")
         return found.decode().strip()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the secret file {path} cannot be read: {error}.") from error
+        raise ConfigError(
+            f"the secret file {path} cannot be read: {why(error)}.",
+            hint="Correct the path, or let this user read the file.",
+        ) from error

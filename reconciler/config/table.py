@@ -81,7 +81,9 @@ class Table:
     def is_faulty(self, *keys: str) -> bool:
         return not self._faulty.isdisjoint(keys)
 
-    def take(self, key: str, kind: type, default: Any = None, *, required: bool = False) -> Any:
+    def take(
+        self, key: str, kind: type, default: Any = None, *, required: bool = False, hint: str | None = None
+    ) -> Any:
         self._known.add(key)
         if key not in self._values:
             if required and self.is_there:
@@ -92,7 +94,7 @@ class Table:
             self._faulty.add(key)
             return value if kind is str and default is None else default
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            self.fault(key, f"must be {_KINDS[kind]}, not {value!r}.")
+            self.fault(key, f"must be {_KINDS[kind]}, not {value!r}.", hint)
             return default
         return value
 
@@ -115,9 +117,25 @@ class Table:
             self.fault(key, "is empty.")
         return value or Unknown()
 
+    def tables(self, key: str, misspelt: str) -> list[Any]:
+        """The tables under ``[[key]]``; it is often written ``[key]``, or as ``misspelt``."""
+        if isinstance(self._values.get(key), dict):
+            problem = f"[{key}] is one table, and must be a list of them."
+        elif key not in self._values and misspelt in self._values:
+            self._values[key] = self._values.pop(misspelt)
+            problem = f"{misspelt} is not a known key."
+        else:
+            tables: list[Any] = self.take(key, list, [])
+            return tables
+        self._known.add(key)
+        self._faulty.add(key)
+        del self._values[key]
+        self._faults.add(problem, f"Write [[{key}]], in double brackets, over each of them.")
+        return []
+
     def texts(self, key: str, problem: str, hint: str | None = None, *, required: bool = False) -> tuple[str, ...]:
         """A list of texts, none of them empty; ``problem`` as in ``fault``."""
-        texts = self.take(key, list, [], required=required)
+        texts = self.take(key, list, [], required=required, hint=hint)
         if all(isinstance(text, str) and text for text in texts):
             return tuple(texts)
         self.fault(key, problem, hint)

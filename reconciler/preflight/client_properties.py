@@ -13,6 +13,7 @@ from pathlib import Path
 
 from reconciler.config.secrets import holds_plain_secret
 from reconciler.core.errors import ConfigError
+from reconciler.fileio import why
 
 SERVERS = "bootstrap.servers"
 _STORE_KEY = "anchors.store"
@@ -42,7 +43,9 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The client's settings {path} cannot be read: {error}.") from error
+        raise ConfigError(
+            f"The client's settings {path} cannot be read: {why(error)}.", hint="Correct the path of --client-config."
+        ) from error
     given: dict[str, str] = {}
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
         if not line.strip() or line.lstrip().startswith(("#", "!")):

@@ -168,6 +168,14 @@ def inside(section: str, line: str) -> str:
         (LEAST.replace('[destination]\nbootstrap_servers = "b:9092"', ""), "[destination] is missing"),
         (LEAST.replace('"b:9092"', '""'), "[destination] bootstrap_servers is empty"),
         (LEAST.replace('"b:9092"', "9092"), "[destination] bootstrap_servers must be text in quotes, not 9092"),
+        (
+            LEAST.replace("b:9092", "http://b:9092"),
+            "bootstrap_servers is not a list of brokers. Write it",
+        ),
+        (LEAST.replace("b:9092", "b:9092;c:9092"), "[destination] bootstrap_servers is not a list of brokers"),
+        (LEAST.replace("b:9092", "b:9092 c:9092"), "[destination] bootstrap_servers is not a list of brokers"),
+        (LEAST.replace("b:9092", "b:port"), "[destination] bootstrap_servers is not a list of brokers"),
+        (LEAST.replace("b:9092", " , "), "[destination] bootstrap_servers is not a list of brokers"),
         (LEAST.replace("[source]", "[source]\nbootstrap_servers = 'b:9092'"), "have the same bootstrap_servers"),
         (inside("destination.client", '"bootstrap.servers" = "c"'), "bootstrap.servers is given twice"),
         (inside("destination.client", '"a.b" = [1]'), "[destination] client: a.b cannot be a list"),
@@ -189,12 +197,15 @@ def inside(section: str, line: str) -> str:
         (inside("policy", 'new = "now"'), '[policy] new = "now" is not "earliest", "latest" or a time'),
         (inside("policy", 'new = "2026-01-31T06:00:00"'), "Write a time with its zone"),
         (LEAST.partition("[[jobs]]")[0], "There is no job in it. Add a [[jobs]] table"),
+        (LEAST.replace("[[jobs]]", "[jobs]"), "[jobs] is one table, and must be a list of them. Write [[jobs]]"),
+        (LEAST.replace("[[jobs]]", "[job]"), "job is not a known key. Write [[jobs]], in double brackets"),
+        (LEAST.replace("[[jobs]]", "[[job]]"), "job is not a known key. Write [[jobs]], in double brackets"),
         ("jobs = [1]\n" + LEAST.partition("[[jobs]]")[0], "[[jobs]] must be tables"),
         (LEAST + LEAST[LEAST.index("[[jobs]]") :], 'Two jobs are named "clicks"'),
         (LEAST.replace('["events"]', "[]"), "[jobs clicks] topics must be a list of different topic names"),
         (LEAST.replace('["events"]', '["e", "e"]'), "must be a list of different topic names"),
         (LEAST.replace('["events"]', '["e", ""]'), "must be a list of different topic names"),
-        (LEAST.replace('["events"]', '"events"'), "[jobs clicks] topics must be a list, not 'events'"),
+        (LEAST.replace('["events"]', '"events"'), "topics must be a list, not 'events'. For example topics = ["),
         (LEAST.replace('"clicks"', '""'), "name is empty"),
         (LEAST + '[jobs.identity]\ntimestamp = "wall"', 'timestamp = "wall" is not known'),
         (LEAST + '[jobs.identity]\nid = "hdr:x"', 'id = "hdr:x" is not known'),
@@ -211,7 +222,10 @@ def inside(section: str, line: str) -> str:
         (LEAST + '[jobs.identity]\nid_order = "up"', 'id_order = "up" is not known'),
         (LEAST + '[jobs.identity]\nunit = "min"', 'unit = "min" is not known'),
         (LEAST.replace('"readers"', '"${NO}"'), "${NO} is not set in the environment. Set it, or use file:PATH"),
-        (LEAST.replace('"readers"', '"file:/no/such/secret"'), "the secret file /no/such/secret cannot be read"),
+        (
+            LEAST.replace('"readers"', '"file:/no/such/secret"'),
+            "secret cannot be read: No such file or directory. Correct",
+        ),
         ("[source", "is not TOML"),
         ("source = 1\n" + LEAST.replace('[source]\nalias = "a"', ""), "[source] must be a table, not 1"),
     ],
@@ -253,10 +267,15 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "reconciler.toml"
     path.write_bytes(base64.b64decode("/////w=="))
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"cannot be read: it is not UTF-8 text\. Name a file"):
         load_config(path, {})
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory\. Name a file"):
         load_config(tmp_path, {})
+
+
+@pytest.mark.parametrize("servers", ["b", "SASL_SSL://b:1", "b:1, c:2,", "[::1]:9092", "::1", "10.0.0.1:1", "b_1.x:1"])
+def test_brokers_as_the_client_reads_them(load: Load, servers: str) -> None:
+    assert load(LEAST.replace("b:9092", servers)).destination.bootstrap_servers == servers
 
 
 def test_two_jobs_that_share_stored_offsets(complaint) -> None:

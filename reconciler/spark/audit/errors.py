@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
-from reconciler.fileio import read_regular
+from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, parse_plan
 from reconciler.spark.session import DATA_LOSS, spark_message
 
@@ -55,5 +55,5 @@ def plan_of(given: Plan | str | Path) -> Plan:
         return parse_plan(read_regular(Path(given)).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"The plan {given} cannot be read: {error}.", hint="Name the plan that was applied."
+            f"The plan {given} cannot be read: {why(error)}.", hint="Name the plan that was applied."
         ) from error

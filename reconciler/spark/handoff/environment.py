@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reconciler.clock import clock_ms
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.fileio import read_regular
+from reconciler.fileio import read_regular, why
 from reconciler.formats.start import Side, parse_start
 from reconciler.spark.handoff import proof
 from reconciler.spark.handoff.options import (
@@ -68,7 +68,7 @@ def _started(env: Mapping[str, str], job: Jobs, trusted_keys: proof.Keys) -> Han
         text = read_regular(Path(path)).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{START_VARIABLE} names {path}, which cannot be read: {error}.",
+            f"{START_VARIABLE} names {path}, which cannot be read: {why(error)}.",
             hint="Start the job by `reconciler hook`; where the driver runs on another machine, ship the file to it.",
         ) from error
     start = parse_start(text, f"{path} ({START_VARIABLE})")

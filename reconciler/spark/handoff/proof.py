@@ -21,7 +21,7 @@ from pathlib import Path
 
 from reconciler.clock import stamp
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.fileio import read_regular
+from reconciler.fileio import read_regular, why
 from reconciler.formats.json_fields import json_value
 from reconciler.formats.plan import Plan, PlanSource, parse_plan
 
@@ -119,7 +119,7 @@ def _text(path: str | os.PathLike[str]) -> str:
         return read_regular(Path(path)).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"The plan {os.fspath(path)} cannot be read: {error}.",
+            f"The plan {os.fspath(path)} cannot be read: {why(error)}.",
             hint="Give the path of a file that `reconciler plan` or `reconciler hook` wrote.",
         ) from error
 

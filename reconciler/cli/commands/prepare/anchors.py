@@ -26,7 +26,7 @@ from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.failover.writing.apply import confirm, name_of, put
-from reconciler.fileio import write_whole
+from reconciler.fileio import why, write_whole
 from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import UNKNOWN_PARTITION, Change, HandsOver, OffsetStore, Row
@@ -191,7 +191,10 @@ def _read_lines(path: str | None) -> list[AnchorLine]:
         with open(str(path), encoding="utf-8") as file:
             return list(load_lines(_bounded(file)))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{'stdin' if piped else path} cannot be read: {error}.") from error
+        raise ConfigError(
+            f"{'stdin' if piped else path} cannot be read: {why(error)}.",
+            hint="Give the path of a file that anchors export wrote.",
+        ) from error
 
 
 def _bounded(file: TextIO) -> Iterator[str]:
