@@ -177,6 +177,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
     try:
         return parser.parse_args(arguments)
     except UsageError as error:
+        if loaded is not None and error.message.startswith("unrecognized"):  # argparse names the whole program
+            error = UsageError(loaded.format_usage(), loaded.prog, error.message)
         options = re.findall(r"--[a-z][\w-]+", (loaded or parser).format_help())
         say(*usage_message(error, arguments, COMMANDS, options).split("\n"), stream=sys.stderr)
         return ExitCode.USAGE

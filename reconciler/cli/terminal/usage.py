@@ -32,6 +32,7 @@ _SYNONYMS = {
     "clone": "checkpoint clone",
     "completions": "completion",
 }
+_NO_NUMBER = re.compile(r"(?P<option>argument .*): invalid (?P<kind>int|float) value: (?P<value>'.*')", re.DOTALL)
 
 
 def found_config(options: argparse.Namespace) -> Path | None:
@@ -54,6 +55,9 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises its complaints, so that a hint can be added."""
 
     def error(self, message: str) -> NoReturn:
+        if found := _NO_NUMBER.fullmatch(message):
+            kind = "a whole number" if found["kind"] == "int" else "a number"
+            message = f"{found['option']} is not {kind}: {found['value']}"
         raise UsageError(self.format_usage(), self.prog, message)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
@@ -79,7 +83,11 @@ def _hint(message: str, arguments: Sequence[str], commands: Mapping[str, str], o
     if "-c/--config" in message:
         return f"There is no ./reconciler.toml. Give the configuration with -c FILE, or set {CONFIG_VARIABLE}."
     if found := re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message):
-        return _closest(found[1], [each.strip(" '") for each in found[2].split(",")], commands)
+        choices = [each.strip(" '") for each in found[2].split(",")]
+        meant = _closest(found[1], choices, commands)
+        if meant is None and "|" in message.partition(":")[0] and any(each.startswith("-") for each in arguments):
+            return f"One of {', '.join(choices)} comes before the options."
+        return meant
     if found := re.search(r"unrecognized arguments: (?:.* )?(--[\w-]+)", message):
         near = _similar(found[1], sorted(options), 1)
         return f"Did you mean {near[0]}?" if near else None
