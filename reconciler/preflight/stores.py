@@ -10,7 +10,7 @@ from reconciler.core.errors import NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
 from reconciler.formats.decimal_text import counted
-from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row
+from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.preflight.results import Result, World, fail, failed, ok, warn
 from reconciler.stores.registry import traits
 
@@ -119,12 +119,27 @@ def _rows(
     for row in rows:
         by_topic[row.key.topic] = by_topic.get(row.key.topic, 0) + 1
     listed = ", ".join(f"{count:,} of {topic}" for topic, count in sorted(by_topic.items()))
-    bare = [row for row in rows if row.stored.anchor is None and not row.stored.is_sentinel]
-    with_anchor = f"{len(rows) - len(bare):,} with an anchor" if bare else "all with an anchor"
+    lacking = [row for row in rows if row.stored.anchor is None and not row.stored.is_sentinel]
+    synced = _synced(config, job, rows) if able.translated_by_mirror else frozenset()
+    bare = [row for row in lacking if row.key not in synced]
+    with_anchor = f"{len(rows) - len(lacking):,} with an anchor" if lacking else "all with an anchor"
+    if len(bare) < len(lacking):
+        with_anchor += f", {len(lacking) - len(bare):,} synced by the mirror, which the anchors replace"
     yield ok(subject, f"{where}: {counted(len(rows), 'stored offset')} ({listed}), {with_anchor}")
     if bare:
         yield _bare(config, job, able, bare)
     yield from _against(config, job, rows, destination)
+
+
+def _synced(config: Config, job: Job, rows: Sequence[Row]) -> frozenset[TopicPartition]:
+    """The destination's partitions whose source partition has an anchor: a mirror's row there needs none."""
+    names = {topic: config.topics.destination_of(topic) for topic in job.topics}
+    anchored = (row.key for row in rows if row.stored.anchor is not None)
+    return frozenset(
+        TopicPartition(names[key.topic], key.partition)
+        for key in anchored
+        if names.get(key.topic, key.topic) != key.topic
+    )
 
 
 def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> Result:

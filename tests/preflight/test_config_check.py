@@ -7,6 +7,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -319,6 +320,19 @@ def test_offsets_without_an_anchor_are_named(
     assert found.code is ExitCode.OK
     assert found.said(Level.WARN) == ["1 stored offset has no anchor: events-1."]
     assert "2 stored offsets (2 of events), 1 with an anchor" in found.said(Level.OK, "job clicks")[0]
+
+
+def test_what_the_mirror_synced_needs_no_anchor_where_the_jobs_own_row_has_one(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, "events", p0=anchored())
+    save(store, "a.events", p0=StoredOffset(3), p1=StoredOffset(3))
+    assert look(LEAST, destination).said(Level.WARN) == ["2 stored offsets have no anchor: a.events-0, a.events-1."]
+    able = replace(store.capabilities, translated_by_mirror=True)
+    monkeypatch.setattr(MemoryStore, "capabilities", able)
+    found = look(LEAST, destination)
+    assert found.said(Level.WARN) == ["1 stored offset has no anchor: a.events-1."]
+    assert "1 with an anchor, 1 synced by the mirror" in found.said(Level.OK, "job clicks")[0]
 
 
 def test_a_job_that_has_stored_nothing_is_told_of(look: Callable[..., Tries], destination: MemoryLog) -> None:
