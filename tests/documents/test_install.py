@@ -44,6 +44,12 @@ def test_what_the_first_command_installs_opens_every_store_that_the_demo_uses() 
     assert ended.returncode == 0, ended.stderr
 
 
+def test_every_extra_is_named_where_the_installation_is_described() -> None:
+    page = " ".join((ROOT / "docs/how-to/start.md").read_text(encoding="utf-8").split())
+    (named,) = re.findall(r"The \[extras\]\(\S+\) are ([^.]*)\.", page)
+    assert {*re.findall(r"`(\w+)`", named)} == {*PACKAGE["optional-dependencies"]} - {"test"}
+
+
 def test_the_tests_are_set_up_and_run_as_in_ci() -> None:
     assert re.findall(r"`\.venv/bin/(pip install [^`]+)`", README) == ["pip install -e '.[test]'"]
     assert "The README's pip install -e '.[test]'" in script("setup"), "CI pins the versions of the same packages"
