@@ -221,7 +221,8 @@ def parse_plan(text: str) -> Plan:
         raise Changed(f"The file is not a plan: {error.sentence}.", hint=again) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
-        raise Changed(f"The file is not a plan of format {FORMAT} (it says {_excerpt(found)}).", hint=again)
+        named = "names no format" if found is None else f"says {_excerpt(found)}"
+        raise Changed(f"The file is not a plan of format {FORMAT} (it {named}).", hint=again)
     try:
         sha256 = digest(content)
     except FieldError:  # text that is not Unicode, or values nested without end
@@ -320,7 +321,8 @@ _NO_ROWS = (
 )
 _ADVICE = {
     Verdict.LOST: "unprocessed records may be gone: fetch them elsewhere, then --accept lost",
-    Verdict.MISSING: "the destination has no such partition: check [topics] and the mirror, then --accept missing",
+    Verdict.MISSING: "correct the job's topics, [topics], [source] alias or the mirror; if the job is not to read it, "
+    "--accept missing",
     Verdict.UNRESOLVED: "nothing could be proven: choose an offset with --set TOPIC:PARTITION=OFFSET",
 }
 

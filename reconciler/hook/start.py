@@ -205,5 +205,5 @@ class Start:
             log.info(words, offsets, outcome(plan))
             return
         write(changes, plan, path, outside)
-        words = "%s corrected; %s. To undo: reconciler rollback %s"
-        log.info(words, counted(count, "offset"), outcome(plan), path)
+        words = "%s corrected; %s. To undo: reconciler rollback %s -c %s"
+        log.info(words, counted(count, "offset"), outcome(plan), path, self.config_file)

@@ -1,4 +1,4 @@
-"""A plan as text: a table per job, a legend of its verdicts, and a sentence per partition that must not start."""
+"""A plan as text: a table per job, a legend of its verdicts, and a sentence per reason not to start."""
 
 from __future__ import annotations
 
@@ -51,10 +51,9 @@ def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, mo
 def not_judged_text(plan: Plan) -> str:
     """Which jobs could not be judged, and that they must not start."""
     names = [job.name for job in plan.not_judged]
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
     of = f"{len(names):,} of {len(plan.jobs) + len(names):,} jobs"
     it = "it" if len(names) == 1 else "them"
-    return f"Not judged, {of}: {', '.join(names[:MOST_NAMES])}{more}. Do not start {it}."
+    return f"Not judged, {of}: {_listed(names)}. Do not start {it}."
 
 
 def _not_judged(job: NotJudged, columns: int) -> Shown:
@@ -142,11 +141,20 @@ def evidence_text(row: PartitionPlan) -> str:
 
 
 def stop_text(name: str, detail: str, why: str) -> str:
-    """The sentence on a partition that must not start: the finding, then the next move."""
+    """The sentence on partitions that must not start: the finding, then the next move."""
     return f"{name} must not start: {detail}. {why[:1].upper()}{why[1:]}."
 
 
 def _stops(rows: Sequence[PartitionPlan], policy: StartPolicy, columns: int) -> Shown:
-    stops = [(row, why_stopped(row, policy)) for row in rows]
-    sentences = ["  " + stop_text(place_name(row), row.detail, why) for row, why in stops if why]
+    """One sentence for all partitions that stop for the same reason: a wrong group stops every one of its topics'."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if why := why_stopped(row, policy):
+            names.setdefault((row.detail, why), []).append(place_name(row))
+    sentences = ["  " + stop_text(_listed(places), *reason) for reason, places in names.items()]
     return wrap(*sentences, indent="    ", columns=columns)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"

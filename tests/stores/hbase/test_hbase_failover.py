@@ -197,7 +197,8 @@ def test_the_metrics_processors_rows(world: World, table) -> None:
     deliver(world, world.there)
     file = config(world, job(world, made.address("cdap-metrics")))
     old = ends(world.run("check", "-c", file), 4)
-    assert old.out.count("must not start: stored without an anchor") == len(PARTITIONS)
+    stopped = ", ".join(f"{world.there}-{n}" for n in PARTITIONS)
+    assert f"  {stopped} must not start: stored without an anchor" in old.out
     for n in PARTITIONS:
         made.plain.put(names[n], {b"d:o": longs(STORED[n]), b"d:t": longs(event_ms(DONE[n]))})
     after = {
