@@ -199,13 +199,23 @@ def _limits(config: Config, partitions: int) -> Limits:
     return Limits(config.search.max_disorder_ms, config.search.scan_records, tail)
 
 
+def _those_there(topic: str, places: Sequence[Place]) -> str:
+    """What a --set may name instead: partitions of the topic that it names, else topics."""
+    numbers = [
+        at.destination.partition for at in places if at.exists and topic in (at.source.topic, at.destination.topic)
+    ]
+    if numbers:
+        return f"{topic} has the partitions {min(numbers)} to {max(numbers)}."
+    return f"Topics: {', '.join(sorted({at.destination.topic for at in places}))}."
+
+
 def _refuse_unknown(by_hand: ByHand, places: Sequence[Place]) -> None:
     known = {(tp.topic, tp.partition) for at in places if at.exists for tp in (at.destination, at.source)}
     for topic, partition in by_hand.offsets:
         if (topic, partition) not in known:
             raise WrongDecision(
                 f"--set {topic}:{partition}: the chosen jobs have no such partition on the destination.",
-                hint="Topics: " + ", ".join(sorted({at.destination.topic for at in places})) + ".",
+                hint=_those_there(topic, places),
             )
 
 

@@ -79,6 +79,7 @@ UNANSWERED = frozenset(
 """No answer: a write that was sent may or may not have happened."""
 
 _CERTIFICATE_ALERT = re.compile(r"alert (certificate|bad certificate|unknown ca|handshake failure|access denied)")
+_NO_KAFKA = "Invalid response size"
 _IN_HANDSHAKE = "in state SSL_HANDSHAKE"
 """A connection closed in this state was closed by a port without TLS: a broker with TLS sends an alert instead."""
 _MOST_ADDRESSES = 3
@@ -233,6 +234,11 @@ def other_protocol(reported: ReportedErrors, client: Mapping[str, str]) -> str |
     """
     protocol = client.get("security.protocol", "PLAINTEXT").upper()
     text = reported.last.str() if reported.last is not None else ""
+    if _NO_KAFKA in text:
+        return (
+            f"What answers on that port does not speak Kafka over {protocol}: correct bootstrap_servers, or "
+            f"security.protocol under {SECTION}."
+        )
     if text and "Disconnected" not in text:
         return None
     if _IN_HANDSHAKE in text:

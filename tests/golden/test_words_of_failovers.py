@@ -62,6 +62,7 @@ def test_check_of_what_is_not_there(world: World, goldens: Goldens) -> None:
         "check -c reconciler.toml --set a.events:1",
         "check -c reconciler.toml --set a.events:1=3 --set a.events:1=4",
         "check -c reconciler.toml --set a.events:77=3",
+        "check -c reconciler.toml --set a.evnets:1=3",
         "check -c reconciler.toml --set a.events:1=9999",
     )
     goldens.check("words/check-refused.txt", said)

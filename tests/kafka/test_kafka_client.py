@@ -165,6 +165,11 @@ def test_a_plain_port_is_told_by_any_of_the_texts_that_the_client_has_for_it(why
     assert "That port may speak without TLS" in (other_protocol(after(said), CLIENT) or "")
 
 
+def test_a_port_of_another_program_is_told_by_the_size_of_its_answer() -> None:
+    said = "b:9092/bootstrap: Receive failed: Invalid response size 1008813135 (0..100000000): increase …"
+    assert "does not speak Kafka over PLAINTEXT: correct bootstrap_servers" in (other_protocol(after(said), {}) or "")
+
+
 @pytest.mark.parametrize(
     ("servers", "places"),
     [

@@ -84,6 +84,8 @@ def _hint(message: str, arguments: Sequence[str], commands: Mapping[str, str], o
         return f"There is no ./reconciler.toml. Give the configuration with -c FILE, or set {CONFIG_VARIABLE}."
     if found := re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message):
         choices = [each.strip(" '") for each in found[2].split(",")]
+        if found[1] == "unresolved":
+            return "Nothing was proven for an unresolved partition: give its offset with --set TOPIC:PARTITION=OFFSET."
         meant = _closest(found[1], choices, commands)
         if meant is None and "|" in message.partition(":")[0] and any(each.startswith("-") for each in arguments):
             return f"One of {', '.join(choices)} comes before the options."
