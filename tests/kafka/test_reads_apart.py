@@ -38,7 +38,8 @@ PLACES = [TopicPartition(TOPIC, number) for number in range(4)]
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     """The client library's own cluster for tests: it keeps batches as they came. Partition 2 of 4 holds a bomb."""
-    cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+    one_batch = {"linger.ms": 60_000}  # of each partition, sent by flush: a read may end behind any batch
+    cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0, **one_batch})
     (broker,) = cluster.list_topics(timeout=10).brokers.values()
     for place in PLACES:
         cluster.produce(TOPIC, None, b"key", partition=place.partition, headers=[("id", b"\0\xff"), ("none", None)])
