@@ -278,8 +278,10 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
         again = driver.run(*hook)
         assert (again.code, "every offset is right" in again.err) == (0, True)
         corrected = [outcome for outcome in outcomes if " corrected; " in outcome.err]
-        plan = Path(corrected[0].err.split("reconciler rollback ")[1].splitlines()[0])
-        contested.undo(plan)
+        told = corrected[0].err.split("reconciler rollback ")[1].splitlines()[0]
+        plan, config = told.split(" -c ")
+        assert config == str(contested.config)
+        contested.undo(Path(plan))
 
 
 @pytest.mark.thorough
