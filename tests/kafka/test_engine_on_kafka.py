@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Verdict
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.kafka.apart import MIB
+from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
@@ -99,8 +101,10 @@ def test_a_read_inside_a_compressed_batch(clusters, reader: KafkaLogReader, topi
     assert reader.offsets_for_times([(tp, BEGIN + 2_500), (tp, BEGIN + 3_000)]) == [2_500, None]
 
 
-@pytest.mark.parametrize("memory", [None, 64 * MIB], ids=["here", "apart"])
-def test_committed_reads_end_at_an_open_transaction(clusters, topic_name: str, memory: int | None) -> None:
+@pytest.mark.parametrize("opened", [KafkaLogReader, partial(open_log, memory=64 * MIB)], ids=["here", "apart"])
+def test_committed_reads_end_at_an_open_transaction(
+    clusters, topic_name: str, opened: Callable[[dict[str, str]], KafkaLogReader]
+) -> None:
     cluster = clusters.destination
     cluster.create_topic(topic_name)
     producer = producer_of(cluster, **{"transactional.id": topic_name})
@@ -112,7 +116,7 @@ def test_committed_reads_end_at_an_open_transaction(clusters, topic_name: str, m
         if end is not None:
             end(30)
     tp = TopicPartition(topic_name, 0)
-    with closing(KafkaLogReader({"bootstrap.servers": cluster.bootstrap}, memory=memory)) as log:
+    with closing(opened({"bootstrap.servers": cluster.bootstrap})) as log:
         asked = [ReadRequest(tp, place, 10, committed) for place in (0, 4) for committed in (True, False)]
         chunks = log.read(asked)
     seen = [([record.value for record in chunk.records], chunk.next_offset) for chunk in chunks]
