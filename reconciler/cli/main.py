@@ -106,17 +106,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     # A run makes a few hundred thousand short-lived records and no cycles: frequent collections would find nothing.
     gc.set_threshold(1_000_000, 50, 50)
-    options = _parse(arguments)
-    if isinstance(options, ExitCode):
-        return int(options)
-    options.words = arguments
-    set_up_logging(options.log_format, debug=options.debug)
-    if found := found_config(options):
-        log.info("Configuration: ./%s, found here. Another is named with -c FILE.", found)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # for a terminal without Unicode
+    _open_closed_streams()
+    options = argparse.Namespace(debug=False)
     try:
+        parsed = _parse(arguments)  # which prints --explain
+        if isinstance(parsed, ExitCode):
+            return int(parsed)
+        options = parsed
+        options.words = arguments
+        set_up_logging(options.log_format, debug=options.debug)
+        if found := found_config(options):
+            log.info("Configuration: ./%s, found here. Another is named with -c FILE.", found)
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # for a terminal without Unicode
         with unanswered.shown():
             code = int(options.run(options))
         sys.stdout.flush()
@@ -154,6 +157,13 @@ def _failed(error: ReconcilerError, options: argparse.Namespace) -> int:
     if not written.is_whole() and "nothing was written" not in str(error).lower():
         log.error("%s", written.text())
     return int(error.exit_code)
+
+
+def _open_closed_streams() -> None:
+    """Started with closed streams, a process has None for them, and the next file that it opens gets their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open as long as the process
 
 
 def _drop_stdout() -> None:

@@ -52,6 +52,11 @@ _ALONE = frozenset({"kafka-group"})
 """Schemes that nothing follows."""
 _SERVERS = frozenset({"hbase", "zookeeper", "postgresql", "postgres"})
 """Schemes that two slashes and a host follow."""
+_BROKER = re.compile(
+    r"(?:(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[^\]\s]+\]|[^\s,;:@/\[\]]+)(?::[0-9]{1,5})?/?|[0-9a-f:]+)",
+    re.IGNORECASE,
+)
+"""One broker of ``bootstrap_servers``, as librdkafka reads it; with another protocol it would wait in vain."""
 _SECRET = re.compile(r"pass|pwd|secret|token|credential|key$", re.IGNORECASE)
 
 
@@ -59,6 +64,12 @@ def scheme_of(address: str) -> str | None:
     """The part before the colon in lower case, None where there is no scheme."""
     found = _SCHEME.match(address.lower())
     return found.group(1) if found else None
+
+
+def are_brokers(text: str) -> bool:
+    """Whether librdkafka can use ``bootstrap_servers``: HOST:PORT, with commas between them."""
+    brokers = [broker for each in text.split(",") if (broker := each.strip())]
+    return bool(brokers) and all(map(_BROKER.fullmatch, brokers))
 
 
 @dataclass(frozen=True, slots=True)

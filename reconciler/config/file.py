@@ -14,7 +14,7 @@ from typing import Any, overload
 
 from reconciler.clock import zoned_ms
 from reconciler.config import sections
-from reconciler.config.addresses import SINK_COLUMNS, SINK_SCHEMES, scheme_of
+from reconciler.config.addresses import SINK_COLUMNS, SINK_SCHEMES, are_brokers, scheme_of
 from reconciler.config.ownership import Doubt, doubt_about
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
@@ -56,11 +56,6 @@ MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
 _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"})
 """Properties of the Kafka client that load libraries, or start a command."""
-_BROKER = re.compile(
-    r"(?:(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[^\]\s]+\]|[^\s,;:@/\[\]]+)(?::[0-9]{1,5})?/?|[0-9a-f:]+)",
-    re.IGNORECASE,
-)
-"""One broker of ``bootstrap_servers``, as librdkafka reads it; with another protocol it would wait in vain."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
 
@@ -181,8 +176,7 @@ class _Reader:
         table.done()
         if servers is None:
             return None
-        brokers = [broker for each in servers.split(",") if (broker := each.strip())]
-        if not isinstance(servers, Unknown) and not (brokers and all(map(_BROKER.fullmatch, brokers))):
+        if not isinstance(servers, Unknown) and not are_brokers(servers):
             # The text is not repeated: a login may stand in it.
             table.fault("bootstrap_servers", "is not a list of brokers.", 'Write it like "kafka-1:9092,kafka-2:9092".')
         if "bootstrap.servers" in client:

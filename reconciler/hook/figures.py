@@ -19,7 +19,7 @@ from reconciler.clock import clock_ms
 from reconciler.config.settings import MetricsSettings
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.failover.check import Checked
-from reconciler.fileio import name_for
+from reconciler.fileio import name_for, why
 from reconciler.formats.plan import StartPolicy, why_stopped
 from reconciler.waits import in_time
 
@@ -87,7 +87,12 @@ def _deliver(settings: MetricsSettings, run: HookRun, code: int) -> None:
             try:
                 write(place, run.job, registry)
             except Exception as error:  # noqa: BLE001 - metrics never stop a job
-                log.warning("the metrics of this run did not reach %s: %s", _without_login(place), error)
+                log.warning("the metrics of this run did not reach %s: %s", _without_login(place), _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", error)  # urllib puts the system's error into one of its own
+    return why(cause) if isinstance(cause, OSError) else str(error)
 
 
 def _registry(run: HookRun, code: int) -> Any:

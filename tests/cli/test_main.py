@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import NoReturn
 
 import pytest
@@ -20,3 +22,44 @@ def test_an_interrupt_within_a_call_of_the_client_is_an_interrupt_and_not_a_bug(
     monkeypatch.setattr("reconciler.cli.commands.failover.show.run", lambda options: swallowed())
     assert main(["show", "any.plan.json"]) == 130
     assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
+
+
+def in_shell(line: str) -> subprocess.CompletedProcess[str]:
+    """``line`` in a shell, with ``reconciler`` as its arguments."""
+    words = ["sh", "-c", line, "sh", sys.executable, "-m", "reconciler"]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_closed_streams_are_no_bug() -> None:
+    ended = in_shell('"$@" check --explain <&- >&-')
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ended = in_shell('"$@" show nowhere.json <&- >&- 2>&-')
+    assert ended.returncode == 2
+
+
+def test_a_full_disk_is_no_bug_while_the_options_are_read() -> None:
+    ended = in_shell('"$@" check --explain > /dev/full')
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("The output cannot be written: No space left on device. Make room")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("init", "--bootstrap-servers", "http://b:9092", "--yes"),
+            "The bootstrap servers are no list of brokers. Write",
+        ),
+        (("failover", "-c", "x.toml", "start"), "One of start, end, status comes before the options."),
+    ],
+)
+def test_a_mistyped_command_line_says_what_to_write(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_misspelt_action_is_not_said_to_be_in_a_wrong_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["failover", "begin", "-c", "x.toml"]) == 2
+    assert "comes before the options" not in capsys.readouterr().err

@@ -87,7 +87,8 @@ def _hint(message: str, arguments: Sequence[str], commands: Mapping[str, str], o
         if found[1] == "unresolved":
             return "Nothing was proven for an unresolved partition: give its offset with --set TOPIC:PARTITION=OFFSET."
         meant = _closest(found[1], choices, commands)
-        if meant is None and "|" in message.partition(":")[0] and any(each.startswith("-") for each in arguments):
+        before = arguments[: arguments.index(found[1])] if found[1] in arguments else ()
+        if meant is None and "|" in message.partition(":")[0] and any(each.startswith("-") for each in before):
             return f"One of {', '.join(choices)} comes before the options."
         return meant
     if found := re.search(r"unrecognized arguments: (?:.* )?(--[\w-]+)", message):

@@ -14,6 +14,7 @@ from reconciler import __version__
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.prompts import Asker
+from reconciler.config.addresses import are_brokers
 from reconciler.config.file import SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode
@@ -186,6 +187,8 @@ def _client(options: argparse.Namespace, asker: Asker) -> _Client:
     )
     safe, needed = client_without_secrets(given)
     used = filled(given, os.environ, {})
+    if not are_brokers(used[SERVERS]):
+        raise ConfigError("The bootstrap servers are no list of brokers.", hint='Write "kafka-1:9092,kafka-2:9092".')
     for name, value in safe.items():
         remember(f"destination.client.{name}", value, used[name])
     return _Client(used, safe, needed)
