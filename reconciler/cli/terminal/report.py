@@ -41,8 +41,8 @@ def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, mo
         if len(rows) < len(job.partitions):
             more = len(job.partitions) - len(rows)
             parts.append(line(f"… and {more:,} more; `reconciler show PLAN` lists all."))
-        parts.append(_stops(rows, policy, columns))
-        parts.append(wrap(*map(_sink_text, job.sinks), indent="    ", columns=columns))
+        sentences = [*stop_sentences(rows, policy), *map(_sink_text, job.sinks)]
+        parts.append(wrap(*(f"  {each}" for each in sentences), indent="    ", columns=columns))
     parts.extend(_not_judged(failed, columns) for failed in plan.not_judged)
     parts.append(_legend(plan, columns))
     return stack(*(part for part in parts if part))
@@ -77,7 +77,7 @@ def _headline(job: JobPlan, columns: int) -> Shown:
 
 def _sink_text(row: SinkRow) -> str:
     stop = "must not start: " if row.stops else ""
-    return f"  sink {row.sink} · {row.outcome.value}: {stop}{row.detail}."
+    return f"sink {row.sink} · {row.outcome.value}: {stop}{row.detail}."
 
 
 def _legend(plan: Plan, columns: int) -> Shown:
@@ -145,14 +145,17 @@ def stop_text(name: str, detail: str, why: str) -> str:
     return f"{name} must not start: {detail}. {why[:1].upper()}{why[1:]}."
 
 
-def _stops(rows: Sequence[PartitionPlan], policy: StartPolicy, columns: int) -> Shown:
+def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy) -> list[str]:
     """One sentence for all partitions that stop for the same reason: a wrong group stops every one of its topics'."""
     names: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if why := why_stopped(row, policy):
             names.setdefault((row.detail, why), []).append(place_name(row))
-    sentences = ["  " + stop_text(_listed(places), *reason) for reason, places in names.items()]
-    return wrap(*sentences, indent="    ", columns=columns)
+    return [stop_text(_listed(places), *reason) for reason, places in names.items()]
+
+
+def stopping_sink_sentences(rows: Sequence[SinkRow]) -> list[str]:
+    return [_sink_text(row) for row in rows if row.stops]
 
 
 def _listed(names: Sequence[str]) -> str:

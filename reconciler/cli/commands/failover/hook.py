@@ -208,10 +208,14 @@ def _check_or_wait(start: Start, outside: Outside, by_hand: ByHand, options: arg
 
 def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
     """Print the plan on stderr: stdout belongs to the command, or to its variables."""
-    if options.log_format == "json":
-        return  # a log of JSON lines must hold nothing else; the plan has it all
-    from reconciler.cli.terminal.report import plan_text  # a job that is right shows no plan
+    # A job that is right shows no plan, and needs none of this.
+    from reconciler.cli.terminal.report import plan_text, stop_sentences, stopping_sink_sentences
 
+    if options.log_format == "json":  # nothing but lines of JSON: why the job stops; the plan has the rest
+        for job in plan.jobs:
+            for sentence in (*stop_sentences(job.partitions, policy), *stopping_sink_sentences(job.sinks)):
+                log.error("%s", sentence)
+        return
     show(
         plan_text(plan, policy, columns=width(sys.stderr), colour=wants_colour(sys.stderr), most=MOST_ROWS),
         stream=sys.stderr,
