@@ -70,7 +70,7 @@ class Ended:
     err: str
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.out + self.err
 
 
@@ -223,7 +223,7 @@ class World:
     def plan(self, config: Path, *arguments: object) -> dict[str, Any]:
         """Make the plan file; its content."""
         ended = self.run("plan", "-c", config, "-o", self.plan_file, *arguments)
-        assert ended.code in (0, 4), ended.said
+        assert ended.code in (0, 4), ended.output
         return json.loads(self.plan_file.read_text())
 
     def checked(self, config: Path, *arguments: object) -> dict[int, dict[str, Any]]:

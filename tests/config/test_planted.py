@@ -81,7 +81,7 @@ class Planted:
 
     def run(self, *arguments: object) -> Ended:
         ended = self.world.run(*arguments)
-        assert found_in(ended.said, self.secrets) == [], f"{arguments}: {ended.said[-2000:]}"
+        assert found_in(ended.output, self.secrets) == [], f"{arguments}: {ended.output[-2000:]}"
         return ended
 
     def nothing_is_written(self) -> None:
@@ -169,7 +169,7 @@ def test_where_all_goes_well(secured: Secured, planted: Planted, loud: tuple[str
     ]
     for code, arguments in steps:
         ended = planted.run(*loud, *arguments)
-        assert ended.code == code, f"{arguments}: {ended.said[-3000:]}"
+        assert ended.code == code, f"{arguments}: {ended.output[-3000:]}"
     exported = folder / "exported.jsonl"
     assert planted.world.run("anchors", "export", "-c", config, exported).code == 0
     assert found_in(exported.read_text(), IDS) == [IDS[0]], "an export is for the stores: it holds ids"
@@ -205,5 +205,5 @@ def test_where_nothing_goes_well(secured: Secured, planted: Planted, loud: tuple
         ("config", "check", "-c", config),
     ):
         ended = planted.run(*loud, *arguments)
-        assert ended.code == code or arguments[0] == "watch", f"{arguments}: {ended.said[-3000:]}"
+        assert ended.code == code or arguments[0] == "watch", f"{arguments}: {ended.output[-3000:]}"
     planted.nothing_is_written()

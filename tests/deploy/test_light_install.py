@@ -61,7 +61,7 @@ def a_failover_is_checked_drilled_watched_applied_and_started(world: World, run:
         (0, "hook", "--to", "destination", "-c", config, "--plans", world.folder / "plans"),
     ):
         ended = run(*command)
-        assert ended.code == code, (command, ended.said)
+        assert ended.code == code, (command, ended.output)
     assert world.offsets() == {0: right}
 
 

@@ -66,7 +66,7 @@ def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate
     shown = [command.split()[1] for command in commands("failover.md")]
     assert shown == ["check", "plan", "apply", "apply", "check", "show"]
     ended = [estate.person.runs(command) for command in commands("failover.md")]
-    assert [each.code for each in ended] == [3, 0, 0, 0, 0, 0], [each.said for each in ended]
+    assert [each.code for each in ended] == [3, 0, 0, 0, 0, 0], [each.output for each in ended]
     assert "0 records will be read again" in ended[0].out
     right = estate.right(estate.b, estate.on_b, ON_A)
     assert estate.b.offsets(estate.on_b) == right
@@ -75,7 +75,7 @@ def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate
     runs_here(estate.b, *ON_B, topic=estate.on_b)  # the job has gone on, on the other cluster
     assert [command.split()[1] for command in commands("failback.md")] == ["check", "plan", "apply", "check", "hook"]
     ended = [estate.person.runs(command) for command in commands("failback.md")]
-    assert [each.code for each in ended] == [3, 0, 0, 0, 0], [each.said for each in ended]
+    assert [each.code for each in ended] == [3, 0, 0, 0, 0], [each.output for each in ended]
     assert "0 records will be read again" in ended[0].out
     right = estate.right(estate.a, estate.a.topic, ON_B)
     assert estate.b.offsets(estate.a.topic) == right
@@ -83,5 +83,5 @@ def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate
     assert started == {estate.a.topic: {str(number): offset for number, offset in right.items()}}
 
     back = estate.person.runs("reconciler rollback failback.plan.json -c failback.toml")
-    assert back.code == 0, back.said
+    assert back.code == 0, back.output
     assert estate.b.offsets(estate.on_b) == estate.right(estate.b, estate.on_b, ON_B)

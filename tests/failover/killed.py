@@ -63,7 +63,7 @@ class Outcome:
         return self.code == -signal.SIGKILL
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.out + self.err
 
 

@@ -39,7 +39,7 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     ended = outside(
         "hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="yes"
     )
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     found = json.loads(ended.out.splitlines()[-1])
     assert found["kept"] == "yes"
     assert Path(found["plan"]).parent == plans
@@ -245,7 +245,7 @@ def test_plans_of_a_job_with_a_longer_name_do_not_push_this_ones_out(world: Worl
     for other in others:
         other.write_text("{}")
     ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     named = dict(line.split("=", 1) for line in ended.out.splitlines() if line.startswith("RECONCILER_"))
     assert Path(named["RECONCILER_PLAN"]).exists()
     assert all(other.exists() for other in others)

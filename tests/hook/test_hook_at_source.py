@@ -61,7 +61,7 @@ def run(job: Job, capsys: pytest.CaptureFixture[str]):
 
 
 def variables(ended: Ended) -> dict[str, str]:
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     return dict(line.split("=", 1) for line in ended.out.splitlines())
 
 
@@ -181,7 +181,7 @@ def test_an_earlier_starts_plan_does_not_reach_the_command(job: Job) -> None:
     ended = outside(
         "hook", "-c", job.config, "--plans", job.folder / "plans", "--", "env", RECONCILER_PLAN="/of/an/earlier/start"
     )
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert "RECONCILER_START=" in ended.out
     assert "RECONCILER_PLAN=" not in ended.out
 
@@ -191,7 +191,7 @@ def test_a_start_at_the_source_leaves_its_figures(job: Job) -> None:
     job.config.write_text(f'[metrics]\ntextfile = "{job.folder}"\n{job.config.read_text()}')
     file = job.folder / "reconciler_hook_clicks.prom"
     ended = outside("hook", "-c", job.config, "--plans", job.folder / "plans", "--", "cat", file)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert 'reconciler_hook_exit_code{job="clicks"} 0.0' in ended.out
 
 

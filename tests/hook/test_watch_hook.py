@@ -36,14 +36,14 @@ def test_every_end_of_a_hook_leaves_its_figures_and_a_start_finds_them_written(w
         ended = world.run(
             "hook", "--to", "destination", "-c", used, "--plans", plans, *(["--", *command] if command else [])
         )
-        assert ended.code == code, ended.said
+        assert ended.code == code, ended.output
         found = figures(file.read_text())
         assert found["exit_code"] == code
         return found
 
     show = f"print(open({str(file)!r}).read())"
     started = outside("hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", show)
-    assert started.code == 0, started.said
+    assert started.code == 0, started.output
     found = figures(started.out)
     assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (0, 2, 0)
     assert file.stat().st_mode & 0o777 == 0o644

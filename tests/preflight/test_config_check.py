@@ -227,7 +227,7 @@ class Tries:
     def __init__(self, tried: list[Result]) -> None:
         self.tried = tried
 
-    def said(self, level: Level, subject: str = "") -> list[str]:
+    def messages(self, level: Level, subject: str = "") -> list[str]:
         return [each.message for each in self.tried if each.level is level and each.subject.startswith(subject)]
 
     @property
@@ -285,23 +285,23 @@ def test_working_parts_are_reported_with_counts(
     save(store, "events", p0=anchored(), p1=anchored())
     found = look(LEAST, destination)
     assert found.code is ExitCode.OK
-    assert found.said(Level.FAIL) == found.said(Level.WARN) == []
-    assert found.said(Level.OK, "destination") == ["answers; it is cluster b"]
-    assert found.said(Level.OK, "topic a.events") == ["2 partitions, 1 offsets; it may be read"]
-    rows, writable = found.said(Level.OK, "job clicks")
+    assert found.messages(Level.FAIL) == found.messages(Level.WARN) == []
+    assert found.messages(Level.OK, "destination") == ["answers; it is cluster b"]
+    assert found.messages(Level.OK, "topic a.events") == ["2 partitions, 1 offsets; it may be read"]
+    rows, writable = found.messages(Level.OK, "job clicks")
     assert rows.endswith('group "readers": 2 stored offsets (2 of events), all with an anchor')
     assert "no write was tried" in writable
 
 
 def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destination: MemoryLog) -> None:
-    (said,) = look(LEAST, destination).said(Level.OK, "mirror")
+    (said,) = look(LEAST, destination).messages(Level.OK, "mirror")
     assert said.startswith("offset syncs are at the destination")
     write_checkpoints(destination, (7, 0))
     destination.delete(SYNCS)
-    (said,) = look(LEAST, destination).said(Level.WARN, "mirror")
+    (said,) = look(LEAST, destination).messages(Level.WARN, "mirror")
     assert said.startswith("checkpoints are at the destination, offset syncs are not")
     destination.delete(CHECKPOINTS)
-    (said,) = look(LEAST, destination).said(Level.WARN, "mirror")
+    (said,) = look(LEAST, destination).messages(Level.WARN, "mirror")
     assert said.startswith("MirrorMaker left nothing at the destination")
 
 
@@ -318,8 +318,8 @@ def test_offsets_without_an_anchor_are_named(
     save(store, "events", p0=anchored(), p1=StoredOffset(8))
     found = look(LEAST, destination)
     assert found.code is ExitCode.OK
-    assert found.said(Level.WARN) == ["1 stored offset has no anchor: events-1."]
-    assert "2 stored offsets (2 of events), 1 with an anchor" in found.said(Level.OK, "job clicks")[0]
+    assert found.messages(Level.WARN) == ["1 stored offset has no anchor: events-1."]
+    assert "2 stored offsets (2 of events), 1 with an anchor" in found.messages(Level.OK, "job clicks")[0]
 
 
 def test_what_the_mirror_synced_needs_no_anchor_where_the_jobs_own_row_has_one(
@@ -327,18 +327,18 @@ def test_what_the_mirror_synced_needs_no_anchor_where_the_jobs_own_row_has_one(
 ) -> None:
     save(store, "events", p0=anchored())
     save(store, "a.events", p0=StoredOffset(3), p1=StoredOffset(3))
-    assert look(LEAST, destination).said(Level.WARN) == ["2 stored offsets have no anchor: a.events-0, a.events-1."]
+    assert look(LEAST, destination).messages(Level.WARN) == ["2 stored offsets have no anchor: a.events-0, a.events-1."]
     able = replace(store.capabilities, translated_by_mirror=True)
     monkeypatch.setattr(MemoryStore, "capabilities", able)
     found = look(LEAST, destination)
-    assert found.said(Level.WARN) == ["1 stored offset has no anchor: a.events-1."]
-    assert "1 with an anchor, 1 synced by the mirror" in found.said(Level.OK, "job clicks")[0]
+    assert found.messages(Level.WARN) == ["1 stored offset has no anchor: a.events-1."]
+    assert "1 with an anchor, 1 synced by the mirror" in found.messages(Level.OK, "job clicks")[0]
 
 
 def test_a_job_that_has_stored_nothing_is_told_of(look: Callable[..., Tries], destination: MemoryLog) -> None:
     found = look(LEAST, destination)
     assert found.code is ExitCode.OK
-    assert "there is no stored offset for a.events, events" in found.said(Level.WARN, "job clicks")[0]
+    assert "there is no stored offset for a.events, events" in found.messages(Level.WARN, "job clicks")[0]
 
 
 def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..., Tries], store: MemoryStore) -> None:
@@ -356,8 +356,8 @@ def test_everything_else_is_tried_where_the_destination_is_silent(
     save(store, "events", p0=anchored())
     found = look(LEAST, None)
     assert found.code is ExitCode.UNREACHABLE
-    assert found.said(Level.FAIL) == ["No answer."]
-    assert len(found.said(Level.OK, "job clicks")) == 2
+    assert found.messages(Level.FAIL) == ["No answer."]
+    assert len(found.messages(Level.OK, "job clicks")) == 2
 
 
 def test_a_silent_source_is_a_warning(
@@ -369,23 +369,23 @@ def test_a_silent_source_is_a_warning(
     monkeypatch.setattr(silent, "describe", unreachable)
     found = look(text, destination, silent)
     assert found.code is ExitCode.OK
-    assert found.said(Level.WARN, "source") == [
+    assert found.messages(Level.WARN, "source") == [
         "No answer.",
         "only track, audit and jobs that start there need it; everything else works without.",
     ]
     elsewhere = look(text, destination, MemoryLog("a", {"others": 1}))
     assert elsewhere.code is ExitCode.OK
-    assert elsewhere.said(Level.WARN) == ["The source has no such topic."]
+    assert elsewhere.messages(Level.WARN) == ["The source has no such topic."]
     fine = look(text, destination, MemoryLog("a", {"events": 1}))
-    assert fine.said(Level.WARN) == []
-    assert fine.said(Level.OK, "source") == ["answers; it is cluster a"]
+    assert fine.messages(Level.WARN) == []
+    assert fine.messages(Level.OK, "source") == ["answers; it is cluster a"]
 
 
 def test_a_source_that_is_the_destination_is_a_failure(look: Callable[..., Tries], destination: MemoryLog) -> None:
     text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "other-name-of-b:9092"')
     found = look(text, destination, MemoryLog("b", {"events": 1}))
     assert found.code is ExitCode.USAGE
-    assert found.said(Level.FAIL, "source") == ["It is the same cluster as the destination."]
+    assert found.messages(Level.FAIL, "source") == ["It is the same cluster as the destination."]
 
 
 def test_a_destination_that_the_offsets_come_from_is_a_failure(
@@ -394,14 +394,14 @@ def test_a_destination_that_the_offsets_come_from_is_a_failure(
     save(store, "events", p0=anchored("b"))
     found = look(LEAST, destination)
     assert found.code is ExitCode.USAGE
-    assert found.said(Level.FAIL) == ["[destination] is the cluster that its offsets come from (b)."]
+    assert found.messages(Level.FAIL) == ["[destination] is the cluster that its offsets come from (b)."]
 
 
 def test_partitions_that_the_destination_lacks_are_told_of(
     look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
 ) -> None:
     save(store, "events", p0=anchored(), p5=anchored())
-    assert look(LEAST, destination).said(Level.WARN) == [
+    assert look(LEAST, destination).messages(Level.WARN) == [
         "events: 2 partitions stored, and 2 there, without partition 5."
     ]
 
@@ -413,8 +413,8 @@ def test_a_store_that_cannot_be_opened_hides_no_other(
     other = LEAST[IN_FRONT:].replace("clicks", "views").replace("STORE", "nothing:x")
     found = look(LEAST + other, destination)
     assert found.code is ExitCode.USAGE
-    assert found.said(Level.FAIL, "job views") == ["There is no store with the scheme 'nothing'."]
-    assert len(found.said(Level.OK, "job clicks")) == 2
+    assert found.messages(Level.FAIL, "job views") == ["There is no store with the scheme 'nothing'."]
+    assert len(found.messages(Level.OK, "job clicks")) == 2
 
 
 def test_an_anchor_store_that_is_not_there_yet_is_a_warning_and_the_jobs_rows_are_counted_all_the_same(
@@ -437,7 +437,7 @@ def test_an_anchor_store_that_cannot_keep_anchors_is_the_configurations_fault(
     save(store, "events", p0=anchored())
     found = look(with_section('[anchors]\nstore = "kafka-group:"'), destination)
     assert found.code is ExitCode.USAGE
-    assert found.said(Level.FAIL) == ["The store kafka-group: cannot keep the anchors of other stores."]
+    assert found.messages(Level.FAIL) == ["The store kafka-group: cannot keep the anchors of other stores."]
 
 
 def test_a_store_that_would_refuse_a_correction_now_is_a_warning(
@@ -451,7 +451,7 @@ def test_a_store_that_would_refuse_a_correction_now_is_a_warning(
     monkeypatch.setattr(MemoryStore, "check_writable", refuse)
     found = look(LEAST, destination)
     assert found.code is ExitCode.OK
-    assert found.said(Level.WARN) == ["A correction could not be written now: Group 'readers' has 1 live member."]
+    assert found.messages(Level.WARN) == ["A correction could not be written now: Group 'readers' has 1 live member."]
 
 
 def test_a_topic_that_may_not_be_read_is_told_with_the_permission(
@@ -465,7 +465,7 @@ def test_a_topic_that_may_not_be_read_is_told_with_the_permission(
     monkeypatch.setattr(destination, "read", refuse)
     found = look(LEAST, destination)
     assert found.code is ExitCode.UNREACHABLE
-    assert found.said(Level.FAIL, "topic a.events") == ["User me needs Read on topic a.events."]
+    assert found.messages(Level.FAIL, "topic a.events") == ["User me needs Read on topic a.events."]
 
 
 # ---------------------------------------------------------------- this machine
@@ -487,8 +487,8 @@ def test_a_port_that_is_taken_is_a_warning(local: Callable[[str], Tries]) -> Non
         port = taken.getsockname()[1]
         found = local(f'[watch]\nlisten = "127.0.0.1:{port}"')
         assert found.code is ExitCode.OK
-        assert f"It could not listen on 127.0.0.1:{port} now" in found.said(Level.WARN, "watch")[0]
-    assert local(f'[watch]\nlisten = "127.0.0.1:{port}"').said(Level.OK, "watch") == [
+        assert f"It could not listen on 127.0.0.1:{port} now" in found.messages(Level.WARN, "watch")[0]
+    assert local(f'[watch]\nlisten = "127.0.0.1:{port}"').messages(Level.OK, "watch") == [
         f"127.0.0.1:{port} is free to listen on"
     ]
 
@@ -497,7 +497,7 @@ def test_a_certificate_that_is_none_is_a_failure(local: Callable[[str], Tries], 
     (tmp_path / "c.pem").write_text("nothing")
     found = local('[watch]\nlisten = "127.0.0.1:0"\ntls_certificate = "FOLDER/c.pem"\ntls_key = "FOLDER/none.pem"')
     assert found.code is ExitCode.USAGE
-    assert "none.pem, which is not there" in found.said(Level.FAIL, "watch")[0]
+    assert "none.pem, which is not there" in found.messages(Level.FAIL, "watch")[0]
 
 
 def make_keys(folder: Path) -> None:
@@ -520,15 +520,15 @@ def test_folders_and_keys_are_looked_at(local: Callable[[str], Tries], tmp_path:
         '[watch]\nlisten = "127.0.0.1:0"'
     )
     assert good.code is ExitCode.OK
-    assert len(good.said(Level.OK)) == 5
+    assert len(good.messages(Level.OK)) == 5
     assert not (tmp_path / "log").exists()
     bad = local(
         '[metrics]\ntextfile = "FOLDER/none"\n[trust]\naudit_log = "FOLDER/none/log"\n'
         'trusted_keys = ["FOLDER/none.pem", "FOLDER/private.pem"]\n[watch]\nlisten = "127.0.0.1:0"'
     )
     assert bad.code is ExitCode.USAGE
-    assert len(bad.said(Level.FAIL)) == 4
-    assert any("is a private key, but a public one is needed" in said for said in bad.said(Level.FAIL))
+    assert len(bad.messages(Level.FAIL)) == 4
+    assert any("is a private key, but a public one is needed" in said for said in bad.messages(Level.FAIL))
 
 
 class _Gateway(BaseHTTPRequestHandler):
@@ -556,7 +556,7 @@ def gateway() -> Iterator[int]:
 
 def test_a_push_gateway_must_answer(local: Callable[[str], Tries], gateway: int) -> None:
     section = '[watch]\nlisten = "127.0.0.1:0"\n[metrics]\npushgateway = "http://127.0.0.1:{}"'
-    assert local(section.format(gateway)).said(Level.OK, "metrics") == [
+    assert local(section.format(gateway)).messages(Level.OK, "metrics") == [
         f"the push gateway http://127.0.0.1:{gateway} answers"
     ]
     assert _Gateway.asked == ["/-/ready None"]
@@ -564,7 +564,7 @@ def test_a_push_gateway_must_answer(local: Callable[[str], Tries], gateway: int)
         taken.bind(("127.0.0.1", 0))  # not listening: refused
         found = local(section.format(taken.getsockname()[1]))
     assert found.code is ExitCode.UNREACHABLE
-    assert "does not answer" in found.said(Level.FAIL, "metrics")[0]
+    assert "does not answer" in found.messages(Level.FAIL, "metrics")[0]
 
 
 # ---------------------------------------------------------------- the command

@@ -85,7 +85,7 @@ def written(world: World) -> Path:
     ended = world.run(
         *("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes"), "--output", path
     )
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert f"Next: reconciler config check -c {path}" in ended.out
     return path
 
@@ -113,7 +113,7 @@ def test_the_mirror_the_job_and_its_ids_are_found(world: World, written: Path) -
 
 def test_the_written_file_passes_config_check_and_finds_the_offsets(world: World, written: Path) -> None:
     ended = world.run("config", "check", "-c", written)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert f"{world.topic} -> a.{world.topic}" in ended.out
     assert "0 failed" in ended.out
     rows = world.checked(written)
@@ -144,7 +144,7 @@ def test_groups_that_were_mirrored_become_jobs(world: World) -> None:
     shown = world.run(
         *("init", "--bootstrap-servers", world.cluster.bootstrap, "--group", group, "--yes", "--output", "-")
     )
-    assert shown.code == 0, shown.said
+    assert shown.code == 0, shown.output
     (job,) = tomllib.loads(shown.out)["jobs"]
     assert (job["group"], job["topics"], job["store"]) == (group, [world.topic], "kafka-group:")
     assert "# Found there: 1 stored offset, none with an anchor." in shown.out
@@ -163,8 +163,8 @@ def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
     )
     output = world.folder / "written.toml"
     ended = world.run("init", "--client-config", path, "--store", world.address, "--yes", "--output", output)
-    assert ended.code == 0, ended.said
-    assert SECRET not in output.read_text() + ended.said
+    assert ended.code == 0, ended.output
+    assert SECRET not in output.read_text() + ended.output
     logging.getLogger("reconciler").warning("a client library says %s", SECRET)
     assert SECRET not in capsys.readouterr().err
     assert tomllib.loads(output.read_text())["destination"]["client"] == {
@@ -176,8 +176,8 @@ def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
     assert world.run("config", "check", "-c", output).code == 2
     monkeypatch.setenv("RECONCILER_SASL_PASSWORD", SECRET)
     checked = world.run("config", "check", "-c", output)
-    assert checked.code == 0, checked.said
-    assert SECRET not in checked.said
+    assert checked.code == 0, checked.output
+    assert SECRET not in checked.output
 
 
 class Terminal(io.StringIO):
@@ -192,7 +192,7 @@ def test_questions_offer_the_findings_as_defaults(world: World, monkeypatch: pyt
     monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers)))
     output = world.folder / "answered.toml"
     ended = world.run("init", "--output", output)
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert "The destination's bootstrap servers [localhost:9092]: " in ended.err
     assert "Where do the jobs keep their offsets (a store's address) [kafka-group:]: " in ended.err
     assert f"What identifies the records of {world.group} [header:message-id]: " in ended.err
@@ -207,7 +207,7 @@ def test_a_store_without_such_a_group_makes_no_job(world: World) -> None:
         *("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes"),
         *("--group", "nobody", "--output", world.folder / "none.toml"),
     )
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert "No offset of this group was found" in (world.folder / "none.toml").read_text()
 
 
@@ -227,7 +227,7 @@ def test_every_problem_of_a_live_configuration_is_listed(world: World) -> None:
         extra=f'[metrics]\ntextfile = "{world.folder / "no-folder"}"',
     )
     ended = world.run("config", "check", "-c", config, "--format", "json")
-    assert ended.code == 2, ended.said
+    assert ended.code == 2, ended.output
     found = json.loads(ended.out)
     failed = {each["subject"]: each for each in found["tried"] if each["level"] == "fail"}
     assert set(failed) == {f"topic z.{world.topic}", "job lost", "metrics"}
@@ -245,5 +245,5 @@ def test_an_unreachable_cluster_has_another_exit_code(world: World) -> None:
 def test_a_source_that_is_gone_is_no_failure(world: World) -> None:
     source = 'alias = "a"\nbootstrap_servers = "127.0.0.1:1"'
     ended = world.run("config", "check", "-c", world.config(source=source, extra='[search]\ndeadline = "4s"'))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert "warn  source: only track, audit and jobs that start there need it" in ended.out

@@ -52,7 +52,7 @@ class BareJob:
     def track(self, config: Path) -> None:
         """Track the job's offsets once, while the source is alive."""
         ended = exits(self.world.run("track", "-c", config, "--once"), 0)
-        assert ended.out.splitlines()[1].split()[1:3] == ["2", "2"], ended.said
+        assert ended.out.splitlines()[1].split()[1:3] == ["2", "2"], ended.output
 
     def lines(self) -> Path:
         """The job's offsets with their anchors, as lines for ``anchors import``, made by tracking another store."""
@@ -80,7 +80,7 @@ class BareJob:
 
 
 def exits(ended: Ended, code: int) -> Ended:
-    assert ended.code == code, ended.said
+    assert ended.code == code, ended.output
     return ended
 
 
@@ -138,14 +138,14 @@ def survives_a_kill(
     ended = run("apply", world.plan_file, "-c", hasty, "--yes")
     between.open()
     up()
-    assert kill.done, f"only {kill.seen} came: {ended.said}"
-    assert ended.code in (6, 7), ended.said
-    assert "Traceback" not in ended.said
+    assert kill.done, f"only {kill.seen} came: {ended.output}"
+    assert ended.code in (6, 7), ended.output
+    assert "Traceback" not in ended.output
     found = look()
     assert all(row in [*_rows(before), *_rows(expected)] for row in _rows(found)), found
     assert [row for row in _rows(before) if row in _rows(expected) and row not in _rows(found)] == []
     if ended.code == 6:
-        assert "othing was written" in ended.err or "Could not write" in ended.err, ended.said
+        assert "othing was written" in ended.err or "Could not write" in ended.err, ended.output
         assert found == before
     exits(run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert look() == expected

@@ -218,7 +218,7 @@ def test_a_tracked_table_is_corrected_checked_and_put_back(tracked: Tracked) -> 
     assert (row["verdict"], row["stored_offset"], row["resume_offset"]) == ("moved", 9, right)
     assert row["replay"] == {"at_most": 0, "exact": 0}
     applied = world.run("apply", world.plan_file, "-c", config, "--yes")
-    assert applied.code == 0, applied.said
+    assert applied.code == 0, applied.output
     assert [row.stored.offset for row in tracked.table.read(world.group)] == [right, 9]
     assert world.run("check", "-c", config).code == 0
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0

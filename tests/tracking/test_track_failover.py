@@ -134,17 +134,17 @@ class Jobs:
 
 class Tracking:
     def __init__(self, config: Path, folder: Path) -> None:
-        self._said, self._anchors = folder / "track.log", folder / "anchors.db"
-        self._out = self._said.open("w")
+        self._log, self._anchors = folder / "track.log", folder / "anchors.db"
+        self._out = self._log.open("w")
         options = ["--log-format", "json", "track", "-c", str(config), "--every", "1"]
         command = [sys.executable, "-m", "tests.stores.bare_store", *options]
         self.process = subprocess.Popen(command, stdout=self._out, stderr=self._out, env=environment())
 
-    def said(self) -> list[str]:
-        return [json.loads(line)["message"] for line in self._said.read_text().splitlines()]
+    def messages(self) -> list[str]:
+        return [json.loads(line)["message"] for line in self._log.read_text().splitlines()]
 
     def wait_until_said(self, words: str, *, times: int = 1) -> None:
-        self._wait(lambda: sum(words in line for line in self.said()) >= times, words)
+        self._wait(lambda: sum(words in line for line in self.messages()) >= times, words)
 
     def wait_until_follows(self, source: KafkaCluster) -> None:
         """Until exact pairs are kept for all that the jobs have stored."""
@@ -165,8 +165,8 @@ class Tracking:
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + 120
         while not condition():
-            assert self.process.poll() is None, self._said.read_text()[-3_000:]
-            assert time.monotonic() < deadline, f"waited for {what}; it said {self.said()[-5:]}"
+            assert self.process.poll() is None, self._log.read_text()[-3_000:]
+            assert time.monotonic() < deadline, f"waited for {what}; it said {self.messages()[-5:]}"
             time.sleep(0.1)
 
     def stop(self) -> int:
@@ -253,7 +253,7 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
             source.kill()  # and now for good
             tracker.wait_until_said("Trying again every 1 s.", times=2)
             assert tracker.stop() == 0
-            assert tracker.said()[-1] == "stopped"
+            assert tracker.messages()[-1] == "stopped"
         capsys.readouterr()
 
         # Nothing but the destination, the anchors and the table is left.

@@ -132,7 +132,7 @@ def test_a_plan_that_was_altered_after_it_was_signed_is_never_applied(ready: Wor
     """With its sum made to fit, which is all that an unsigned plan has; and not where no signature is asked for."""
     config = ready.config(extra=trust.table("ada", required=False, logged=False))
     ended = ready.run("plan", "-c", config, "-o", ready.plan_file, "--sign", trust.key("ada"))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     plan = json.loads(ready.plan_file.read_text())
     row = plan["jobs"][0]["partitions"][0]
     row["set_by_hand"] = True
@@ -140,7 +140,7 @@ def test_a_plan_that_was_altered_after_it_was_signed_is_never_applied(ready: Wor
     before = ready.rows()
     for command in ("apply", "rollback"):
         refused = ready.run(command, ready.plan_file, "-c", config, "--yes")
-        assert (refused.code, "belong to another plan" in refused.err) == (5, True), refused.said
+        assert (refused.code, "belong to another plan" in refused.err) == (5, True), refused.output
     signatures = ready.folder / f"{ready.plan_file.name}.sig"
     signatures.write_text(json.dumps({**json.loads(signatures.read_text()), "plan_sha256": digest(plan)}))
     refused = ready.run("apply", ready.plan_file, "-c", config, "--yes")
@@ -159,7 +159,7 @@ def test_a_signature_by_openssl_is_accepted(ready: World, trust: Trust) -> None:
     sign = ["openssl", "pkeyutl", "-sign", "-inkey", key, "-rawin", "-in", ready.plan_file, "-out", raw]
     subprocess.run(sign, check=True)
     kept = ready.run("sign", ready.plan_file, "--signature", raw, "--public-key", trust.public("ada"), "--yes")
-    assert kept.code == 0, kept.said
+    assert kept.code == 0, kept.output
     assert ready.run("verify", ready.plan_file, "--trust", trust.public("ada")).code == 0
     assert ready.run("verify", ready.plan_file, "--trust", trust.public("ben")).code == 5
     assert ready.run("apply", ready.plan_file, "-c", config, "--yes").code == 0
@@ -182,7 +182,7 @@ def test_a_hook_leaves_its_plan_to_a_person_who_must_sign(ready: World, trust: T
     assert ready.run("sign", plan, "--key", trust.key("ada"), "--yes").code == 0
     assert ready.run("apply", plan, "-c", config, "--yes").code == 0
     started = ready.run(*hook(ready, config))
-    assert (started.code, "every offset is right" in started.err) == (0, True), started.said
+    assert (started.code, "every offset is right" in started.err) == (0, True), started.output
     assert trust.told() == [
         ("hook", "refusal", "refused"),
         ("apply", "intention", None),
@@ -194,7 +194,7 @@ def test_a_hook_with_a_key_signs_what_it_applies(ready: World, trust: Trust) -> 
     config = ready.config(extra=trust.table("node7", signing_key=str(trust.key("node7"))))
     secret = "hidden-from-the-log"
     ended = outside(*hook(ready, config, "--", "echo", secret))
-    assert (ended.code, ended.out.strip(), ready.offsets()) == (0, secret, right(ready)), ended.said
+    assert (ended.code, ended.out.strip(), ready.offsets()) == (0, secret, right(ready)), ended.output
     (plan,) = (ready.folder / "plans").glob("*.plan.json")
     assert ready.run("verify", plan, "-c", config).code == 0
     assert trust.told() == [("hook", "intention", None), ("hook", "result", "done")]
@@ -228,14 +228,14 @@ def test_an_unusable_key_or_log_is_reported_before_the_job_needs_it(ready: World
     }
     for table, said in settings.values():
         ended = ready.run(*hook(ready, ready.config(extra=table)))
-        assert (ended.code, said in ended.err) == (2, True), ended.said
+        assert (ended.code, said in ended.err) == (2, True), ended.output
 
 
 def test_a_hook_of_a_job_that_is_right_loads_no_cryptography(ready: World, trust: Trust) -> None:
     config = ready.config(extra=trust.table("ada", logged=False))
     assert ready.run("hook", "--to", "destination", "-c", ready.config(), "--plans", ready.folder / "plans").code == 0
     ended = outside(*hook(ready, config, "--", "true"), options=("-X", "importtime"))
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
     assert "reconciler.hook.trust" in loaded
     needless = ("cryptography", "reconciler.trust.signing", "reconciler.trust.audit_trail")
@@ -289,7 +289,7 @@ def test_a_change_that_cannot_be_logged_is_not_made(ready: World, log: str) -> N
     commands.append(("anchors", "import", "-c", config, "--replace", lines))
     for command in commands:
         ended = ready.run(*command)
-        assert (ended.code, "cannot be written" in ended.err) == (2, True), ended.said
+        assert (ended.code, "cannot be written" in ended.err) == (2, True), ended.output
         assert ready.rows() == before
         assert not (ready.folder / f"{ready.plan_file.name}.applied.json").exists()
 
@@ -309,7 +309,7 @@ def test_a_write_whose_result_cannot_be_logged_ends_with_7_and_the_next_run_logs
     monkeypatch.setattr(AuditLog, "append", until_the_end)
     ended = ready.run("apply", ready.plan_file, "-c", config, "--yes")
     monkeypatch.undo()
-    assert (ended.code, "were written, but that cannot be logged" in ended.err) == (7, True), ended.said
+    assert (ended.code, "were written, but that cannot be logged" in ended.err) == (7, True), ended.output
     assert ready.offsets() == right(ready)
     told = ready.run("audit-log", "verify", trust.log)
     assert (told.code, "Record 1 is open: " in told.out) == (0, True)
@@ -338,7 +338,7 @@ def test_the_log_records_the_result_of_a_write(
 
     monkeypatch.setattr(SqliteStore, "write", write)
     ended = ready.run("apply", ready.plan_file, "-c", config, "--yes")
-    assert ended.code == code, ended.said
+    assert ended.code == code, ended.output
     *_, result = trust.records()
     assert (result["kind"], result["outcome"]) == ("result", outcome)
     assert result["exit_code"] == (code if code in (6, 7) else None)
@@ -404,12 +404,12 @@ def test_a_log_that_was_altered_stops_apply_and_verify_names_the_place(ready: Wo
     trust.log.write_text("".join([*lines[:2], *lines[3:]]))
     for way in ("verify", "show"):
         broken = ready.run("audit-log", way, trust.log)
-        assert (broken.code, "The line after record 2" in broken.err) == (5, True), broken.said
+        assert (broken.code, "The line after record 2" in broken.err) == (5, True), broken.output
 
     trust.log.write_text(whole.replace('"outcome":"done"', '"outcome":"none"'))
     before = ready.rows()
     refused = ready.run(*back)
-    assert (refused.code, "The last line of the audit log" in refused.err) == (5, True), refused.said
+    assert (refused.code, "The last line of the audit log" in refused.err) == (5, True), refused.output
     assert ready.rows() == before
 
 
@@ -461,7 +461,7 @@ def test_a_plan_with_a_right_sum_and_absurd_content_is_never_applied(ready: Worl
         altered["jobs"][0]["verdict"] = "moved"
         ready.plan_file.write_text(json.dumps({**altered, "sha256": digest(altered)}))
         ended = ready.run("apply", ready.plan_file, "-c", config, "--yes")
-        assert (ended.code, ready.rows()) == (5, before), (name, ended.said)
+        assert (ended.code, ready.rows()) == (5, before), (name, ended.output)
     ready.plan_file.write_text(text)
     assert ready.run("apply", ready.plan_file, "-c", config, "--yes").code == 0
 
@@ -473,8 +473,8 @@ def test_a_plan_for_another_store_is_neither_applied_nor_rolled_back(ready: Worl
     before = ready.rows(elsewhere)
     other = ready.config(ready.job(store=elsewhere))
     refused = ready.run("apply", ready.plan_file, "-c", other, "--yes")
-    assert (refused.code, f"is {elsewhere} in the configuration" in refused.err) == (5, True), refused.said
+    assert (refused.code, f"is {elsewhere} in the configuration" in refused.err) == (5, True), refused.output
     assert ready.run("apply", ready.plan_file, "-c", ready.config(), "--yes").code == 0
     refused = ready.run("rollback", ready.plan_file, "-c", other, "--yes")
-    assert (refused.code, f"is {elsewhere} in the configuration" in refused.err) == (5, True), refused.said
+    assert (refused.code, f"is {elsewhere} in the configuration" in refused.err) == (5, True), refused.output
     assert ready.rows(elsewhere) == before

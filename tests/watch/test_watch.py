@@ -77,7 +77,7 @@ def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that
 
         runs_here(world, 8, 10, topic=world.there)
         watch.until(lambda: watch.value("mismatched_partitions", **where) == 0, "a person has corrected it")
-        assert not [line for line in watch.said if "bug" in line]
+        assert not [line for line in watch.lines if "bug" in line]
 
 
 def test_jobs_that_read_one_topic_are_each_told_of(world: World) -> None:
@@ -140,7 +140,7 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
         watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "both jobs were checked")
         assert [watch.verdicts(name) for name in names] == [{(name, "match"): 1} for name in names]
 
-        already = len(watch.said)
+        already = len(watch.lines)
         own_cluster.stop()
         whole = [watch.checks(name, "ok") for name in names]
         watch.until(lambda: all(watch.value("up", job=name) == 0 for name in names), "the outage shows")
@@ -148,8 +148,8 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
             assert watch.checks(name, "ok") <= before + 1, "the next check shows it; one was perhaps under way"
         assert [watch.verdicts(name) for name in names] == [{(name, "match"): 1} for name in names]
         watch.next_rounds(3)
-        warned = [line for line in watch.said[already:] if "Trying again every 1 s." in line]
-        assert len(warned) == 1, watch.said
+        warned = [line for line in watch.lines[already:] if "Trying again every 1 s." in line]
+        assert len(warned) == 1, watch.lines
 
         shutil.rmtree(logs)
         shutil.copytree(tmp_path / "backup", logs)
@@ -159,7 +159,7 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
         watch.until(lambda: watch.value("mismatched_partitions", **at[0]) == 1, "the older log is reported")
         assert watch.verdicts(names[0]) == {(names[0], "behind"): 1}
         assert watch.value("mismatched_partitions", **at[1]) == 0
-        watch.until(lambda: [line for line in watch.said if "The watched cluster answers again" in line], "it is said")
+        watch.until(lambda: [line for line in watch.lines if "The watched cluster answers again" in line], "it is said")
 
         worlds[0].append({0: range(20, 40)}, topic=names[0])  # the log reaches past the stored offset again
         watch.next_rounds()
@@ -226,8 +226,8 @@ def test_a_store_outage_shows_in_its_own_jobs_and_heals(world: World) -> None:
         failed = watch.checks("ill", "unreachable")
         watch.until(lambda: watch.value("up", job="ill") == 1, "the outage has healed")
         assert watch.checks("ill", "unreachable") <= failed + 2, "one was under way, one came too soon to try"
-        watch.until(lambda: [line for line in watch.said if "answers again" in line], "it is said")
-        assert len([line for line in watch.said if "Trying again" in line and "other.db" in line]) == 1
+        watch.until(lambda: [line for line in watch.lines if "answers again" in line], "it is said")
+        assert len([line for line in watch.lines if "Trying again" in line and "other.db" in line]) == 1
 
 
 # ---------------------------------------------------------------- signals
@@ -251,7 +251,7 @@ def test_a_changed_configuration_is_read_at_a_signal_and_a_bad_one_is_not_used(w
         config.write_text(good.replace("[search]", "[serach]"))
         reload(watch)
         watch.until(lambda: watch.value("config_last_reload_successful") == 0, "the bad configuration is reported")
-        assert any("the one from before goes on" in line and "serach" in line for line in watch.said)
+        assert any("the one from before goes on" in line and "serach" in line for line in watch.lines)
         watch.next_rounds()
         assert watch.value("up", job="one") == 1
 
@@ -274,7 +274,7 @@ def test_a_signal_stops_it_in_order_also_while_it_waits_for_a_cluster(world: Wor
     with watching(config) as watch:
         assert watch.get("/healthz") == (200, "ok\n")
         assert watch.end(number) == 0
-        assert watch.said[-1] == "stopped"
+        assert watch.lines[-1] == "stopped"
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", int(watch.url.rpartition(":")[2])), timeout=30)
 
@@ -314,7 +314,7 @@ def test_an_unusable_address_is_a_usage_error(world: World) -> None:
 
 def test_listening_to_everybody_without_tls_and_login_is_said(world: World) -> None:
     with watching(world.config(), listen="0.0.0.0:0") as watch:
-        watch.until(lambda: [line for line in watch.said if "without TLS and a login" in line], "the warning")
+        watch.until(lambda: [line for line in watch.lines if "without TLS and a login" in line], "the warning")
         port = int(watch.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=30):
             pass
@@ -351,10 +351,10 @@ def test_tls_and_login_are_read_again_at_a_signal(world: World) -> None:
         assert watch.get("/healthz", tls) == (200, "ok\n")
         after = use("after", "second secret")
         reload(watch)
-        watch.until(lambda: [line for line in watch.said if "was read again" in line], "the reload")
+        watch.until(lambda: [line for line in watch.lines if "was read again" in line], "the reload")
         assert watch.get("/metrics", after, **login("second secret"))[0] == 200
         assert watch.get("/metrics", after, **login("first secret"))[0] == 401
-        assert not [line for line in watch.said if "secret" in line]
+        assert not [line for line in watch.lines if "secret" in line]
 
 
 def test_once_prints_the_metrics_of_one_round(world: World) -> None:

@@ -50,7 +50,7 @@ class Watching:
     def __init__(self, config: Path, *options: object, every: float, listen: str, **names: str) -> None:
         command = [sys.executable, "-m", "reconciler", "watch", "-c", str(config), "--listen", listen]
         command += ["--every", f"{every:g}", *map(str, options)]
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**names)
         )
@@ -61,18 +61,18 @@ class Watching:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.said.append(line.rstrip("\n"))
+            self.lines.append(line.rstrip("\n"))
 
     def _url(self) -> str | None:
-        assert self.process.poll() is None, self.said
-        found = [match[1] for line in self.said if (match := re.fullmatch(r"metrics: (https?://\S+)/metrics", line))]
+        assert self.process.poll() is None, self.lines
+        found = [match[1] for line in self.lines if (match := re.fullmatch(r"metrics: (https?://\S+)/metrics", line))]
         return found[0] if found else None
 
     def until(self, condition: Callable[[], object], what: str) -> str:
         """Wait for something that must come about; what ``condition`` then gave."""
         deadline = time.monotonic() + PATIENCE_S
         while not (found := condition()):
-            assert time.monotonic() < deadline, f"this did not come about: {what}. It said: {self.said}"
+            assert time.monotonic() < deadline, f"this did not come about: {what}. It said: {self.lines}"
             time.sleep(0.05)
         return str(found)
 
@@ -139,7 +139,7 @@ def watching(
     try:
         yield watch
         if watch.process.poll() is None:
-            assert watch.end() == 0, watch.said
-            assert watch.said[-1] == "stopped"
+            assert watch.end() == 0, watch.lines
+            assert watch.lines[-1] == "stopped"
     finally:
         watch.kill()

@@ -39,7 +39,7 @@ def full(world: World) -> World:
 def test_anchors_go_to_a_file_and_into_another_store(full: World) -> None:
     other, lines = f"sqlite:///{full.folder / 'other.db'}", full.folder / "anchors.jsonl"
     exported = full.run("anchors", "export", "-c", full.config(), lines)
-    assert (exported.code, exported.out) == (0, ""), exported.said
+    assert (exported.code, exported.out) == (0, ""), exported.output
     assert "3 rows written to" in exported.err
     config = full.config(full.job(store=other))
     imported = full.run("anchors", "import", "-c", config, lines)
@@ -201,5 +201,5 @@ def test_a_terminal_without_unicode_gets_the_result_all_the_same(world: World, e
     world.deliver(60)
     world.save({0: StoredOffset(made(5).offset + 20, made(5).anchor)})  # a bound: it is shown with a sign for "at most"
     ended = outside("check", "-c", world.config(), PYTHONIOENCODING=encoding)
-    assert ended.code == 3, ended.said
+    assert ended.code == 3, ended.output
     assert "1 bounded" in ended.out

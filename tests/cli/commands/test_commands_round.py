@@ -223,7 +223,7 @@ def test_offsets_in_a_kafka_group_are_corrected_where_a_plain_client_sees_them(w
     world.plan(config)
     assert committed() == before
     applied = world.run("apply", world.plan_file, "-c", config, "--yes")
-    assert applied.code == 0, applied.said
+    assert applied.code == 0, applied.output
     offset, metadata = committed()
     assert offset == where + 1
     assert json.loads(metadata)["a"]["o"] == where

@@ -172,7 +172,7 @@ def planned(world: World) -> World:
 def refused_as_changed(world: World, *words: str, config: Path | None = None) -> None:
     with nothing_written(world):
         ended = world.run("apply", world.plan_file, "-c", config or world.config(), "--yes")
-    assert ended.code == 5, ended.said
+    assert ended.code == 5, ended.output
     for word in words:
         assert word in ended.err
 
@@ -265,7 +265,7 @@ def test_a_destination_that_is_down(planned: World, command: str) -> None:
     }
     with nothing_written(planned):
         ended = planned.run(command, *arguments[command])
-    assert ended.code == 6, ended.said
+    assert ended.code == 6, ended.output
     assert address in ended.err
     assert "See that its brokers are up and reachable" in ended.err
     assert not other.exists()

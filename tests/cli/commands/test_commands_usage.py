@@ -31,7 +31,7 @@ def fine(world: World) -> World:
 def refused(world: World, *arguments: object) -> str:
     before = world.rows()
     ended = world.run(*arguments)
-    assert ended.code == 2, ended.said
+    assert ended.code == 2, ended.output
     assert ended.out == ""
     assert world.rows() == before
     return ended.err
@@ -101,7 +101,7 @@ def test_files_that_are_not_there(fine: World) -> None:
 
 def refused_after_printing(world: World, *arguments: object) -> str:
     ended = world.run(*arguments)
-    assert ended.code == 2, ended.said
+    assert ended.code == 2, ended.output
     return ended.err
 
 

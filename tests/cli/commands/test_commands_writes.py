@@ -81,7 +81,7 @@ def finishes(world: World) -> None:
     config = world.config()
     right = {0: world.offset_of(5) + 1, 1: world.offset_of(6, 1) + 1}
     again = world.run("apply", world.plan_file, "-c", config, "--yes")
-    assert again.code == 0, again.said
+    assert again.code == 0, again.output
     assert world.offsets() == right
     assert world.run("check", "-c", config).code == 0
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
@@ -148,7 +148,7 @@ def test_the_store_goes_away_between_a_write_and_its_reading_back(
     ended = planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes")
     monkeypatch.undo()
     assert len(planned.offsets()) == 2
-    assert ended.code == 7, ended.said
+    assert ended.code == 7, ended.output
     finishes(planned)
 
 
@@ -181,7 +181,7 @@ def test_a_second_store_that_fails_after_the_first_was_written_is_no_6(two_jobs,
     break_store(other, write=(0, Unreachable("The store is locked; nothing was written.")))
     ended = world.run("apply", world.plan_file, "-c", config, "--yes")
     assert world.offsets() != {}
-    assert ended.code == 7, ended.said
+    assert ended.code == 7, ended.output
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
     assert world.run("check", "-c", config).code == 0
 

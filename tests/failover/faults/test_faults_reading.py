@@ -175,7 +175,7 @@ def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
         took = time.monotonic() - frozen_at[0]
     finally:
         world.cluster.resume()
-    assert ended.code == ExitCode.UNREACHABLE, ended.said
+    assert ended.code == ExitCode.UNREACHABLE, ended.output
     assert world.cluster.bootstrap in ended.err
     assert "See that its brokers are up and reachable from here, then run this again." in ended.err
     assert took < 30
@@ -270,7 +270,7 @@ def test_a_destination_that_is_the_source_is_noticed_by_its_id(at_source: World,
         "hook": ("--to", "destination", "-c", config, "--plans", world.folder / "plans", "--", "touch", started),
     }
     ended = world.run(command, *arguments[command])
-    assert ended.code == 2, ended.said
+    assert ended.code == 2, ended.output
     assert "[destination] is the cluster that the offsets of job" in ended.err
     assert world.cluster.cluster_id in ended.err
     assert "Point [destination] at the other cluster." in ended.err
@@ -286,8 +286,8 @@ def test_a_destination_that_is_the_source_has_no_mirrored_topic_where_no_anchor_
     ended = world.run(
         "hook", "--to", "destination", "-c", world.config(), "--plans", world.folder / "plans", "--", "false"
     )
-    assert ended.code == 4, ended.said
-    assert f'the destination has no topic "{world.there}"' in ended.said
+    assert ended.code == 4, ended.output
+    assert f'the destination has no topic "{world.there}"' in ended.output
     assert world.rows() == before
 
 
@@ -299,7 +299,7 @@ def test_with_the_identity_policy_the_source_is_where_its_offsets_are_right(at_s
     before = world.offsets(world.topic)
     config = world.config(source="", extra='[topics]\npolicy = "identity"')
     ended = world.run("hook", "--to", "destination", "-c", config, "--plans", world.folder / "plans")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert world.offsets(world.topic) == before
 
 
@@ -307,7 +307,7 @@ def test_a_plan_for_the_destination_is_not_applied_to_the_source(clusters, at_so
     world.plan(world.config())
     before = world.rows()
     ended = world.run("apply", world.plan_file, "-c", world.config(bootstrap=at_source.cluster.bootstrap), "--yes")
-    assert ended.code == 5, ended.said
+    assert ended.code == 5, ended.output
     assert f"[destination] is {at_source.cluster.cluster_id}" in ended.err
     assert world.rows() == before
 
@@ -345,7 +345,7 @@ def test_a_damaged_configuration_is_named_with_the_line_or_the_key(config: tuple
     path.write_text(change(path.read_text()))
     for command in (("check",), ("hook", "--to", "destination", "--plans", world.folder / "plans", "--", "true")):
         ended = world.run(command[0], "-c", path, *command[1:])
-        assert ended.code == 2, ended.said
+        assert ended.code == 2, ended.output
         assert ended.err.startswith(str(path))
         assert answer in ended.err
         assert ended.out == ""

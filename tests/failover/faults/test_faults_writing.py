@@ -98,20 +98,20 @@ def the_old_rows_are_kept(laid: Laid) -> None:
 
 def goes_on(laid: Laid, run: Callable[..., Any]) -> None:
     again = run("apply", laid.world.plan_file, "-c", laid.config, "--yes")
-    assert again.code == 0, again.said
+    assert again.code == 0, again.output
     assert laid.offsets() == laid.right
 
 
 def goes_back(laid: Laid, run: Callable[..., Any]) -> None:
     back = run("rollback", laid.world.plan_file, "-c", laid.config, "--yes")
-    assert back.code == 0, back.said
+    assert back.code == 0, back.output
     assert laid.bytes() == laid.before
 
 
 def reached(outcomes: list[Outcome]) -> set[str]:
     """All steps at which a command was killed; and unharmed it ended well."""
     whole, *killed = outcomes
-    assert (whole.code, all(each.killed for each in killed)) == (0, True), whole.said
+    assert (whole.code, all(each.killed for each in killed)) == (0, True), whole.output
     return {each.steps[-1] for each in killed}
 
 
@@ -171,7 +171,7 @@ def test_hook_killed_at_any_step_is_ended_by_the_next_start(laid: Laid, driver: 
     for outcome in driver.killed(*hook(laid, "sums"), at_every_step=thorough):
         outcomes.append(outcome)
         again = driver.run(*hook(laid, "sums"))
-        assert (again.code, again.out) == (0, "started\n"), again.said
+        assert (again.code, again.out) == (0, "started\n"), again.output
         assert laid.offsets()["sums"] == laid.right["sums"]
         snapshots = sorted(plans.glob("*.applied.json"), reverse=True)
         assert snapshots
@@ -182,7 +182,7 @@ def test_hook_killed_at_any_step_is_ended_by_the_next_start(laid: Laid, driver: 
         assert laid.bytes() == laid.before
     whole, *killed = outcomes
     assert all(each.killed for each in killed)
-    assert (whole.code, whole.out) == (0, "started\n"), whole.said
+    assert (whole.code, whole.out) == (0, "started\n"), whole.output
     assert {each.steps[-1] for each in killed} >= SNAPSHOT | GROUP | {"become the command"}
 
 
@@ -233,7 +233,7 @@ def test_a_torn_snapshot_is_not_taken_for_a_whole_one(laid: Laid, driver: Driver
         laid.snapshot.write_bytes(whole[: int(len(whole) * share)])
         for command in ("apply", "rollback"):
             ended = world.run(command, world.plan_file, "-c", laid.config, "--yes")
-            assert (ended.code, f"The snapshot {laid.snapshot} cannot be read" in ended.err) == (5, True), ended.said
+            assert (ended.code, f"The snapshot {laid.snapshot} cannot be read" in ended.err) == (5, True), ended.output
             assert laid.bytes() == half
     laid.snapshot.write_bytes(whole)
     goes_on(laid, world.run)
@@ -344,7 +344,7 @@ def test_a_plan_for_a_store_that_has_changed_since_writes_nothing(world: World) 
         change(planned)
         before = table(planned.file)
         ended = world.run("apply", world.plan_file, "-c", planned.config, "--yes")
-        assert (ended.code, answer in ended.err) == (5, True), (what, ended.said)
+        assert (ended.code, answer in ended.err) == (5, True), (what, ended.output)
         assert "Look at what changed, then make a new plan." in ended.err
         assert table(planned.file) == before, what
         for file in world.folder.glob("offsets.db*"):
@@ -360,7 +360,7 @@ def test_a_store_that_is_gone_or_no_store_writes_nothing(world: World) -> None:
         if content is not None:
             planned.file.write_bytes(content)
         ended = world.run("apply", world.plan_file, "-c", planned.config, "--yes")
-        assert (ended.code, str(planned.file) in ended.err) == (6, True), ended.said
+        assert (ended.code, str(planned.file) in ended.err) == (6, True), ended.output
         assert (planned.file.read_bytes() if planned.file.exists() else None) == content
         planned.file.touch()
 

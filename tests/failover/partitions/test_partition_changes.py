@@ -111,10 +111,10 @@ class Job:
         config = self.config(new)
         (job,) = self.world.plan(config)["jobs"]
         applied = self.world.run("apply", self.world.plan_file, "-c", config, "--yes")
-        assert applied.code == 0, applied.said
+        assert applied.code == 0, applied.output
         after = self.rows()
         ended = self.world.run("check", "-c", config)
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.output
         assert self.rows() == after
         stored = {row.key.partition: row.stored for row in after if row.key.topic == self.world.there}
         return {row["partition"]: row for row in job["partitions"]}, stored
@@ -157,9 +157,9 @@ def test_first_start_unchanged_and_new_partitions(job) -> None:
     begins = job("grown")
     world = begins.world
     ended = world.run("check", "-c", begins.config())
-    assert (ended.code, "must not start: no rows of" in ended.out) == (4, True), ended.said
+    assert (ended.code, "must not start: no rows of" in ended.out) == (4, True), ended.output
     ended = world.run("check", "-c", begins.config("earliest"))
-    assert (ended.code, "3 new" in ended.out) == (0, True), ended.said
+    assert (ended.code, "3 new" in ended.out) == (0, True), ended.output
     plan, stored = begins.corrected("earliest")
     assert [(part, row["verdict"], row["resume_offset"]) for part, row in plan.items()] == [
         (part, "new", 0) for part in range(3)
@@ -184,7 +184,7 @@ def test_fewer_partitions_resume_by_time(job) -> None:
     world = begins.world
     begins.processed({0: 5, 1: 10, 2: 8})
     ended = world.run("check", "-c", begins.config())
-    assert (ended.code, "2 remapped" in ended.out) == (3, True), ended.said
+    assert (ended.code, "2 remapped" in ended.out) == (3, True), ended.output
     plan, stored = begins.corrected()
     assert set(plan) == {0, 1}
     for part, row in plan.items():

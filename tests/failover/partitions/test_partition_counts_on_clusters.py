@@ -56,7 +56,7 @@ def handed_over(world: World, estate: Estate, route: Route, job: Stopped) -> Non
     config, rows = kept(world, estate, route, job)
     world.plan(config)
     applied = world.run("apply", world.plan_file, "-c", config, "--yes")
-    assert applied.code == 0, applied.said
+    assert applied.code == 0, applied.output
     resumes = {number: row["resume_offset"] for number, row in rows.items() if row["verdict"] != "new"}
     assert world.offsets(route.destination) == resumes
     after = world.rows()

@@ -60,7 +60,7 @@ class Contested:
         path.parent.mkdir()
         by_hand = [word for number, at in enumerate(offsets) for word in ("--set", f"{self.world.there}:{number}={at}")]
         ended = self.world.run("plan", "-c", self.config, "-o", path, *by_hand)
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.output
         return path
 
     def copy(self, plan: Path, name: str) -> Path:
@@ -77,7 +77,7 @@ class Contested:
         """Roll it back, and forget all snapshots: the next round begins as this one did."""
         # One row that goes back was ahead of the plan's offset.
         ended = self.world.run("rollback", plan, "-c", self.config, "--yes", "--accept", "skips")
-        assert ended.code == 0, ended.said
+        assert ended.code == 0, ended.output
         assert self.bytes() == self.before
         for snapshot in self.world.folder.glob("*/*.applied.json"):
             snapshot.unlink()
@@ -111,7 +111,7 @@ def is_true(outcome: Outcome) -> None:
         assert "Nothing was written." in outcome.err or "has moved on since the plan" in outcome.err
         assert AGAIN in outcome.err
     else:
-        assert outcome.code == 7, outcome.said
+        assert outcome.code == 7, outcome.output
         assert "again" in outcome.err
 
 
@@ -140,13 +140,13 @@ def test_one_plan_applied_by_many_is_applied_once(contested: Contested, driver: 
     plan = contested.plan("here")
     for count, meet_at in [(2, None), (2, LOCK), (8, None), (8, LOCK)] * 2 if thorough else [(2, LOCK), (8, None)]:
         outcomes = driver.together(*[contested.apply(plan)] * count, meet_at=meet_at)
-        assert set(codes(outcomes)) <= {0, 5}, [outcome.said for outcome in outcomes]
+        assert set(codes(outcomes)) <= {0, 5}, [outcome.output for outcome in outcomes]
         assert sum("written and read back" in outcome.out for outcome in outcomes) == 1
         assert sum(RENAMED in outcome.steps for outcome in outcomes) == 1, "the snapshot is the winner's alone"
         assert contested.world.offsets() == targets(plan)
         snapshot_is_of_before(contested, plan)
         again = contested.world.run(*contested.apply(plan))
-        assert (again.code, "This plan was applied before" in again.out) == (0, True), again.said
+        assert (again.code, "This plan was applied before" in again.out) == (0, True), again.output
         contested.undo(plan)
 
 
@@ -188,7 +188,7 @@ def test_of_two_plans_for_the_same_rows_one_wins_whole(in_a_file: Contested, dri
     for plans in ((found, by_hand), (found, by_hand, *more)):
         for meet_at in (None, TEMPORARY, RENAMED, BEGIN) * 2 if thorough else (None, BEGIN):
             outcomes = driver.together(*map(in_a_file.apply, plans), meet_at=meet_at)
-            said = [outcome.said for outcome in outcomes]
+            said = [outcome.output for outcome in outcomes]
             written = [plan for plan, ended in zip(plans, outcomes, strict=True) if "read back" in ended.out]
             assert (len(written), set(codes(outcomes)) <= {0, 5}) == (1, True), said
             assert in_a_file.world.offsets() == targets(written[0])
@@ -217,7 +217,7 @@ def test_one_plan_committed_by_many_machines_at_once_is_committed(in_a_group: Co
         assert set(codes(outcomes)) <= {0, 5, 7}
         assert in_a_group.world.offsets() == targets(plan)
         done = [copy for copy, outcome in zip(copies, outcomes, strict=True) if outcome.code == 0]
-        assert done, [outcome.said for outcome in outcomes]
+        assert done, [outcome.output for outcome in outcomes]
         assert in_a_group.world.run("check", "-c", in_a_group.config).code == 0
         snapshot_is_of_before(in_a_group, done[0])
         in_a_group.undo(done[0])
@@ -236,7 +236,7 @@ def test_of_two_plans_committed_at_once_no_row_is_half_of_each(in_a_group: Conte
         whole = [plan for plan in plans if targets(plan) == offsets]
         for plan, outcome in zip(plans, outcomes, strict=True):
             later = in_a_group.world.run(*in_a_group.apply(plan))
-            assert later.code == (0 if plan in whole else 5), (outcome.said, later.said)
+            assert later.code == (0 if plan in whole else 5), (outcome.output, later.output)
         assert in_a_group.world.run("check", "-c", in_a_group.config).code == 0
         commit(in_a_group, in_a_group.before)
 
@@ -269,7 +269,7 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
         outcomes = driver.together(hook, hook, meet_at=meet_at)
         for outcome in outcomes:
             # A group's rows are compared one by one, so that some may have been written by the other.
-            assert outcome.code in ((0, 5, 7) if contested.in_group else (0, 5)), outcome.said
+            assert outcome.code in ((0, 5, 7) if contested.in_group else (0, 5)), outcome.output
             started = json.loads(outcome.out)[contested.world.there] if outcome.out else None
             assert (started is None) == (outcome.code != 0)
             assert started is None or {int(number): at for number, at in started.items()} == right

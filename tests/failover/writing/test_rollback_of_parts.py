@@ -87,7 +87,7 @@ def test_what_was_applied_in_part_is_rolled_back_without_being_finished(
             assert laid.run("apply").code == code, where
         assert (laid.bytes() == laid.before) == (store is SqliteStore and kept == 0), where
         back = laid.run("rollback")
-        assert (back.code, laid.bytes()) == (0, laid.before), (where, back.said)
+        assert (back.code, laid.bytes()) == (0, laid.before), (where, back.output)
         again = laid.run("rollback")
         assert (again.code, "Nothing to put back" in again.out) == (0, True), where
         assert laid.bytes() == laid.before
@@ -104,7 +104,7 @@ def test_a_rollback_in_part_is_ended_by_the_next(laid: Laid, monkeypatch: pytest
             dies(patch, store, kept, error)
             assert laid.run("rollback").code == code, where
         back = laid.run("rollback")
-        assert (back.code, laid.bytes()) == (0, laid.before), (where, back.said)
+        assert (back.code, laid.bytes()) == (0, laid.before), (where, back.output)
         assert laid.run("apply").code == 0
         assert laid.bytes().keys() == applied.keys()
 
@@ -120,7 +120,7 @@ def test_progress_of_one_partition_keeps_all_from_being_rolled_back(laid: Laid) 
         world.save({1: StoredOffset(row.stored.offset + 1, here)}, topic=world.there, address=address)
         gone_on = laid.bytes()
         ended = laid.run("rollback")
-        assert (ended.code, "is no longer as apply left it: the job has gone on" in ended.err) == (5, True), ended.said
+        assert (ended.code, "is no longer as apply left it: the job has gone on" in ended.err) == (5, True), ended.output
         assert laid.bytes() == gone_on
         world.save({1: row.stored}, topic=world.there, address=address)
     assert laid.run("rollback").code == 0
@@ -160,7 +160,7 @@ def test_another_plans_snapshot_is_not_taken(laid: Laid) -> None:
     laid.snapshot.write_text(snapshot)
     for command in ("apply", "rollback"):
         ended = laid.run(command)
-        assert (ended.code, "belongs to another plan" in ended.err) == (5, True), ended.said
+        assert (ended.code, "belongs to another plan" in ended.err) == (5, True), ended.output
         assert laid.bytes() == laid.before
     assert plan["sha256"] not in snapshot
 
@@ -204,7 +204,7 @@ def test_a_snapshot_that_is_not_the_plans_is_refused(laid: Laid) -> None:
         damage(found)
         laid.snapshot.write_text(json.dumps(found))
         ended = laid.run("rollback")
-        assert (ended.code, said in ended.err) == (5, True), (what, ended.said)
+        assert (ended.code, said in ended.err) == (5, True), (what, ended.output)
         assert laid.bytes() == applied
     laid.snapshot.write_text(text)
     assert laid.run("rollback").code == 0
@@ -221,7 +221,7 @@ def test_a_rollback_at_another_cluster_is_refused(laid: Laid, clusters: Any) -> 
     jobs = (laid.world.job("clicks"), laid.world.job("sums", store="kafka-group:"))
     elsewhere = laid.world.config(*jobs, bootstrap=clusters.source.bootstrap)
     ended = laid.run("rollback", elsewhere)
-    assert (ended.code, "The plan is for cluster" in ended.err) == (5, True), ended.said
+    assert (ended.code, "The plan is for cluster" in ended.err) == (5, True), ended.output
     assert laid.bytes() == applied
 
 
@@ -232,5 +232,5 @@ def test_a_rollback_of_a_plan_whose_sum_was_made_to_fit_is_refused(laid: Laid) -
     plan["jobs"][0]["partitions"][0]["detail"] = "another"
     laid.world.plan_file.write_text(json.dumps({**plan, "sha256": digest(plan)}))
     ended = laid.run("rollback")
-    assert (ended.code, "belongs to another plan" in ended.err) == (5, True), ended.said
+    assert (ended.code, "belongs to another plan" in ended.err) == (5, True), ended.output
     assert laid.bytes() == applied

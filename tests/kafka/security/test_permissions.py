@@ -210,14 +210,14 @@ def test_a_command_works_with_the_smallest_set_and_not_with_less(
     for gone, left in weaker(acls):
         secured.allow(USER, left)
         ended = use.run(job)
-        assert ended.code == 6, f"{use.command} worked without {gone}: {ended.said}"
+        assert ended.code == 6, f"{use.command} worked without {gone}: {ended.output}"
         said = ended.err.splitlines()[-1]
         assert gone.operation in said
         assert f"on {gone.resource} '{gone.name}'" in said.replace('"', "'")
         assert secured_world.rows() == before
     secured.allow(USER, acls)
     ended = use.run(job)
-    assert ended.code == use.works, ended.said
+    assert ended.code == use.works, ended.output
 
 
 def test_the_reference_speaks_of_every_use_and_of_no_other() -> None:
@@ -271,13 +271,13 @@ def test_tracking_works_with_the_smallest_set_at_the_source_and_not_with_less(
     for gone, left in weaker(acls):
         secured.allow(USER, left)
         ended = job.run("track", "--once")
-        assert ended.code == 6, f"track worked without {gone}: {ended.said}"
+        assert ended.code == 6, f"track worked without {gone}: {ended.output}"
         said = ended.err.splitlines()[-1]
         assert gone.operation in said
         assert anchors.read(world.group) == []
     secured.allow(USER, acls)
     ended = job.run("track", "--once")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     (row,) = anchors.read(world.group)
     assert row.stored.anchor is not None
     assert row.stored.anchor.id == made(5).id

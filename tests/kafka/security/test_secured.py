@@ -121,17 +121,17 @@ def test_with_the_right_secret_a_job_is_failed_over_and_back(
         ran.append(world.run("--debug", *arguments(world, command, config)))
         return ran[-1].code
 
-    assert run("check") == 3, ran[-1].said
+    assert run("check") == 3, ran[-1].output
     world.plan(config)
-    assert run("apply") == 0, ran[-1].said
+    assert run("apply") == 0, ran[-1].output
     right = {0: world.offset_of(9) + 1}
     assert world.offsets() == right
-    assert run("check") == 0, ran[-1].said
-    assert run("rollback") == 0, ran[-1].said
+    assert run("check") == 0, ran[-1].output
+    assert run("rollback") == 0, ran[-1].output
     assert [row.stored for row in world.rows()] == [row.stored for row in before]
-    assert run("hook") == 0, ran[-1].said
+    assert run("hook") == 0, ran[-1].output
     assert world.offsets() == right
-    assert all(secured.planted_in(ended.said) == [] for ended in ran)
+    assert all(secured.planted_in(ended.output) == [] for ended in ran)
     kept = [path.read_text() for path in world.folder.rglob("*.json")]
     assert kept
     assert secured.planted_in("".join(kept)) == []
@@ -155,7 +155,7 @@ def test_no_command_does_anything_with_a_wrong_password(secured: Secured, secure
     def refused(command: str) -> None:
         before = world.rows(), contents(world.folder)
         ended = world.run(*arguments(world, command, wrong))
-        assert ended.code == 6, f"{command}: {ended.said}"
+        assert ended.code == 6, f"{command}: {ended.output}"
         assert ended.out == ""
         (line,) = ended.err.splitlines()
         assert f"refused the login of user '{USER}'" in line
@@ -205,6 +205,6 @@ def test_no_secret_is_shown_even_with_all_that_the_client_has_to_say(
     config = world.config(bootstrap=secured.sasl, extra=client_table(settings))
     secret = secured.password if password == "right" else secured.wrong_password
     ended = outside("--debug", "--log-format", log_format, "check", "-c", config, KAFKA_B_PASSWORD=secret)
-    assert ended.code == (3 if password == "right" else 6), ended.said
+    assert ended.code == (3 if password == "right" else 6), ended.output
     assert "SCRAM-SHA-512" in ended.err, "the client did not say much"
-    assert secured.planted_in(ended.said) == []
+    assert secured.planted_in(ended.output) == []

@@ -268,13 +268,13 @@ def test_one_line_says_what_is_wrong_and_nothing_is_written(
     config = locked_out(wrong)
     before = secured_world.rows()
     ended = secured_world.run("hook", "--to", "destination", "-c", config, "--plans", secured_world.folder / "plans")
-    assert ended.code == wrong.code, ended.said
+    assert ended.code == wrong.code, ended.output
     (line,) = [each for each in ended.err.splitlines() if not each.startswith("waiting for ")]
     assert wrong.message in line
     assert wrong.hint in line
     if wrong.code == 6:
         assert f"the destination cluster at {address(secured, wrong.listener)}" in line
     assert ended.out == ""
-    assert secured.planted_in(ended.said) == []
+    assert secured.planted_in(ended.output) == []
     assert secured_world.rows() == before
     assert list((secured_world.folder / "plans").iterdir()) == []

@@ -52,7 +52,7 @@ def tried(world: World, config: Path, *arguments: object) -> Ended:
 
 def test_the_first_batch_is_the_records_after_the_anchors(settled: World) -> None:
     ended = tried(settled, settled.config(), "--format", "json", "--records", "5")
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     found = json.loads(ended.out)
     assert (found["format"], found["may_start"], found["read_with"]) == ("reconciler.drill/1", True, "Kafka's client")
     for partition, last in ((0, 9), (1, 3)):
@@ -65,7 +65,7 @@ def test_the_first_batch_is_the_records_after_the_anchors(settled: World) -> Non
 
 def test_the_text_describes_the_failover(settled: World) -> None:
     ended = tried(settled, settled.config())
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     lines = ended.out.splitlines()
     assert lines[2] == "first batch: Kafka's client"
     heads = lines[3].split()
@@ -79,7 +79,7 @@ def test_a_job_that_has_processed_every_record_has_nothing_to_read(world: World)
     world.deliver(4)
     world.processed(3)
     ended = tried(world, world.config())
-    assert ended.code == 0, ended.said
+    assert ended.code == 0, ended.output
     assert "The job could fail over (there is nothing to read yet)" in ended.out
     (row,) = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
     assert (row["read"], row["first"], row["found"]) == (0, None, f"behind {world.offset_of(3)}, the log's end")
@@ -89,7 +89,7 @@ def test_a_partition_that_needs_a_decision_ends_with_4(world: World) -> None:
     world.deliver(8, 8)
     world.save({0: made(3).stored, 1: StoredOffset(BASE + 4)})
     ended = tried(world, world.config())
-    assert ended.code == 4, ended.said
+    assert ended.code == 4, ended.output
     assert f"{world.there}-1 must not start" in ended.out
     assert ended.out.splitlines()[-1].startswith("The job could not fail over")
     both = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
@@ -114,7 +114,7 @@ def test_an_unreachable_cluster_ends_with_6(world: World) -> None:
 def test_invalid_arguments_end_with_2(world: World, arguments: tuple[str, ...], said: str) -> None:
     config = world.config(world.job("clicks"), world.job("views", "others"))
     ended = world.run("drill", "-c", config, "--no-spark", *arguments)
-    assert (ended.code, said in ended.err) == (2, True), ended.said
+    assert (ended.code, said in ended.err) == (2, True), ended.output
 
 
 def drilled(world: World, change: Any) -> Drill:

@@ -66,7 +66,7 @@ def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.Capture
 
 
 def exits(ended: Ended, code: int) -> Ended:
-    assert ended.code == code, ended.said
+    assert ended.code == code, ended.output
     return ended
 
 

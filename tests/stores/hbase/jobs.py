@@ -83,5 +83,5 @@ def fails_over_and_back(world: World, file: Any, table: Any, after: dict[bytes, 
 
 
 def ends(ended: Any, code: int) -> Any:
-    assert ended.code == code, ended.said
+    assert ended.code == code, ended.output
     return ended

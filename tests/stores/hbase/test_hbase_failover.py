@@ -410,4 +410,4 @@ def test_a_server_killed_in_the_middle_of_an_apply(
         file = config(world, job(world, address, **rows.identity), anchors=rows.anchors)
         options = {"between": between, "at": at, "up": up, "run": run, "hasty_s": 5}
         ended = survives_a_kill(world, file, lambda: rows.look(made.plain), rows.after, **options)
-    assert ended.code == 7, ended.said
+    assert ended.code == 7, ended.output

@@ -153,7 +153,7 @@ def last_value(world: World, topic: str, key: bytes) -> bytes | None:
 
 
 def exits(ended: Ended, code: int) -> Ended:
-    assert ended.code == code, ended.said
+    assert ended.code == code, ended.output
     return ended
 
 
@@ -172,7 +172,7 @@ def test_check_plan_apply_and_rollback_work_with_mirrored_rows(world: World, fai
     if failed.policy == "default":
         # The topic of the destination's own rows is not there yet, and no command but the explicit one makes it.
         told = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 6)
-        assert "reconciler anchors import -c FILE --job JOB /dev/null" in told.said
+        assert "reconciler anchors import -c FILE --job JOB /dev/null" in told.output
         assert world.cluster.partitions(failed.rows) == 0
         exits(world.run("anchors", "import", "-c", config, "--job", "clicks", "/dev/null"), 0)
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
@@ -259,7 +259,7 @@ def test_a_cluster_killed_during_an_apply(
     look = functools.partial(kept, world)
     told = {"between": between, "at": at, "up": cluster.start, "hasty_s": 5}
     ended = survives_a_kill(world, world.config(), look, wanted, **told)
-    assert ended.code == code, ended.said
+    assert ended.code == code, ended.output
 
 
 def kept(world: World) -> dict[tuple[str, int], tuple[int, int]]:

@@ -213,4 +213,4 @@ def test_a_server_killed_during_an_apply(
         return sorted(plainly().execute(f"SELECT topic, {columns}").fetchall())
 
     ended = survives_a_kill(world, config, look, wanted, between=between, at=at, up=mortal.start)
-    assert ended.code == code, ended.said
+    assert ended.code == code, ended.output
