@@ -34,7 +34,7 @@ ONE_SEGMENT = "10000000000000"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class SourceRecord:
     """One record as the source had it."""
 
     offset: int
@@ -54,15 +54,15 @@ class Made:
         return StoredOffset(self.offset + 1, self.anchor, self.timestamp_ms + 1)
 
 
-def made(number: int, partition: int = 0) -> Made:
+def source_record(number: int, partition: int = 0) -> SourceRecord:
     """Record ``number`` of a partition; three share each millisecond, every seventh is a tombstone."""
     value = None if number % 7 == 6 else b"value %d of %d" % (number, partition)
     stamp = BEGIN + 1_000 * (number // 3)
-    return Made(BASE + number, stamp, b"%d/%d" % (partition, number), b"key %d" % number, value)
+    return SourceRecord(BASE + number, stamp, b"%d/%d" % (partition, number), b"key %d" % number, value)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """The result of a command: its exit code and its output."""
 
     code: int
@@ -77,7 +77,9 @@ class Ended:
 class World:
     """One test's topics, store and configuration on a shared cluster. ``runner`` runs commands in this process."""
 
-    def __init__(self, cluster: KafkaCluster, folder: Path, name: str, runner: Callable[[list[str]], Ended]) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, folder: Path, name: str, runner: Callable[[list[str]], CommandResult]
+    ) -> None:
         self.cluster = cluster
         self.folder = folder
         self.topic = name
@@ -87,7 +89,7 @@ class World:
         self._runner = runner
 
     @property
-    def there(self) -> str:
+    def mirrored(self) -> str:
         """The mirrored topic's name."""
         return f"a.{self.topic}"
 
@@ -95,7 +97,7 @@ class World:
 
     def deliver(self, *counts: int, topic: str | None = None, burst: int = 4, segment: str = ONE_SEGMENT) -> None:
         """Make the mirrored topic and write ``counts[p]`` records to partition p: a marker follows every burst."""
-        self.cluster.create_topic(topic or self.there, len(counts), {"segment.ms": segment})
+        self.cluster.create_topic(topic or self.mirrored, len(counts), {"segment.ms": segment})
         self.append({partition: range(count) for partition, count in enumerate(counts)}, topic=topic, burst=burst)
 
     def append(self, numbers: Mapping[int, Iterable[int]], *, topic: str | None = None, burst: int = 4) -> None:
@@ -109,9 +111,9 @@ class World:
         for first in range(0, len(waiting), burst):
             producer.begin_transaction()
             for partition, number in waiting[first : first + burst]:
-                record = made(number, partition)
+                record = source_record(number, partition)
                 producer.produce(
-                    topic or self.there,
+                    topic or self.mirrored,
                     record.value,
                     record.key,
                     partition=partition,
@@ -122,11 +124,11 @@ class World:
 
     def offset_of(self, number: int, partition: int = 0, topic: str | None = None) -> int:
         """Where the destination holds a record; found by reading the log from its start with a plain client."""
-        wanted = made(number, partition).id
+        wanted = source_record(number, partition).id
         for offset, headers in self.read_log(partition, topic):
             if ("message-id", wanted) in headers:
                 return offset
-        raise LookupError(f"record {number} is not in {topic or self.there}-{partition}")
+        raise LookupError(f"record {number} is not in {topic or self.mirrored}-{partition}")
 
     def read_log(self, partition: int = 0, topic: str | None = None) -> list[tuple[int, list[tuple[str, bytes]]]]:
         from confluent_kafka import Consumer, KafkaError
@@ -136,7 +138,7 @@ class World:
         at_once = {"fetch.wait.max.ms": 10}  # a broker keeps an answer back for half a second, at the log's end
         consumer = Consumer({**settings, **at_once, "auto.offset.reset": "earliest", "enable.partition.eof": True})
         try:
-            consumer.assign([KafkaPartition(topic or self.there, partition, 0)])
+            consumer.assign([KafkaPartition(topic or self.mirrored, partition, 0)])
             found = []
             while True:
                 message = consumer.poll(30)
@@ -166,7 +168,7 @@ class World:
 
     def processed(self, *numbers: int) -> None:
         """The job has processed records up to ``numbers[p]`` of each partition p, on the source."""
-        self.save({partition: made(number, partition).stored for partition, number in enumerate(numbers)})
+        self.save({partition: source_record(number, partition).stored for partition, number in enumerate(numbers)})
 
     def rows(self, address: str | None = None) -> list[Row]:
         """All rows of the job's group with their versions: equal lists mean that nothing was written between."""
@@ -178,7 +180,9 @@ class World:
 
     def offsets(self, topic: str | None = None) -> dict[int, int]:
         """Stored offsets of one topic by partition (of the mirrored one, if none is named)."""
-        return {row.key.partition: row.stored.offset for row in self.rows() if row.key.topic == (topic or self.there)}
+        return {
+            row.key.partition: row.stored.offset for row in self.rows() if row.key.topic == (topic or self.mirrored)
+        }
 
     def _open(self, address: str | None) -> Any:
         client = {"bootstrap.servers": self.cluster.bootstrap}
@@ -216,7 +220,7 @@ class World:
         path.write_text(secrets_in_files(text, self.folder), encoding="utf-8")
         return path
 
-    def run(self, *arguments: object) -> Ended:
+    def run(self, *arguments: object) -> CommandResult:
         """Run a command in this process, as ``reconciler ARGUMENTS`` would."""
         return self._runner([str(argument) for argument in arguments])
 
@@ -256,13 +260,13 @@ def secrets_in_files(text: str, folder: Path) -> str:
 def a_world(clusters: Any, folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
     """A world on the run's destination."""
 
-    def runner(arguments: list[str]) -> Ended:
+    def runner(arguments: list[str]) -> CommandResult:
         capsys.readouterr()
         try:
             code = main(arguments)
         except SystemExit as stop:  # argparse
             code = int(stop.code or 0)
-        return Ended(code, *capsys.readouterr())
+        return CommandResult(code, *capsys.readouterr())
 
     yield World(clusters.destination, folder, name, runner)
 
@@ -272,11 +276,11 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), **more}
 
 
-def outside(*arguments: object, options: tuple[str, ...] = (), **more: str) -> Ended:
+def run_process(*arguments: object, options: tuple[str, ...] = (), **more: str) -> CommandResult:
     """Run ``python -m reconciler`` as a process of its own."""
     command = [sys.executable, *options, "-m", "reconciler", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, timeout=120, env=environment(**more), check=False)
-    return Ended(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    return CommandResult(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
 def free_port() -> int:

@@ -42,7 +42,7 @@ from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, pars
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, batch_of, readings
 from reconciler.formats.spark_checkpoint_edit import entry_with, initial_with
-from reconciler.formats.spark_progress import Behind
+from reconciler.formats.spark_progress import LateLog
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 
@@ -86,7 +86,7 @@ class Clone:
     anchors: int = 0
     copied: Copied | None = None
     older: int = 0
-    behind: Behind | None = None
+    behind: LateLog | None = None
     sinks: int = 0
 
 

@@ -22,7 +22,7 @@ from reconciler.formats import json_fields
 from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Checkpoint, SourcePosition, batch_of
-from reconciler.formats.spark_progress import Behind
+from reconciler.formats.spark_progress import LateLog
 from reconciler.stores.checkpoint import read_checkpoint
 
 FORMAT = "reconciler.checkpoint/1"
@@ -73,7 +73,7 @@ class Description:
     operators: tuple[Operator, ...]
     state_provider: str | None
     cloned_from: str | None
-    behind: Behind | None = None
+    behind: LateLog | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, format ``reconciler.checkpoint/1``."""

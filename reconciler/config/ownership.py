@@ -17,7 +17,7 @@ ROOT = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """A file or folder: its owner and its mode. ``read_only``: nothing in its file system can be changed."""
 
     path: Path
@@ -39,13 +39,13 @@ def doubt_about(path: Path, opened: os.stat_result) -> Doubt | None:
     if os.name != "posix":
         return None
     try:
-        file = Entry(path, opened.st_uid, opened.st_mode, _is_read_only(path))
+        file = FileEntry(path, opened.st_uid, opened.st_mode, _is_read_only(path))
         return first_doubt(file, list(folders_above(path)), os.geteuid())
     except OSError as error:
         return Doubt(f"its folders cannot be examined ({error.strerror})", "Give the file's own path.")
 
 
-def first_doubt(file: Entry, folders: list[Entry], uid: int) -> Doubt | None:
+def first_doubt(file: FileEntry, folders: list[FileEntry], uid: int) -> Doubt | None:
     """The first reason to doubt it. ``uid`` is the user who runs the command."""
     if file.owner not in (ROOT, uid):
         return Doubt(
@@ -69,12 +69,12 @@ def first_doubt(file: Entry, folders: list[Entry], uid: int) -> Doubt | None:
     return None
 
 
-def folders_above(path: Path) -> Iterator[Entry]:
+def folders_above(path: Path) -> Iterator[FileEntry]:
     """Every folder above the file, as it was named and as it is without symbolic links, the nearest first."""
     named, real = path.absolute(), path.resolve()
     for folder in dict.fromkeys((*real.parents, *named.parents)):
         found = folder.stat()
-        yield Entry(folder, found.st_uid, found.st_mode, _is_read_only(folder))
+        yield FileEntry(folder, found.st_uid, found.st_mode, _is_read_only(folder))
 
 
 def _is_read_only(path: Path) -> bool:

@@ -30,7 +30,7 @@ ONE_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DemoResult:
     """The proof, and the outcome of the alternatives for comparison."""
 
     by_ids: proof.Proof
@@ -48,7 +48,7 @@ class Result:
         return self.by_ids.is_clean and self.state.cloned.is_equal and self.restarted.is_clean
 
 
-def play(stage: Stage) -> Result:
+def play(stage: Stage) -> DemoResult:
     """Run the whole failover. Leaves nothing running unless the stage is detached."""
     began = time.monotonic()
     stage.say("0  Kafka, MirrorMaker and Spark's Kafka connector (downloaded once, then from the cache)")
@@ -82,7 +82,7 @@ def play(stage: Stage) -> Result:
         _run_on_destination(stage, b)
         stored = {row.partition: row.stored_offset or 0 for row in parse_plan(stage.plan.read_text()).job().partitions}
         there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(stage.ids_on_a))
-        return Result(
+        return DemoResult(
             proof.prove(produced, [stage.ids_on_a, stage.ids_on_b]),
             stateful.prove(stage, events),
             proof.alternative(there, stored, processed),

@@ -20,7 +20,7 @@ from reconciler.core.verdicts import Finding, Position, Skips, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
 from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
-from reconciler.failover.gather import GatheredJob, Key, Place, gather, question_of, source_cluster
+from reconciler.failover.gather import GatheredJob, JobPartition, Key, gather, question_of, source_cluster
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
 from reconciler.failover.selection import is_written
@@ -199,7 +199,7 @@ def _limits(config: Config, partitions: int) -> Limits:
     return Limits(config.search.max_disorder_ms, config.search.scan_records, tail)
 
 
-def _those_there(topic: str, places: Sequence[Place]) -> str:
+def _those_there(topic: str, places: Sequence[JobPartition]) -> str:
     """What a --set may name instead: partitions of the topic that it names, else topics."""
     numbers = [
         at.destination.partition for at in places if at.exists and topic in (at.source.topic, at.destination.topic)
@@ -209,7 +209,7 @@ def _those_there(topic: str, places: Sequence[Place]) -> str:
     return f"Topics: {', '.join(sorted({at.destination.topic for at in places}))}."
 
 
-def _refuse_unknown(by_hand: ByHand, places: Sequence[Place]) -> None:
+def _refuse_unknown(by_hand: ByHand, places: Sequence[JobPartition]) -> None:
     known = {(tp.topic, tp.partition) for at in places if at.exists for tp in (at.destination, at.source)}
     for topic, partition in by_hand.offsets:
         if (topic, partition) not in known:
@@ -225,7 +225,7 @@ def _refuse_unknown(by_hand: ByHand, places: Sequence[Place]) -> None:
 def _job_plan(
     gathered: GatheredJob, found: Mapping[Key, Found], by_person: Mapping[Key, Found], by_hand: ByHand
 ) -> JobPlan:
-    by_topic: dict[str, list[Place]] = {}
+    by_topic: dict[str, list[JobPartition]] = {}
     for at in gathered.places:
         by_topic.setdefault(at.source.topic, []).append(at)
     folded = {
@@ -247,13 +247,13 @@ def _job_plan(
     return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
 
 
-def _lacks_rows(places: Sequence[Place], found: Mapping[Key, Found]) -> bool:
+def _lacks_rows(places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
     """True for a topic with records, of which the store holds no row at all."""
     findings = [found[at.key].finding for at in places if at.no_rows and at.key in found]
     return any(finding.replay_at_most or finding.record_offset is not None for finding in findings)
 
 
-def _without_rows(at: Place, row: PartitionPlan) -> PartitionPlan:
+def _without_rows(at: JobPartition, row: PartitionPlan) -> PartitionPlan:
     return replace(row, no_rows=True, detail=row.detail.replace(NO_OFFSET, at.no_rows, 1))
 
 
@@ -261,12 +261,12 @@ def _was_remapped(found: Found) -> bool:
     return found.finding.verdict is Verdict.REMAPPED
 
 
-def _missing(at: Place) -> Found:
+def _missing(at: JobPartition) -> Found:
     what = f"partition {at.destination.partition}" if at.topic_id else f'topic "{at.destination.topic}"'
     return engine.SearchResult(Finding(Verdict.MISSING, None, detail=f"the destination has no {what}"), 0, 0)
 
 
-def _row(at: Place, found: Found, by_person: Found | None, decided: ByHand) -> PartitionPlan:
+def _row(at: JobPartition, found: Found, by_person: Found | None, decided: ByHand) -> PartitionPlan:
     finding, by_hand, probes, rounds = found.finding, False, found.probes, found.rounds
     if at.selected.row is not None and at.selected.row.note:
         finding = replace(finding, detail=f"{finding.detail}; {at.selected.row.note}")
@@ -292,7 +292,7 @@ def _row(at: Place, found: Found, by_person: Found | None, decided: ByHand) -> P
     )
 
 
-def _replaced(at: Place) -> SeenRow | None:
+def _replaced(at: JobPartition) -> SeenRow | None:
     row = at.selected.replaced
     if row is None or row.malformed is not None:  # apply does not replace what it cannot read
         return None

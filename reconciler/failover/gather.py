@@ -29,7 +29,7 @@ NOTHING_READ = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPartition:
     """One partition of one job's topic on the destination; ``exists`` is False where only a stored row names it."""
 
     job: Job
@@ -73,7 +73,7 @@ class GatheredJob:
 
     job: Job
     store: str
-    places: tuple[Place, ...]
+    places: tuple[JobPartition, ...]
 
 
 def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpener) -> GatheredJob:
@@ -89,7 +89,7 @@ def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpen
             for topic in job.topics
             if job.new is None and held.isdisjoint((topic, config.topics.destination_of(topic)))
         }
-    places: list[Place] = []
+    places: list[JobPartition] = []
     for topic in job.topics:
         name = config.topics.destination_of(topic)
         if name != topic:
@@ -112,7 +112,7 @@ def _places(
     *,
     translated: bool,
     no_rows: str,
-) -> list[Place]:
+) -> list[JobPartition]:
     info = cluster.topics.get(name)
     existing = set(info.partitions) if info else set()
     numbers = {key.partition for key in rows if key.topic in (topic, name)}
@@ -132,7 +132,7 @@ def _places(
         if selected.row is None and fault is None:
             fault = next((bad for at in (topic, name) if (bad := _unplaced(rows, at)) is not None), None)
         places.append(
-            Place(
+            JobPartition(
                 job,
                 source,
                 destination,
@@ -178,7 +178,7 @@ def source_cluster(jobs: Sequence[GatheredJob], destination: str) -> str | None:
 
 
 def question_of(
-    config: Config, place: Place, cluster_id: str, limits: Limits, mirror: MirrorEvidence | None = None
+    config: Config, place: JobPartition, cluster_id: str, limits: Limits, mirror: MirrorEvidence | None = None
 ) -> Question:
     """The question that a search answers for one place. ``mirror``: what the mirror recorded of its stored offset."""
     row = place.selected.row

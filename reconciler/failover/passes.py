@@ -18,7 +18,7 @@ from reconciler.core.question import Question
 from reconciler.core.reconcile import judged, place, place_at_time, reconcile
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
-from reconciler.failover.gather import GatheredJob, Key, Place
+from reconciler.failover.gather import GatheredJob, JobPartition, Key
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.repartition import (
     IN_ITS_PLACE,
@@ -78,7 +78,7 @@ class Passes:
         found = self.ask({key: Inquiry(key[1], partial(reconcile, self.questions[key])) for key in first.values()})
         return {key: found[asked] for key, asked in same.items()}
 
-    def by_hand(self, by_hand: ByHand, places: Sequence[Place], proven: Mapping[Key, Found]) -> dict[Key, Found]:
+    def by_hand(self, by_hand: ByHand, places: Sequence[JobPartition], proven: Mapping[Key, Found]) -> dict[Key, Found]:
         """Findings for the offsets that a person set; ``proven`` is what was found before.
 
         Raises WrongDecision for an offset outside of the log.
@@ -111,7 +111,7 @@ class Passes:
 
     # ------------------------------------------------------------ topics whose partitions may not correspond
 
-    def _may_be_spread(self, places: Sequence[Place], found: dict[Key, Found]) -> bool:
+    def _may_be_spread(self, places: Sequence[JobPartition], found: dict[Key, Found]) -> bool:
         """True if numbers may mean nothing. Where partitions merely look old, their replay bound is loosened."""
         existing = {at.destination: at.key for at in places if at.exists}
         questions = {tp: self.questions[key] for tp, key in existing.items()}
@@ -131,7 +131,7 @@ class Passes:
                 found[existing[tp]] = replace(asked, finding=finding)
         return False
 
-    def _has_more(self, places: Sequence[Place], questions: Mapping[TopicPartition, Question]) -> bool:
+    def _has_more(self, places: Sequence[JobPartition], questions: Mapping[TopicPartition, Question]) -> bool:
         """True if the destination has more partitions than are stored, and not for sure because the topic grew."""
         span = span_of({at.destination.partition: at.origin for at in places})
         if span is None or is_handed_over(places):
@@ -139,7 +139,7 @@ class Passes:
         more = beyond([at.destination.partition for at in places if at.origin is not None], list(questions))
         return bool(not_newer_than(span.latest_ms, more, questions, self.reader))
 
-    def _is_found_elsewhere(self, places: Sequence[Place], found: Mapping[Key, Found]) -> bool:
+    def _is_found_elsewhere(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
         """True if some anchor lies in a partition of another number: records were spread, then."""
         astray = [
             at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in IN_ITS_PLACE
@@ -153,7 +153,7 @@ class Passes:
         )
         return any(answer.finding.verdict in IN_ITS_PLACE for answer in answers.values())
 
-    def _by_time(self, topics: Sequence[Sequence[Place]]) -> dict[Key, Found]:
+    def _by_time(self, topics: Sequence[Sequence[JobPartition]]) -> dict[Key, Found]:
         """Remap topics whose partitions do not correspond to the stored ones."""
         inquiries: dict[Key, Inquiry[Finding]] = {}
         found: dict[Key, Found] = {}
@@ -175,7 +175,7 @@ class Passes:
         return found
 
 
-def _sound(places: Sequence[Place]) -> list[Place]:
+def _sound(places: Sequence[JobPartition]) -> list[JobPartition]:
     return [at for at in places if not at.fault]
 
 
@@ -184,19 +184,19 @@ def unresolved(detail: str) -> Found:
     return engine.SearchResult(Finding(Verdict.UNRESOLVED, None, detail=detail), 0, 0)
 
 
-def is_handed_over(places: Sequence[Place]) -> bool:
+def is_handed_over(places: Sequence[JobPartition]) -> bool:
     """True if every partition has a row in the destination's numbering: other rows are what is left of the source."""
     existing = [at for at in places if at.exists]
     return bool(existing) and all(at.own for at in existing)
 
 
-def _has_fewer(places: Sequence[Place]) -> bool:
+def _has_fewer(places: Sequence[JobPartition]) -> bool:
     """True if the destination lacks a partition that is stored, and the job has not been handed over since."""
     stored = [at for at in places if at.selected.stored is not None or at.fault]
     return any(not at.exists for at in stored) and not all(at.is_new for at in stored) and not is_handed_over(places)
 
 
-def offset_for(by_hand: ByHand, at: Place) -> int | None:
+def offset_for(by_hand: ByHand, at: JobPartition) -> int | None:
     """The offset that a person set for this place, under the destination's name or the source's; else None."""
     names = ((tp.topic, tp.partition) for tp in (at.destination, at.source))
     return next((by_hand.offsets[name] for name in names if name in by_hand.offsets), None)

@@ -31,7 +31,7 @@ FIRST_RECORDS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AnchorTimes:
     """The times of a topic's anchors, epoch ms.
 
     ``earliest_ms`` None: some partition was not read, or its anchor has no time, so no time bounds the unprocessed
@@ -42,7 +42,7 @@ class Span:
     latest_ms: int | None
 
 
-def span_of(stored: Mapping[int, StoredOffset | None]) -> Span | None:
+def span_of(stored: Mapping[int, StoredOffset | None]) -> AnchorTimes | None:
     """The span of a topic's stored offsets by source partition; None where an offset has no anchor at all.
 
     Partitions below the highest number that have no offset were not read either.
@@ -56,7 +56,7 @@ def span_of(stored: Mapping[int, StoredOffset | None]) -> Span | None:
     times = [row.anchor.timestamp_ms for row in read if row.anchor is not None]
     timed = [time for time in times if time is not None]
     all_read = len(read) == max(known) + 1
-    return Span(
+    return AnchorTimes(
         min(timed) if timed and all_read and len(timed) == len(times) else None,
         max(timed) if timed and len(timed) == len(times) else None,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.config.settings import Config
 from reconciler.core.policies import NoAnchor
-from reconciler.failover.gather import Key, Place
+from reconciler.failover.gather import JobPartition, Key
 from reconciler.ports import LogReader
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ OWN_ROW = "the row of the destination's name is the job's own, and has no anchor
 NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did not put it there"
 
 
-def mirror_evidence(config: Config, places: Iterable[Place], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
+def mirror_evidence(config: Config, places: Iterable[JobPartition], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
     """The evidence for every place whose stored offset has no anchor. Reads the mirror's topics once, if there is one.
 
     The evidence's note names a topic that cannot be read.
@@ -63,25 +63,25 @@ def own_topics(config: Config) -> OwnTopics:
     )
 
 
-def _is_bare(at: Place) -> bool:
+def _is_bare(at: JobPartition) -> bool:
     if at.fault:
         return False
     stored = at.selected.stored
     return stored is not None and stored.anchor is None and not stored.is_sentinel
 
 
-def _is_own(at: Place) -> bool:
+def _is_own(at: JobPartition) -> bool:
     """True if the job itself stored an offset under the destination's name, which is not the source's."""
     return not at.translated and at.source != at.destination and at.selected.replaced is not None
 
 
-def _offset(at: Place) -> int:
+def _offset(at: JobPartition) -> int:
     stored = at.selected.stored
     assert stored is not None, "a bare place has a stored offset"
     return stored.offset
 
 
-def _evidence(at: Place, known: Known) -> MirrorEvidence:
+def _evidence(at: JobPartition, known: Known) -> MirrorEvidence:
     from reconciler.core.unanchored.pairs import MirrorEvidence, evidence_for
 
     offset, pairs = _offset(at), known.of(at.source, at.destination)

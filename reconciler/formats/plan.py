@@ -20,7 +20,7 @@ from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, Fields, digest_without, json_value
 from reconciler.formats.plan_rows import PartitionPlan, PlanAnchor
 from reconciler.formats.plan_sinks import SinkRow
-from reconciler.formats.plan_text import LINES, Layout
+from reconciler.formats.plan_text import LINES, TextLayout
 
 __all__ = [
     "FORMAT",
@@ -198,7 +198,7 @@ class Plan:
         """The plan as a file's text: one line a partition, so that two plans can be compared by eye."""
         return "".join(self.texts())
 
-    def texts(self, layout: Layout = LINES) -> Iterator[str]:
+    def texts(self, layout: TextLayout = LINES) -> Iterator[str]:
         """``to_text`` in pieces, each let go before the next is made; or another layout of the same JSON."""
         return plan_text.texts(self._fields(), self.jobs, layout)
 

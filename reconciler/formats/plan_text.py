@@ -34,7 +34,7 @@ class _Job(Protocol):
         """The job's JSON values; its partitions are an empty list."""
 
 
-class Layout(NamedTuple):
+class TextLayout(NamedTuple):
     """A layout of jobs and rows as text. ``around``: a job's text before and after its rows; ``close`` ends them."""
 
     around: Callable[[dict[str, Any]], tuple[str, str]]
@@ -52,13 +52,13 @@ def _around_indented(job: dict[str, Any]) -> tuple[str, str]:
     return f'\n  {before}"partitions": [', f"]{after}"
 
 
-LINES = Layout(_around_lines, lambda row: f"\n   {_LINE(row)}", "\n  ")
+LINES = TextLayout(_around_lines, lambda row: f"\n   {_LINE(row)}", "\n  ")
 """A plan's file: one line a partition, so that two plans can be compared by eye."""
-INDENTED = Layout(_around_indented, lambda row: "\n    " + _INDENTED(row).replace("\n", "\n    "), "\n   ")
+INDENTED = TextLayout(_around_indented, lambda row: "\n    " + _INDENTED(row).replace("\n", "\n    "), "\n   ")
 """As ``json.dumps`` does it with ``indent=1``."""
 
 
-def texts(fields: Mapping[str, Any], jobs: Sequence[_Job], layout: Layout = LINES) -> Iterator[str]:
+def texts(fields: Mapping[str, Any], jobs: Sequence[_Job], layout: TextLayout = LINES) -> Iterator[str]:
     """The plan's text in pieces."""
     digest = hashlib.sha256()
     for text, content in _pieces(fields, jobs, layout):
@@ -75,7 +75,7 @@ def digest_of(fields: Mapping[str, Any], jobs: Sequence[_Job]) -> str:
     return digest.hexdigest()
 
 
-def _pieces(fields: Mapping[str, Any], jobs: Sequence[_Job], layout: Layout) -> Iterator[tuple[str, bytes]]:
+def _pieces(fields: Mapping[str, Any], jobs: Sequence[_Job], layout: TextLayout) -> Iterator[tuple[str, bytes]]:
     """The text up to the end of the jobs, and the canonical JSON, in pieces that belong together."""
     before, _, after = canonical(fields).partition(b'"jobs":[]')
     yield _INDENTED(fields).partition(_NO_JOBS)[0] + '"jobs": [', before + b'"jobs":['

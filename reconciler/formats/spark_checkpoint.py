@@ -30,7 +30,7 @@ from reconciler.core.anchors import TopicPartition, encodable
 from reconciler.core.verdicts import Position
 from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_progress import Behind
+from reconciler.formats.spark_progress import LateLog
 
 VOID = "-"
 NEXT, START, END = Position.NEXT, Position.START, Position.END
@@ -107,7 +107,7 @@ class Checkpoint:
     committed: bool
     initial: Mapping[str, SourceOffset]
     positions: tuple[SourcePosition, ...]
-    behind: Behind | None = None
+    behind: LateLog | None = None
 
     @property
     def repeats_a_batch(self) -> bool:

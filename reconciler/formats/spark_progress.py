@@ -35,7 +35,7 @@ class Tracking(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class LateLog:
     """A log that is behind the output. ``step_ms``: the time between its last two entries, if they say it."""
 
     tracking: Tracking
@@ -55,27 +55,27 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LogEntry:
     """One entry of the offset log: the time in it, and its file's. Epoch ms; None where it is not known."""
 
     planned_ms: int | None
     file_ms: int | None
 
 
-def behind(batch: int, last: Written, before: Written, *, has_gaps: bool) -> Behind | None:
+def behind(batch: int, last: LogEntry, before: LogEntry, *, has_gaps: bool) -> LateLog | None:
     """The log whose last two entries these are; None if it is not behind, as far as its files show.
 
     ``has_gaps``: numbers are missing among all its entries.
     """
     planned = _between(before.planned_ms, last.planned_ms)
     if has_gaps:
-        return Behind(Tracking.ASYNCHRONOUS, batch, planned)
+        return LateLog(Tracking.ASYNCHRONOUS, batch, planned)
     late, apart = _between(last.planned_ms, last.file_ms), _between(before.file_ms, last.file_ms)
     if planned is None or late is None or apart is None:
         return None
     at_its_end = LATE_MS <= late <= MANY * planned and planned >= LATE_MS
     is_own_file = abs(apart - planned) <= max(apart, planned) / 4
-    return Behind(Tracking.REAL_TIME, batch, planned) if at_its_end and is_own_file else None
+    return LateLog(Tracking.REAL_TIME, batch, planned) if at_its_end and is_own_file else None
 
 
 def _between(earlier: int | None, later: int | None) -> int | None:

@@ -41,7 +41,7 @@ _REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkp
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SavedLab:
     """The facts that a later ``up`` needs. ``ports``: of each cluster, for clients and for its controller."""
 
     ports: dict[str, tuple[int, int]]
@@ -69,7 +69,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LabPartition:
     """One partition: its offsets, and the next offset that the lab's group has stored for it, if any."""
 
     cluster: str
@@ -81,7 +81,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LabServer:
     """A server of the lab: its process if it runs, and its address if it has one."""
 
     name: str
@@ -90,12 +90,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LabState:
     """The lab as it was found. ``whole`` is False while ``up`` is at work, and after it was interrupted."""
 
     whole: bool
-    parts: tuple[Part, ...]
-    places: tuple[Place, ...] = ()
+    parts: tuple[LabServer, ...]
+    places: tuple[LabPartition, ...] = ()
 
     @property
     def is_up(self) -> bool:
@@ -157,18 +157,18 @@ class StandingLab:
 
     # ------------------------------------------------------------ what is there
 
-    def state(self) -> State:
+    def state(self) -> LabState:
         """What runs, and the offsets of every topic on the clusters that answer."""
         record, running = self._record(), self._running()
-        parts = [Part(name, running.get(name), record.address(name) if record else None) for name in (A, B)]
-        parts.append(Part(MIRROR, running.get(MIRROR)))
-        places: list[Place] = []
+        parts = [LabServer(name, running.get(name), record.address(name) if record else None) for name in (A, B)]
+        parts.append(LabServer(MIRROR, running.get(MIRROR)))
+        places: list[LabPartition] = []
         if record is not None:
             for name in (A, B):
                 if name in running:
                     _await_answer(record.cluster(name))
                     places += _places(record.cluster(name))
-        return State(record is not None, tuple(parts), tuple(places))
+        return LabState(record is not None, tuple(parts), tuple(places))
 
     @property
     def exists(self) -> bool:
@@ -190,7 +190,7 @@ class StandingLab:
             start_all([a, b])
             made = {cluster.name: cluster.brokers[0].known_ports for cluster in (a, b)}
             ids = {cluster.name: cluster.cluster_id for cluster in (a, b)}
-            record = Record(made, ids, clock_ms() - ONE_HOUR_MS)
+            record = SavedLab(made, ids, clock_ms() - ONE_HOUR_MS)
             self._say(f"{PRODUCED:,} records on a, in transactions; {DELETED:,} older ones are deleted unmirrored.")
             a.create_topic(TOPIC, PARTITIONS)
             old = traffic.events("old", DELETED, PARTITIONS, record.begin_ms - ONE_HOUR_MS, seed=1)
@@ -210,7 +210,7 @@ class StandingLab:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
 
-    def _go_on(self, record: Record, missing: set[str]) -> None:
+    def _go_on(self, record: SavedLab, missing: set[str]) -> None:
         """Start the missing parts with their old data, on their old ports if those are free."""
         jars = kafka_jars(self._say)
         self._say(f"Not running: {', '.join(sorted(missing))}. Starting it again, with its data.")
@@ -282,10 +282,10 @@ class StandingLab:
             elif left.name != _MARK:
                 left.unlink()
 
-    def _record(self) -> Record | None:
-        return Record.read(self.folder / _RECORD)
+    def _record(self) -> SavedLab | None:
+        return SavedLab.read(self.folder / _RECORD)
 
-    def _required(self) -> Record:
+    def _required(self) -> SavedLab:
         record = self._record()
         if record is None:
             raise self._no_lab()
@@ -294,11 +294,11 @@ class StandingLab:
     def _no_lab(self) -> Unreachable:
         return Unreachable(f"No lab is up in {self.folder}.", hint="Start one: reconciler lab up")
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: SavedLab) -> None:
         write_whole(self.folder / _RECORD, json.dumps(asdict(record), indent=1))
 
 
-def _produce(a: ClusterInUse, record: Record, count: int) -> Counter[int]:
+def _produce(a: ClusterInUse, record: SavedLab, count: int) -> Counter[int]:
     """Produce the next ``count`` events; returns the number of records by partition."""
     first = record.produced
     events = list(traffic.events("click", count, PARTITIONS, record.begin_ms, seed=first, first=first))
@@ -320,13 +320,13 @@ def _is_committed(cluster: ClusterInUse, offsets: dict[int, int]) -> bool:
     return True
 
 
-def _places(cluster: ClusterInUse) -> Iterator[Place]:
+def _places(cluster: ClusterInUse) -> Iterator[LabPartition]:
     for topic in sorted(cluster.admin().list_topics(timeout=10).topics):
         if topic.startswith(("__", "mm2-")) or topic.endswith((".internal", "heartbeats")):
             continue
         firsts, group = cluster.start_offsets(topic), cluster.group_offsets(GROUP, topic)
         for number, end in sorted(cluster.end_offsets(topic).items()):
-            yield Place(cluster.name, topic, number, firsts[number], end, group.get(number))
+            yield LabPartition(cluster.name, topic, number, firsts[number], end, group.get(number))
 
 
 def _await_answer(cluster: ClusterInUse) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
 
-from reconciler.core.unanchored.pairs import Checkpoint, Sync, usable_syncs
+from reconciler.core.unanchored.pairs import MirrorCheckpoint, Sync, usable_syncs
 from reconciler.ports import TopicPartition
 
 LOCATION = "offset-syncs.topic.location"
@@ -113,7 +113,7 @@ def _again(usable: Sequence[Sync], surplus: Sequence[int]) -> int:
 
 
 def group_accounts(
-    checkpoints: Mapping[TopicPartition, Sequence[Checkpoint]],
+    checkpoints: Mapping[TopicPartition, Sequence[MirrorCheckpoint]],
     ends: Mapping[TopicPartition, int],
     synced: Mapping[tuple[str, TopicPartition], int],
 ) -> list[GroupAccount]:

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from reconciler.core.anchors import Record
-from reconciler.core.unanchored.pairs import Checkpoint
+from reconciler.core.unanchored.pairs import MirrorCheckpoint
 from reconciler.mirror.reading import between
-from reconciler.mirror.records import Unreadable, read_checkpoint, read_heartbeat
+from reconciler.mirror.records import UnreadableRecord, read_checkpoint, read_heartbeat
 from reconciler.ports import LogReader, TopicInfo, TopicPartition
 
 FIRST = 50_000
@@ -36,10 +36,10 @@ class Following:
         self._topics = frozenset(topics)
         self._next: dict[TopicPartition, int] = {}
         self._ids: dict[str, str | None] = {}
-        self._kept: dict[tuple[str, TopicPartition], deque[Checkpoint]] = {}
+        self._kept: dict[tuple[str, TopicPartition], deque[MirrorCheckpoint]] = {}
         self.heartbeat_ms: int | None = None
 
-    def of(self, group: str, partition: TopicPartition) -> Sequence[Checkpoint]:
+    def of(self, group: str, partition: TopicPartition) -> Sequence[MirrorCheckpoint]:
         """The newest checkpoints of the group in this partition of the destination, oldest first."""
         return tuple(self._kept.get((group, partition), ()))
 
@@ -52,7 +52,7 @@ class Following:
         for record in self._new(reader, described, self._heartbeats, 10):
             try:
                 beat = read_heartbeat(record) or beat
-            except Unreadable:
+            except UnreadableRecord:
                 continue
         if beat is not None:
             self.heartbeat_ms = max(beat.timestamp_ms, self.heartbeat_ms or 0)
@@ -60,7 +60,7 @@ class Following:
     def _keep(self, record: Record) -> None:
         try:
             found = read_checkpoint(record)
-        except Unreadable:
+        except UnreadableRecord:
             return
         if found is not None and found[0].topic in self._topics and found[1].group in self._groups:
             place, checkpoint = found

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from reconciler.core.anchors import Identity, Record, fingerprint
-from reconciler.core.unanchored.pairs import Checkpoint
+from reconciler.core.unanchored.pairs import MirrorCheckpoint
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
 from reconciler.mirror.reading import between
@@ -61,7 +61,7 @@ def wanted(row: PartitionPlan, own: int | None) -> Graded | None:
     return Graded(resume, resume + lag, own)
 
 
-def own_offset(checkpoints: Sequence[Checkpoint], offset: int) -> Checkpoint | None:
+def own_offset(checkpoints: Sequence[MirrorCheckpoint], offset: int) -> MirrorCheckpoint | None:
     """The newest of a group's checkpoints that is for no later number than ``offset``, of the source: what MirrorMaker
     would hand out. One for a later number is of what the group has processed since."""
     return next((each for each in reversed(checkpoints) if each.upstream <= offset), None)

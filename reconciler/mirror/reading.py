@@ -13,15 +13,15 @@ from typing import Generic, TypeVar
 
 from reconciler.core.anchors import Record
 from reconciler.core.errors import NotRead, Refused, Unreachable
-from reconciler.core.unanchored.pairs import Checkpoint, Pairs, Sync
-from reconciler.mirror.records import Unreadable, read_checkpoint, read_sync
+from reconciler.core.unanchored.pairs import MirrorCheckpoint, Pairs, Sync
+from reconciler.mirror.records import UnreadableRecord, read_checkpoint, read_sync
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 LEAST = 200_000
 MOST = 1_000_000
 CHUNK = 8_192
 
-P = TypeVar("P", Sync, Checkpoint)
+P = TypeVar("P", Sync, MirrorCheckpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Known:
     """The pairs that were read: syncs by the source's partition, checkpoints by the destination's."""
 
     syncs: Mapping[TopicPartition, Sequence[Sync]] = field(default_factory=dict)
-    checkpoints: Mapping[TopicPartition, Sequence[Checkpoint]] = field(default_factory=dict)
+    checkpoints: Mapping[TopicPartition, Sequence[MirrorCheckpoint]] = field(default_factory=dict)
     note: str = ""
 
     def of(self, source: TopicPartition, destination: TopicPartition) -> Pairs:
@@ -70,7 +70,7 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
         by_source.setdefault(each.source, []).append(each.offset)
         by_destination.setdefault(each.destination, []).append(each.offset)
     syncs = _Pairs[Sync](read_sync, by_source)
-    checkpoints = _Pairs[Checkpoint](read_checkpoint, by_destination)
+    checkpoints = _Pairs[MirrorCheckpoint](read_checkpoint, by_destination)
     if not topics.offset_syncs and not topics.checkpoints:
         return Known(note="the mirror's own topics are not known: give [source] alias or [mirror]")
     notes = {}
@@ -124,7 +124,7 @@ class _Pairs(Generic[P]):
         for record in records:
             try:
                 decoded = self._decode(record)
-            except Unreadable:
+            except UnreadableRecord:
                 self.unreadable += 1
                 continue
             if decoded is not None and decoded[0] in self._wanted:

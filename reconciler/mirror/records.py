@@ -11,12 +11,12 @@ import struct
 from dataclasses import dataclass
 
 from reconciler.core.anchors import Record, TopicPartition
-from reconciler.core.unanchored.pairs import Checkpoint, Sync
+from reconciler.core.unanchored.pairs import MirrorCheckpoint, Sync
 
 VERSION = 0
 
 
-class Unreadable(ValueError):
+class UnreadableRecord(ValueError):
     """The bytes are not a record of this format, or of a version that is not known here."""
 
 
@@ -42,14 +42,14 @@ def read_sync(record: Record) -> tuple[TopicPartition, Sync] | None:
     return place, sync
 
 
-def read_checkpoint(record: Record) -> tuple[TopicPartition, Checkpoint] | None:
+def read_checkpoint(record: Record) -> tuple[TopicPartition, MirrorCheckpoint] | None:
     """The destination's partition and a group's checkpoint of it; None for a tombstone. Raises Unreadable."""
     if record.value is None:
         return None
     key, value = _Fields(record.key), _Fields(record.value)
     group, place = key.text(), TopicPartition(key.text(), key.number("i"))
     value.version()
-    checkpoint = Checkpoint(group, value.number("q"), value.number("q"), record.timestamp_ms)
+    checkpoint = MirrorCheckpoint(group, value.number("q"), value.number("q"), record.timestamp_ms)
     value.text()  # the commit's metadata
     key.done()
     value.done()
@@ -71,7 +71,7 @@ def read_heartbeat(record: Record) -> Beat | None:
 
 def _refuse_negative(*numbers: int) -> None:
     if min(numbers) < 0:
-        raise Unreadable("an offset or a partition is negative")
+        raise UnreadableRecord("an offset or a partition is negative")
 
 
 class _Fields:
@@ -79,7 +79,7 @@ class _Fields:
 
     def __init__(self, content: bytes | None) -> None:
         if content is None:
-            raise Unreadable("the key is missing")
+            raise UnreadableRecord("the key is missing")
         self._content = content
         self._at = 0
 
@@ -87,7 +87,7 @@ class _Fields:
         """An INT16 (h), INT32 (i) or INT64 (q), big-endian."""
         begin, self._at = self._at, self._at + struct.calcsize(f">{code}")
         if self._at > len(self._content):
-            raise Unreadable("it ends too early")
+            raise UnreadableRecord("it ends too early")
         (found,) = struct.unpack(f">{code}", self._content[begin : self._at])
         return int(found)
 
@@ -95,16 +95,16 @@ class _Fields:
         length = self.number("h")
         begin, self._at = self._at, self._at + length
         if length < 0 or self._at > len(self._content):
-            raise Unreadable("a text is longer than the record")
+            raise UnreadableRecord("a text is longer than the record")
         try:
             return self._content[begin : self._at].decode()
         except UnicodeDecodeError as error:
-            raise Unreadable("a text is not UTF-8") from error
+            raise UnreadableRecord("a text is not UTF-8") from error
 
     def version(self) -> None:
         if (found := self.number("h")) != VERSION:
-            raise Unreadable(f"version {found} is not known")
+            raise UnreadableRecord(f"version {found} is not known")
 
     def done(self) -> None:
         if self._at != len(self._content):
-            raise Unreadable("more follows than the format has")
+            raise UnreadableRecord("more follows than the format has")

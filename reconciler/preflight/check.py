@@ -13,14 +13,14 @@ from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
 from reconciler.preflight.mirror import mirror
-from reconciler.preflight.results import Result, World, fail, failed, ok, warn
+from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
 from reconciler.preflight.sinks import job_sinks, untracked_end
 from reconciler.preflight.stores import anchor_store, job_store
 
 DESTINATION, SOURCE = "destination", "source"
 
 
-def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[str, Capabilities], list[Result]]:
+def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[str, Capabilities], list[TrialResult]]:
     """What each job's store can do, by the job's name; and failures of addresses that cannot be opened. No contact."""
     found, failures = {}, []
     for job in jobs:
@@ -35,7 +35,7 @@ def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[s
 
 def connections(
     config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World
-) -> Iterator[Result]:
+) -> Iterator[TrialResult]:
     """Try the clusters and the stores one by one."""
     destination = yield from _destination(config, jobs, world)
     if config.source is not None:
@@ -51,7 +51,7 @@ def connections(
 # ---------------------------------------------------------------- clusters
 
 
-def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator[Result, None, ClusterInfo | None]:
+def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator[TrialResult, None, ClusterInfo | None]:
     """Yields results; returns the cluster with those of the jobs' topics that it has, None if it does not answer."""
     topics = sorted({config.topics.destination_of(topic) for job in jobs for topic in job.topics})
     try:
@@ -68,7 +68,7 @@ def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator
         return ClusterInfo(cluster_id, known)
 
 
-def _cluster_id(reader: LogReader, whose: str, *, only_warn: bool = False) -> Generator[Result, None, str | None]:
+def _cluster_id(reader: LogReader, whose: str, *, only_warn: bool = False) -> Generator[TrialResult, None, str | None]:
     """Returns the cluster's id, None if it does not answer."""
     try:
         cluster_id = reader.describe(()).cluster_id
@@ -80,8 +80,8 @@ def _cluster_id(reader: LogReader, whose: str, *, only_warn: bool = False) -> Ge
 
 
 def _topics(
-    reader: LogReader, names: Sequence[str], absent: Callable[[str], Result], *, only_warn: bool = False
-) -> Generator[Result, None, dict[str, TopicInfo]]:
+    reader: LogReader, names: Sequence[str], absent: Callable[[str], TrialResult], *, only_warn: bool = False
+) -> Generator[TrialResult, None, dict[str, TopicInfo]]:
     """Returns the topics that are there. Each is described on its own: one that may not be must not hide the others."""
     known: dict[str, TopicInfo] = {}
     for name in names:
@@ -97,7 +97,7 @@ def _topics(
     return known
 
 
-def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> Iterator[Result]:
+def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> Iterator[TrialResult]:
     """Look up its edges and read one record: how large it is, and whether this user may read it."""
     subject = f"topic {info.name}"
     partitions = info.places
@@ -121,7 +121,7 @@ def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> It
         )
 
 
-def _no_topic(config: Config, name: str, world: World) -> Result:
+def _no_topic(config: Config, name: str, world: World) -> TrialResult:
     message = f'The destination has no topic "{name}", or this user may not describe it.'
     sources = {config.topics.destination_of(topic): topic for job in config.jobs for topic in job.topics}
     try:
@@ -144,7 +144,7 @@ def _no_topic(config: Config, name: str, world: World) -> Result:
 
 def _source(
     config: Config, source: Cluster, jobs: Sequence[Job], world: World, destination: ClusterInfo | None
-) -> Iterator[Result]:
+) -> Iterator[TrialResult]:
     """Only track and audit connect there: every problem is a warning, except a source that is the destination."""
     try:
         reader = world.reader(source.client, SOURCE)
@@ -165,7 +165,7 @@ def _source(
         yield from _topics(reader, topics, _no_source_topic, only_warn=True)
 
 
-def _no_source_topic(name: str) -> Result:
+def _no_source_topic(name: str) -> TrialResult:
     return warn(f"topic {name}", "The source has no such topic.", "Check the spelling of the job's topics.")
 
 

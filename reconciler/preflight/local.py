@@ -14,16 +14,16 @@ from urllib.request import Request, urlopen
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.preflight.results import Result, fail, failed, ok, warn
+from reconciler.preflight.results import TrialResult, fail, failed, ok, warn
 from reconciler.trust import signing
-from reconciler.watch.listener import Access, Address
+from reconciler.watch.listener import Access, ListenAddress
 
 GATEWAY_S = 5.0
 """Seconds to wait for a push gateway."""
 _LOGIN = "reconciler"
 
 
-def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[Result]:
+def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
     """Checks that need no network."""
     yield from _functions(jobs)
     yield from _certificate(config)
@@ -32,20 +32,20 @@ def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[Result]:
     yield from _audit_log(config)
 
 
-def network(config: Config) -> Iterator[Result]:
+def network(config: Config) -> Iterator[TrialResult]:
     """The port that watch would listen on, and the push gateway."""
     yield from _port(config)
     yield from _gateway(config)
 
 
-def _functions(jobs: tuple[Job, ...]) -> Iterator[Result]:
+def _functions(jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
     for job in jobs:
         _, id, *_ = getattr(job.identity, "settings", ("", "", "", "", False))
         if id.startswith("python:"):
             yield ok(f"job {job.name}", f"the function {id.removeprefix('python:')} could be imported")
 
 
-def _certificate(config: Config) -> Iterator[Result]:
+def _certificate(config: Config) -> Iterator[TrialResult]:
     try:
         access = Access.of(config.watch)
     except ConfigError as error:
@@ -55,9 +55,9 @@ def _certificate(config: Config) -> Iterator[Result]:
         yield ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
 
 
-def _port(config: Config) -> Iterator[Result]:
+def _port(config: Config) -> Iterator[TrialResult]:
     try:
-        at = Address.parse(config.watch.listen)
+        at = ListenAddress.parse(config.watch.listen)
     except ConfigError as error:
         yield failed("watch", error)
         return
@@ -76,7 +76,7 @@ def _port(config: Config) -> Iterator[Result]:
     yield ok("watch", f"{config.watch.listen} is free to listen on")
 
 
-def _textfile(config: Config) -> Iterator[Result]:
+def _textfile(config: Config) -> Iterator[TrialResult]:
     folder = config.metrics.textfile
     if folder is None:
         return
@@ -88,7 +88,7 @@ def _textfile(config: Config) -> Iterator[Result]:
         yield fail("metrics", f"{path} {why}.", "Make it, or let this user write there; or correct [metrics] textfile.")
 
 
-def _gateway(config: Config) -> Iterator[Result]:
+def _gateway(config: Config) -> Iterator[TrialResult]:
     url = config.metrics.pushgateway
     if url is None:
         return
@@ -118,7 +118,7 @@ def _gateway(config: Config) -> Iterator[Result]:
     yield ok(subject, f"the push gateway {shown} answers")
 
 
-def _keys(config: Config) -> Iterator[Result]:
+def _keys(config: Config) -> Iterator[TrialResult]:
     trust = config.trust
     for number, key in enumerate(trust.trusted_keys, start=1):
         try:
@@ -136,7 +136,7 @@ def _keys(config: Config) -> Iterator[Result]:
             yield ok("trust", f"the hook can sign with {trust.signing_key}")
 
 
-def _audit_log(config: Config) -> Iterator[Result]:
+def _audit_log(config: Config) -> Iterator[TrialResult]:
     for key, name in (("audit_log", "audit log"), ("audit_heads", "file of its heads")):
         setting = getattr(config.trust, key)
         if setting is None:

@@ -9,12 +9,12 @@ from reconciler.core.errors import ReconcilerError
 from reconciler.failover.unanchored import own_topics
 from reconciler.mirror.account import LOCATION
 from reconciler.ports import LogReader
-from reconciler.preflight.results import Result, failed, ok, warn
+from reconciler.preflight.results import TrialResult, failed, ok, warn
 
 MIRROR = "mirror"
 
 
-def mirror(config: Config, reader: LogReader) -> Iterator[Result]:
+def mirror(config: Config, reader: LogReader) -> Iterator[TrialResult]:
     """Whether offset syncs, checkpoints and heartbeats are here. None is needed for jobs that have anchors."""
     own = own_topics(config)
     if not own.checkpoints:

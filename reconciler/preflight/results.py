@@ -19,7 +19,7 @@ class Level(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TrialResult:
     """What was tried (``subject``), a sentence about it, what to do next, and the exit code of a failure."""
 
     level: Level
@@ -41,26 +41,26 @@ class World:
     topics: Callable[[Mapping[str, str]], Iterable[str]]
 
 
-def ok(subject: str, message: str) -> Result:
-    return Result(Level.OK, subject, message)
+def ok(subject: str, message: str) -> TrialResult:
+    return TrialResult(Level.OK, subject, message)
 
 
-def warn(subject: str, message: str, next_step: str = "") -> Result:
-    return Result(Level.WARN, subject, message, next_step)
+def warn(subject: str, message: str, next_step: str = "") -> TrialResult:
+    return TrialResult(Level.WARN, subject, message, next_step)
 
 
-def fail(subject: str, message: str, next_step: str = "", code: ExitCode = ExitCode.USAGE) -> Result:
-    return Result(Level.FAIL, subject, message, next_step, code)
+def fail(subject: str, message: str, next_step: str = "", code: ExitCode = ExitCode.USAGE) -> TrialResult:
+    return TrialResult(Level.FAIL, subject, message, next_step, code)
 
 
-def failed(subject: str, error: ReconcilerError, *, only_warn: bool = False) -> Result:
+def failed(subject: str, error: ReconcilerError, *, only_warn: bool = False) -> TrialResult:
     """A failure with the error's message, hint and exit code; a warning where no command needs what failed."""
     if only_warn:
         return warn(subject, error.message, error.hint or "")
     return fail(subject, error.message, error.hint or "", error.exit_code)
 
 
-def exit_code(results: Iterable[Result]) -> ExitCode:
+def exit_code(results: Iterable[TrialResult]) -> ExitCode:
     """2 if the configuration must be corrected, else 6 if something did not answer, else 0."""
     codes = {each.code for each in results if each.level is Level.FAIL}
     if not codes:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NotCreated, ReconcilerError
-from reconciler.preflight.results import Result, failed, ok, warn
+from reconciler.preflight.results import TrialResult, failed, ok, warn
 from reconciler.sinks.registry import open_sink
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import checkpoint_path, traits
 
 
-def job_sinks(job: Job) -> Iterator[Result]:
+def job_sinks(job: Job) -> Iterator[TrialResult]:
     """One result for each sink of the job; and a warning where the end of a killed batch could not be proven."""
     subject = f"job {job.name}"
     for address in job.sinks:
@@ -35,7 +35,7 @@ def job_sinks(job: Job) -> Iterator[Result]:
             yield ok(subject, f"sink {sink.shown}: the last batch that it took is {taken.batch}")
 
 
-def untracked_end(config: Config, job: Job) -> Iterator[Result]:
+def untracked_end(config: Config, job: Job) -> Iterator[TrialResult]:
     """A warning for a job whose sink decides a killed batch, where nothing can keep the batch's end."""
     if job.sinks and traits(job.store).corrected_in_copy and config.anchor_store is None:
         yield warn(

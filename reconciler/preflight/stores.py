@@ -11,13 +11,13 @@ from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
-from reconciler.preflight.results import Result, World, fail, failed, ok, warn
+from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
 from reconciler.stores.registry import traits
 
 
 def anchor_store(
     config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World
-) -> Generator[Result, None, bool]:
+) -> Generator[TrialResult, None, bool]:
     """Yields results; returns whether the separate store of anchors can be used, True if none is configured."""
     if config.anchor_store is None:
         return True
@@ -62,7 +62,7 @@ def anchor_store(
 
 def job_store(
     config: Config, job: Job, able: Capabilities, world: World, destination: ClusterInfo | None, *, with_anchors: bool
-) -> Iterator[Result]:
+) -> Iterator[TrialResult]:
     subject = f"job {job.name}"
     yield from unmovable(config, job)
     try:
@@ -83,7 +83,7 @@ def job_store(
             yield _writable(job, store)
 
 
-def unmovable(config: Config, job: Job) -> Iterator[Result]:
+def unmovable(config: Config, job: Job) -> Iterator[TrialResult]:
     """Warn of a job that the hook could not move: only it writes its offsets, and a topic keeps its name."""
     one_name = next((topic for topic in job.topics if config.topics.destination_of(topic) == topic), None)
     if traits(job.store).corrected_by_job and one_name is not None:
@@ -102,7 +102,7 @@ def _rows(
     store: OffsetStore,
     rows: Sequence[Row],
     destination: ClusterInfo | None,
-) -> Iterator[Result]:
+) -> Iterator[TrialResult]:
     subject, where = f"job {job.name}", f'{store.address}, group "{job.group}"'
     if not rows:
         yield warn(
@@ -142,7 +142,7 @@ def _synced(config: Config, job: Job, rows: Sequence[Row]) -> frozenset[TopicPar
     )
 
 
-def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> Result:
+def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> TrialResult:
     names = ", ".join(str(row.key) for row in bare[:3])
     more = f" and {len(bare) - 3:,} more" if len(bare) > 3 else ""
     message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
@@ -160,7 +160,7 @@ def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> 
     return warn(f"job {job.name}", message, f"{lacks or 'Let '}reconciler track run while the source is alive.")
 
 
-def _against(config: Config, job: Job, rows: Sequence[Row], destination: ClusterInfo | None) -> Iterator[Result]:
+def _against(config: Config, job: Job, rows: Sequence[Row], destination: ClusterInfo | None) -> Iterator[TrialResult]:
     """Compare the rows with the destination: it may be their source, or lack some of their partitions."""
     if destination is None:
         return
@@ -191,7 +191,7 @@ def _against(config: Config, job: Job, rows: Sequence[Row], destination: Cluster
             )
 
 
-def _writable(job: Job, store: OffsetStore) -> Result:
+def _writable(job: Job, store: OffsetStore) -> TrialResult:
     """Asks the store whether it would refuse a write now; no write is tried."""
     subject = f"job {job.name}"
     try:

@@ -15,7 +15,7 @@ from reconciler.spark.identity_columns import LastRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """The offsets of one partition that a batch reads, from ``start`` up to, and without, ``end``."""
 
     start: int
@@ -23,7 +23,7 @@ class Span:
     committed_only: bool = False
 
 
-def last_in(span: Span) -> Callable[[], Search[Record | None]]:
+def last_in(span: OffsetSpan) -> Callable[[], Search[Record | None]]:
     """The search for a span's last record. Only one that starts over asks where the log begins and ends."""
     started = False
 
@@ -42,7 +42,7 @@ def last_in(span: Span) -> Callable[[], Search[Record | None]]:
 
 
 def last_records(
-    reader: LogReader, spans: Mapping[TopicPartition, Span], *, timeout_s: float
+    reader: LogReader, spans: Mapping[TopicPartition, OffsetSpan], *, timeout_s: float
 ) -> dict[TopicPartition, LastRecord]:
     """The last record in each span that has one; the reader must leave out the same records as Spark does.
 

@@ -23,7 +23,7 @@ from reconciler.folder import Folder, open_folder
 from reconciler.formats import spark_checkpoint as layout
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Checkpoint, SourceOffset
-from reconciler.formats.spark_progress import Behind, Written, behind
+from reconciler.formats.spark_progress import LateLog, LogEntry, behind
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores import common
 
@@ -86,12 +86,12 @@ def _read_once(folder: Folder) -> Checkpoint:
     return replace(found, behind=_behind(folder, found, has_gaps=batches[0] - batches[-1] != len(batches) - 1))
 
 
-def _behind(folder: Folder, found: Checkpoint, *, has_gaps: bool) -> Behind | None:
+def _behind(folder: Folder, found: Checkpoint, *, has_gaps: bool) -> LateLog | None:
     if found.last is None or found.before is None:
         return None
     last, before = (
         # Gaps are proof enough, and a file system elsewhere is asked no more than needed.
-        Written(each.planned_at_ms, None if has_gaps else folder.written_ms(f"offsets/{each.batch}"))
+        LogEntry(each.planned_at_ms, None if has_gaps else folder.written_ms(f"offsets/{each.batch}"))
         for each in (found.last, found.before)
     )
     return behind(found.last.batch, last, before, has_gaps=has_gaps)

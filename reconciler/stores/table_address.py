@@ -17,7 +17,7 @@ from reconciler.formats.decimal_text import whole_number
 from reconciler.ports import Row
 from reconciler.stores import common
 from reconciler.stores.parameters import Parameters
-from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, Kept, Lists, Number, Reader
+from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, CommitOffsets, Lists, Number, Reader
 
 WALK = 1000
 """The most commits that a read looks at, unless the address says otherwise."""
@@ -26,7 +26,7 @@ COLUMNS = "columns"
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TableColumns:
     """The columns of a table's rows; ``topic`` None: all rows are of the topic ``topic_name``. None of them nested."""
 
     topic: str | None
@@ -73,7 +73,7 @@ class TableAddress:
     lists: Lists = Lists.CHANGED
     walk: int = WALK
     branch: str | None = None
-    columns: Columns | None = None
+    columns: TableColumns | None = None
     app_id: str = ""
     topic_name: str | None = None
     partitions: int = 0
@@ -83,10 +83,10 @@ class TableAddress:
         """The table in sentences: the address without its parameters, and without secrets."""
         return self.shown.partition("?")[0]
 
-    def kept(self, what: str = "") -> Kept:
+    def kept(self, what: str = "") -> CommitOffsets:
         """What rows are made by; ``what`` of the table names offsets, in sentences."""
         place = f"the {what} of {self.table}" if what else f"the rows of {self.table}"
-        return Kept(self.number, self.lists, self.within, place)
+        return CommitOffsets(self.number, self.lists, self.within, place)
 
 
 def parse(address: str, *, named: str, others: Sequence[str], property_: str | None, example: str) -> TableAddress:
@@ -139,7 +139,7 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
         topic, topic_name = text("topic"), text("topic_name")
         if (topic is None) == (topic_name is None):
             raise wrong("it needs topic=, the column with the topic, or topic_name=, the topic of all rows")
-        columns = Columns(
+        columns = TableColumns(
             topic, topic_name, text("partition", needed=True) or "", text("offset", needed=True) or "", text("group")
         )
         if len({*columns.names}) != len(columns.names):

@@ -78,7 +78,7 @@ class OlderGone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CommitOffsets:
     """Where offsets stand in a commit, and what they are. ``within``: the keys that lead to them in its JSON.
 
     ``place`` names the table and the property, for sentences.
@@ -93,7 +93,7 @@ class Kept:
 # ---------------------------------------------------------------- rows
 
 
-def rows_of(commits: Iterable[Commit], kept: Kept, group: str) -> list[Row]:
+def rows_of(commits: Iterable[Commit], kept: CommitOffsets, group: str) -> list[Row]:
     """The rows that commits name, newest commit first (T1 to T4). ``commits`` may raise ``OlderGone`` at its end.
 
     Raises Refused for texts that cannot be read, and where rows may be missing.
@@ -116,7 +116,7 @@ def rows_of(commits: Iterable[Commit], kept: Kept, group: str) -> list[Row]:
 class _Walk:
     """The commits read so far, newest first."""
 
-    def __init__(self, kept: Kept, group: str) -> None:
+    def __init__(self, kept: CommitOffsets, group: str) -> None:
         self._kept = kept
         self._group = group
         self._rows: dict[TopicPartition, Row] = {}
@@ -189,7 +189,7 @@ class _Walk:
 def row_of(
     key: TopicPartition,
     value: object,
-    kept: Kept,
+    kept: CommitOffsets,
     group: str,
     *,
     version: str,
@@ -210,7 +210,7 @@ def row_of(
 
 
 def row_of_column(
-    topic: object, partition: object, offset: object, kept: Kept, group: str, *, version: str
+    topic: object, partition: object, offset: object, kept: CommitOffsets, group: str, *, version: str
 ) -> Iterator[Row]:
     """The row of the largest offset that a table's rows hold of a partition; none without a topic: it is no job's."""
     if isinstance(topic, str) and topic:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Job
 from reconciler.ports import Change, ClusterInfo, Row, TopicPartition
-from reconciler.stores.paired import NOTHING, Kept, aside_of, pair, same, version_of, without_aside
-from reconciler.tracking.lookback import Looked, Place
+from reconciler.stores.paired import NOTHING, AnchorRows, aside_of, pair, same, version_of, without_aside
+from reconciler.tracking.lookback import LookbackResult, TrackedOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class TrackedJob:
 
     job: Job
     rows: Mapping[TopicPartition, Row]
-    kept: dict[TopicPartition, Kept]
+    kept: dict[TopicPartition, AnchorRows]
     cluster: ClusterInfo | None = None
     aside: bool = False
-    looked: dict[TopicPartition, Looked] = field(default_factory=dict)
+    looked: dict[TopicPartition, LookbackResult] = field(default_factory=dict)
     count: int = 0
 
-    def missing(self, now_ms: int) -> dict[TopicPartition, Place]:
+    def missing(self, now_ms: int) -> dict[TopicPartition, TrackedOffset]:
         """The stored offsets that nothing is kept for, and that the source has a partition for."""
         cluster, found = self.cluster, {}
         assert cluster is not None
@@ -60,14 +60,16 @@ class TrackedJob:
             if row.stored.is_sentinel or self._is_elsewhere(key):
                 continue
             if info is None or not info.has(key.partition):
-                self.looked[key] = Looked(None, "the source has no such partition")
+                self.looked[key] = LookbackResult(None, "the source has no such partition")
                 continue
             own = row.stored.anchor
             if own is not None and own.numbered_by(cluster.cluster_id, info.topic_id):
-                self.looked[key] = Looked(row.stored)
+                self.looked[key] = LookbackResult(row.stored)
             elif not self._is_kept(key, cluster.cluster_id, info.topic_id):
                 at_ms = row.stored.written_at_ms
-                found[key] = Place(row.stored.offset, cluster.cluster_id, info.topic_id, info.compacted, at_ms, now_ms)
+                found[key] = TrackedOffset(
+                    row.stored.offset, cluster.cluster_id, info.topic_id, info.compacted, at_ms, now_ms
+                )
         return found
 
     def changes(self) -> list[Change]:
@@ -87,7 +89,7 @@ class TrackedJob:
         for key in map(without_aside, keys):
             new = self.looked[key].kept if key in self.looked else None
             if new is not None:
-                self.kept[key] = Kept(Row(key, new, ""))
+                self.kept[key] = AnchorRows(Row(key, new, ""))
                 self.count += 1
 
     def report(self, at: JobReport, now_ms: int) -> JobReport:
@@ -113,7 +115,7 @@ class TrackedJob:
             at, exact=exact, lagging=lagging, without=without, elsewhere=elsewhere, saved=self.count, age_ms=age_ms
         )
 
-    def _kept(self, key: TopicPartition) -> Kept:
+    def _kept(self, key: TopicPartition) -> AnchorRows:
         return self.kept.get(key, NOTHING)
 
     def _is_kept(self, key: TopicPartition, cluster_id: str, topic_id: str | None) -> bool:

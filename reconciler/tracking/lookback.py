@@ -27,7 +27,7 @@ LONG_AGO = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrackedOffset:
     """One stored offset in a partition of the source. ``now_ms`` is the time of the look-up, in epoch ms.
 
     ``compacted``: whether compaction may have removed records; None (not known) counts as yes. ``written_at_ms``: when
@@ -43,49 +43,49 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class LookbackResult:
     """The anchored offset to keep, or ``why`` there is none, as the end of a sentence."""
 
     kept: StoredOffset | None
     why: str = ""
 
 
-def look_back(place: Place, identity: Identity) -> Search[Looked]:
+def look_back(place: TrackedOffset, identity: Identity) -> Search[LookbackResult]:
     """Find the record that an anchor for this place names."""
     try:
         return (yield from _look_back(place, identity))
     except NotRead as error:
-        return Looked(None, str(error).rstrip("."))
+        return LookbackResult(None, str(error).rstrip("."))
 
 
-def _look_back(place: Place, identity: Identity) -> Search[Looked]:
+def _look_back(place: TrackedOffset, identity: Identity) -> Search[LookbackResult]:
     edges = yield from ask_edges()
     offset, start, end = place.offset, edges.start, edges.end
     if offset > end:
-        return Looked(None, f"the source's log ends at {end}, before the stored offset")
+        return LookbackResult(None, f"the source's log ends at {end}, before the stored offset")
     last = yield from last_before(offset, start)
     if last is not None:
         made_for = offset if place.compacted is False else last.offset + 1
-        return Looked(StoredOffset(made_for, _anchor(place, identity, last), _not_later(place, last)))
+        return LookbackResult(StoredOffset(made_for, _anchor(place, identity, last), _not_later(place, last)))
     if offset < start:
-        return Looked(None, f"retention has removed the records around it: the source's log begins at {start}")
+        return LookbackResult(None, f"retention has removed the records around it: the source's log begins at {start}")
     if offset < end:
         chunk = yield from ask_read(offset, 1)
         following = chunk.records[0] if chunk.records else None
         if following is not None and (following.offset == offset or place.compacted is False):
             anchor = replace(_anchor(place, identity, following), names=Names.NEXT)
-            return Looked(StoredOffset(offset, anchor, _not_later(place, None)))
+            return LookbackResult(StoredOffset(offset, anchor, _not_later(place, None)))
     if offset == 0:
         numbering = Anchor(cluster_id=place.cluster_id, topic_id=place.topic_id)
-        return Looked(StoredOffset(0, numbering, _not_later(place, None)))
-    return Looked(None, "no record is left in the source's log before it, nor at it")
+        return LookbackResult(StoredOffset(0, numbering, _not_later(place, None)))
+    return LookbackResult(None, "no record is left in the source's log before it, nor at it")
 
 
-def _anchor(place: Place, identity: Identity, record: Record) -> Anchor:
+def _anchor(place: TrackedOffset, identity: Identity, record: Record) -> Anchor:
     return identity.anchor_of(record, cluster_id=place.cluster_id, topic_id=place.topic_id)
 
 
-def _not_later(place: Place, last: Record | None) -> int:
+def _not_later(place: TrackedOffset, last: Record | None) -> int:
     """A time of writing that is not later than the real one: an offset is stored after its last record was made.
 
     With a later time, a row that was merely looked up late would look as if it was written after a failover.

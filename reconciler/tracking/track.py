@@ -36,7 +36,7 @@ from reconciler.failover.selection import by_key
 from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
 from reconciler.retry import insist
 from reconciler.stores.paired import (
-    Kept,
+    AnchorRows,
     lacks_anchor,
     of_anchors,
     read_kept,
@@ -45,7 +45,7 @@ from reconciler.stores.paired import (
 )
 from reconciler.stores.registry import is_end_of_batch
 from reconciler.tracking.job import JobReport, TrackedJob
-from reconciler.tracking.lookback import Looked, Place, look_back
+from reconciler.tracking.lookback import LookbackResult, TrackedOffset, look_back
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ class Tracker:
         kept = {key: each for key, each in kept.items() if key not in faults}
         is_end = job.name in self._ends
         if is_end:
-            kept = {key: Kept(each.aside) for key, each in kept.items()}
+            kept = {key: AnchorRows(each.aside) for key, each in kept.items()}
         tracked = TrackedJob(job, by_key(_first_of_each(sound)), kept, aside=is_end)
         at = replace(at, without={key: str(fault.refused) for key, fault in faults.items()})
         if SOURCE not in troubles:
@@ -180,10 +180,10 @@ class Tracker:
             is_away = isinstance(error, Unreachable) and error.retryable
             troubles[place if is_away else f'{place}, for job "{tracked.job.name}"'] = error
 
-    def _look_up(self, tracked: TrackedJob) -> Mapping[TopicPartition, Looked]:
+    def _look_up(self, tracked: TrackedJob) -> Mapping[TopicPartition, LookbackResult]:
         places = tracked.missing(self._side.now_ms())
 
-        def inquiry(key: TopicPartition, place: Place) -> Inquiry[Looked]:
+        def inquiry(key: TopicPartition, place: TrackedOffset) -> Inquiry[LookbackResult]:
             return Inquiry(key, lambda: look_back(place, tracked.job.identity))
 
         asked = {key: inquiry(key, place) for key, place in places.items()}

@@ -34,7 +34,7 @@ DONE, NOTHING, PARTIAL, REFUSED, UNKNOWN = "done", "nothing", "partial", "refuse
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRow:
     """One row: the offsets before and after; None where there was or is no row."""
 
     job: Job
@@ -80,7 +80,7 @@ class Attempt:
         self._fields["plan"] = {"path": place, "sha256": sha256, "signed_by": dict(signers)}
         self._fields["cluster_id"] = plan.cluster_id
 
-    def intends(self, rows: Sequence[Written]) -> None:
+    def intends(self, rows: Sequence[WrittenRow]) -> None:
         """Log the rows that will be written. Raises ConfigError or Changed if that fails; then write nothing."""
         if self._log is not None:
             self._append({"kind": "intention", "jobs": _jobs(rows)})
@@ -89,7 +89,7 @@ class Attempt:
         """Log the rows that ``apply`` will write."""
         self.intends(
             [
-                Written(change.job, item.key, item.now.stored.offset if item.now else None, item.new.offset)
+                WrittenRow(change.job, item.key, item.now.stored.offset if item.now else None, item.new.offset)
                 for change in changes
                 if not change.is_refused
                 for item in change.intended
@@ -98,13 +98,13 @@ class Attempt:
 
     def intends_copy(self, plan: Plan, job: Job) -> None:
         """Log a checkpoint's copy that starts at the plan's offsets."""
-        self.intends([Written(job, row.key, None, row.resume_offset) for row in plan.job(job.name).partitions])
+        self.intends([WrittenRow(job, row.key, None, row.resume_offset) for row in plan.job(job.name).partitions])
 
     def intends_returns(self, jobs: Sequence[JobReturns]) -> None:
         """Log the rows that ``rollback`` will write."""
         self.intends(
             [
-                Written(
+                WrittenRow(
                     change.job,
                     item.key,
                     item.now.stored.offset if item.now else None,
@@ -188,7 +188,7 @@ def _end_of(error: BaseException | None) -> dict[str, Any]:
     return {"exit_code": None, "message": type(error).__name__}
 
 
-def _jobs(rows: Sequence[Written]) -> list[dict[str, Any]]:
+def _jobs(rows: Sequence[WrittenRow]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         job = found.setdefault(row.job.name, {**_named(row.job), "rows": []})

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from reconciler import __version__
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.verdicts import NEEDS_BUDGET, Verdict
-from reconciler.failover.gather import GatheredJob, Place
+from reconciler.failover.gather import GatheredJob, JobPartition
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
 from reconciler.ports import TopicPartition
 from reconciler.watch.durations import Durations
@@ -154,12 +154,12 @@ def _farthest_s(behind: Sequence[PartitionPlan], lags_ms: Mapping[TopicPartition
     return max(known, default=math.inf if places else 0.0)
 
 
-def _is_numbered(place: Place) -> bool:
+def _is_numbered(place: JobPartition) -> bool:
     stored = place.selected.stored
     return stored is not None and stored.anchor is not None and stored.anchor.cluster_id is not None
 
 
-def _stored_ms(place: Place) -> int | None:
+def _stored_ms(place: JobPartition) -> int | None:
     """When the newest anchor of a place was stored; None if it has none."""
     selected = place.selected
     rows = [row.stored for row in (selected.row, selected.source, selected.replaced) if row and not row.malformed]

@@ -40,14 +40,14 @@ log = logging.getLogger("reconciler.watch")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where to listen. An empty host means every address of the machine; port 0 a free one."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> ListenAddress:
         """``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``. Raises ConfigError for anything else."""
         match = _ADDRESS.fullmatch(text)
         if match is None or int(match["port"]) > 65_535:
@@ -120,7 +120,7 @@ _TEXT = (("Content-Type", "text/plain; charset=utf-8"),)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """Status, body and headers of a response."""
 
     status: int
@@ -136,22 +136,22 @@ class Site:
         self.health = health
         self.access = access
 
-    def get(self, target: str, headers: Mapping[str, str]) -> Answer:
+    def get(self, target: str, headers: Mapping[str, str]) -> Response:
         """The answer to ``GET target``. ``/healthz`` needs no login."""
         path, _, query = target.partition("?")
         if path == "/healthz":
             trouble = self.health()
-            return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+            return Response(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
         if not self.access.lets_in(headers.get("Authorization", "")):
             challenge = ("WWW-Authenticate", 'Basic realm="reconciler", charset="UTF-8"')
-            return Answer(401, b"Log in.\n", (*_TEXT, challenge))
+            return Response(401, b"Log in.\n", (*_TEXT, challenge))
         if path == "/metrics":
             return self._scrape(query, headers)
         if path == "/":
-            return Answer(200, _INDEX, (("Content-Type", "text/html; charset=utf-8"),))
-        return Answer(404, b"There are /metrics and /healthz.\n")
+            return Response(200, _INDEX, (("Content-Type", "text/html; charset=utf-8"),))
+        return Response(404, b"There are /metrics and /healthz.\n")
 
-    def _scrape(self, query: str, headers: Mapping[str, str]) -> Answer:
+    def _scrape(self, query: str, headers: Mapping[str, str]) -> Response:
         """As prometheus_client's WSGI application answers: it knows the formats, gzip and ``name[]``.
 
         It raises for a version in ``Accept`` that is no number (0.26). The header is ignored then, as RFC 9110 allows.
@@ -161,7 +161,7 @@ class Site:
         except (TypeError, ValueError):
             return self._scraped(query, "", "")
 
-    def _scraped(self, query: str, accept: str, encoding: str) -> Answer:
+    def _scraped(self, query: str, accept: str, encoding: str) -> Response:
         started: list[tuple[str, list[tuple[str, str]]]] = []
         environment = {
             "REQUEST_METHOD": "GET",
@@ -172,7 +172,7 @@ class Site:
         }
         body = b"".join(self._metrics(environment, lambda *status_and_headers: started.append(status_and_headers)))
         ((status, fields),) = started
-        return Answer(int(status.partition(" ")[0]), body, tuple(fields))
+        return Response(int(status.partition(" ")[0]), body, tuple(fields))
 
 
 _INDEX = b"""<!DOCTYPE html>
@@ -191,7 +191,7 @@ class Listener:
     """
 
     def __init__(
-        self, address: Address, site: Site, *, longest_s: float = LONGEST_S, patience_s: float = PATIENCE_S
+        self, address: ListenAddress, site: Site, *, longest_s: float = LONGEST_S, patience_s: float = PATIENCE_S
     ) -> None:
         try:
             self._server = _Server(address, site, longest_s, patience_s)
@@ -201,7 +201,7 @@ class Listener:
                 hint="Choose another address with --listen or [watch] listen; another watch may be running there.",
             ) from error
         host, port = self._server.server_address[:2]
-        self.address = Address(str(host), int(port))
+        self.address = ListenAddress(str(host), int(port))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="listener", daemon=True)
         self._thread.start()
 
@@ -231,7 +231,7 @@ class _Server(TCPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, address: Address, site: Site, longest_s: float, patience_s: float) -> None:
+    def __init__(self, address: ListenAddress, site: Site, longest_s: float, patience_s: float) -> None:
         self.site = site
         self._longest_s = longest_s
         self._patience_s = patience_s
@@ -327,7 +327,7 @@ class _Handler(BaseHTTPRequestHandler):
         """A scrape is not logged."""
 
 
-def _resolved(address: Address) -> tuple[socket.AddressFamily, tuple[str, int]]:
+def _resolved(address: ListenAddress) -> tuple[socket.AddressFamily, tuple[str, int]]:
     """The first address that the host's name resolves to."""
     host = address.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     family, _, _, _, place = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from reconciler.config.file import load_config
-from reconciler.config.ownership import Entry, doubt_about, first_doubt, folders_above
+from reconciler.config.ownership import FileEntry, doubt_about, first_doubt, folders_above
 from reconciler.core.errors import ConfigError
 
 ME, OTHER = 1000, 1001
-FILE = Entry(Path("/srv/r/r.toml"), ME, 0o100644)
-SRV, ROOT_FOLDER = Entry(Path("/srv"), 0, 0o40755), Entry(Path("/"), 0, 0o40755)
+FILE = FileEntry(Path("/srv/r/r.toml"), ME, 0o100644)
+SRV, ROOT_FOLDER = FileEntry(Path("/srv"), 0, 0o40755), FileEntry(Path("/"), 0, 0o40755)
 CODE = """
 [source]
 alias = "a"
@@ -29,39 +29,39 @@ store = "sqlite:///offsets.db"
 """
 
 
-def folder(owner: int, mode: int, *, read_only: bool = False) -> list[Entry]:
-    return [Entry(Path("/srv/r"), owner, 0o40000 | mode, read_only), SRV, ROOT_FOLDER]
+def folder(owner: int, mode: int, *, read_only: bool = False) -> list[FileEntry]:
+    return [FileEntry(Path("/srv/r"), owner, 0o40000 | mode, read_only), SRV, ROOT_FOLDER]
 
 
 MINE = folder(ME, 0o755)
 TRUSTED = {
     "mine": (FILE, MINE),
-    "root's, below root's folders": (Entry(FILE.path, 0, 0o100644), folder(0, 0o755)),
+    "root's, below root's folders": (FileEntry(FILE.path, 0, 0o100644), folder(0, 0o755)),
     "mine, in a folder like /tmp": (FILE, folder(0, 0o1777)),
     "in a volume that is mounted read-only": (
-        Entry(FILE.path, 0, 0o100666, True),
+        FileEntry(FILE.path, 0, 0o100666, True),
         folder(0, 0o777, read_only=True),
     ),
 }
 DOUBTED = {
-    "of another user": (Entry(FILE.path, OTHER, 0o100600), MINE, "belongs to user 1001"),
-    "of another user, read-only": (Entry(FILE.path, OTHER, 0o100400, True), MINE, "belongs to user 1001"),
-    "writable by the group": (Entry(FILE.path, ME, 0o100664), MINE, "writable by users other than its owner"),
+    "of another user": (FileEntry(FILE.path, OTHER, 0o100600), MINE, "belongs to user 1001"),
+    "of another user, read-only": (FileEntry(FILE.path, OTHER, 0o100400, True), MINE, "belongs to user 1001"),
+    "writable by the group": (FileEntry(FILE.path, ME, 0o100664), MINE, "writable by users other than its owner"),
     "in another user's folder": (FILE, folder(OTHER, 0o755), "/srv/r belongs to user 1001"),
     "in another user's folder like /tmp": (FILE, folder(OTHER, 0o1777), "/srv/r belongs to user 1001"),
     "in a folder that the group may write to": (FILE, folder(ME, 0o775), "/srv/r is writable by other users"),
     "in a folder that all may write to": (FILE, folder(0, 0o777), "/srv/r is writable by other users"),
-    "below such a folder": (FILE, [*MINE, Entry(Path("/"), 0, 0o40777)], "/ is writable by other users"),
+    "below such a folder": (FILE, [*MINE, FileEntry(Path("/"), 0, 0o40777)], "/ is writable by other users"),
 }
 
 
 @pytest.mark.parametrize(("file", "folders"), TRUSTED.values(), ids=TRUSTED.keys())
-def test_a_file_that_only_root_and_the_caller_can_change_is_trusted(file: Entry, folders: list[Entry]) -> None:
+def test_a_file_that_only_root_and_the_caller_can_change_is_trusted(file: FileEntry, folders: list[FileEntry]) -> None:
     assert first_doubt(file, folders, ME) is None
 
 
 @pytest.mark.parametrize(("file", "folders", "why"), DOUBTED.values(), ids=DOUBTED.keys())
-def test_a_file_that_others_can_change_is_not(file: Entry, folders: list[Entry], why: str) -> None:
+def test_a_file_that_others_can_change_is_not(file: FileEntry, folders: list[FileEntry], why: str) -> None:
     doubt = first_doubt(file, folders, ME)
     assert doubt is not None
     assert why in doubt.why

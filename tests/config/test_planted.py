@@ -19,7 +19,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from tests.config.planted import found_in, found_in_files
 from tests.kafka.security.secured import USER, Acl, Secured
-from tests.world import Ended, World, made
+from tests.world import CommandResult, World, source_record
 
 pytestmark = pytest.mark.system
 
@@ -79,7 +79,7 @@ class Planted:
         path.write_text("\n".join([*lines, self.world.job(store=store), ""]))
         return path
 
-    def run(self, *arguments: object) -> Ended:
+    def run(self, *arguments: object) -> CommandResult:
         ended = self.world.run(*arguments)
         assert found_in(ended.output, self.secrets) == [], f"{arguments}: {ended.output[-2000:]}"
         return ended
@@ -130,15 +130,21 @@ def planted(
     monkeypatch.setenv("KEY_PASSWORD", secured.certificates.password)
     monkeypatch.setenv("WRONG_PASSWORD", secured.wrong_password)
     (world.folder / "secret-key.pem").write_text(secured.certificates.client.read_text())
-    secured.cluster.create_topic(world.there, 1)
+    secured.cluster.create_topic(world.mirrored, 1)
     producer = Producer({"bootstrap.servers": secured.cluster.bootstrap, "log_level": 0})
     for id, payload in zip(IDS, PAYLOADS, strict=True):
-        producer.produce(world.there, payload, payload, headers=[("message-id", id)], timestamp=made(0).timestamp_ms)
+        producer.produce(
+            world.mirrored,
+            payload,
+            payload,
+            headers=[("message-id", id)],
+            timestamp=source_record(0).timestamp_ms,
+        )
     assert producer.flush(30) == 0
     payload, id = PAYLOADS[0].encode(), IDS[0].encode()
-    anchor = Anchor(700, made(0).timestamp_ms, id, fingerprint(payload, payload), "the source", "its topic")
+    anchor = Anchor(700, source_record(0).timestamp_ms, id, fingerprint(payload, payload), "the source", "its topic")
     world.save({0: StoredOffset(701, anchor)})
-    secured.allow(USER, [Acl("Read", "topic", world.there), Acl("DescribeConfigs", "topic", world.there)])
+    secured.allow(USER, [Acl("Read", "topic", world.mirrored), Acl("DescribeConfigs", "topic", world.mirrored)])
     secrets = [*secured.planted, *OTHERS.values(), *IDS, *PAYLOADS]
     return Planted(world, secrets, gateway, secured.logins, str(secured.certificates.authority))
 

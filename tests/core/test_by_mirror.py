@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Identity, StoredOffset
-from reconciler.core.unanchored.pairs import Checkpoint, Pairs, Sync, evidence_for, usable_checkpoints, usable_syncs
+from reconciler.core.unanchored.pairs import (
+    MirrorCheckpoint,
+    Pairs,
+    Sync,
+    evidence_for,
+    usable_checkpoints,
+    usable_syncs,
+)
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import BY_CONTENT, BY_ID, BY_INCREASING_ID, Marker, Rec, ask, letters, log_of
@@ -31,7 +38,7 @@ def by(
     **words: Any,
 ) -> Finding:
     """The answer for the number ``stored``, with these pairs."""
-    checkpoints = () if checkpoint is None else (Checkpoint("others", *checkpoint, written_ms),)
+    checkpoints = () if checkpoint is None else (MirrorCheckpoint("others", *checkpoint, written_ms),)
     pairs = Pairs(tuple(Sync(*sync, written_ms) for sync in syncs), checkpoints)
     return ask(log, StoredOffset(stored), identity, mirror=evidence_for(stored, pairs, **(own or {})), **words)
 
@@ -200,7 +207,7 @@ def test_syncs_before_a_smaller_place_are_dropped() -> None:
 
 def test_checkpoints_before_a_smaller_place_are_dropped() -> None:
     syncs = [Sync(1, 1, 100), Sync(7, 0, 200)]
-    before, after = Checkpoint("g", 5, 4, 150), Checkpoint("g", 7, 0, 250)
+    before, after = MirrorCheckpoint("g", 5, 4, 150), MirrorCheckpoint("g", 7, 0, 250)
     assert usable_checkpoints([before, after], syncs) == [after]
-    assert usable_checkpoints([Checkpoint("g", 5, 4, 50)], [Sync(6, 5, 100)]) == [], "the sync before it is gone"
+    assert usable_checkpoints([MirrorCheckpoint("g", 5, 4, 50)], [Sync(6, 5, 100)]) == [], "the sync before it is gone"
     assert usable_checkpoints([before], []) == [before]

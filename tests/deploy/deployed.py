@@ -111,4 +111,4 @@ class Deployed:
     @property
     def started_at_the_right_offsets(self) -> bool:
         start = json.loads((self.world.folder / "start").read_text())
-        return start["offsets"] == {self.world.there: {"0": self.world.offset_of(LAST) + 1}}
+        return start["offsets"] == {self.world.mirrored: {"0": self.world.offset_of(LAST) + 1}}

@@ -13,7 +13,7 @@ import pytest
 
 from tests import ROOT
 from tests.spark.environments import python_with
-from tests.world import Ended, World, a_world, environment
+from tests.world import CommandResult, World, a_world, environment
 
 pytestmark = pytest.mark.system
 
@@ -26,7 +26,7 @@ from reconciler.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
-Run = Callable[..., Ended]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.Capture
 
 
 def runner(python: str | Path, path: str) -> Run:
-    def run(*arguments: object) -> Ended:
+    def run(*arguments: object) -> CommandResult:
         command = [str(python), "-c", WITHOUT, *map(str, arguments)]
         # No program is found by PATH: neither java nor spark-submit.
         variables = environment(PATH="/nowhere", JAVA_HOME="/nowhere", PYTHONPATH=path)
         done = subprocess.run(command, capture_output=True, timeout=120, env=variables, check=False, text=True)
-        return Ended(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     return run
 

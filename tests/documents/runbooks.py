@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.world import ROOT, Ended, environment
+from tests.world import ROOT, CommandResult, environment
 
 PAGES = ROOT / "docs" / "how-to"
 
@@ -39,7 +39,7 @@ class Person:
 
     folder: Path
 
-    def runs(self, command: str) -> Ended:
+    def runs(self, command: str) -> CommandResult:
         words = [sys.executable, "-m", *shlex.split(command)]
         variables = environment(PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}")
         keyboard, terminal = pty.openpty()
@@ -51,4 +51,4 @@ class Person:
         finally:
             os.close(keyboard)
             os.close(terminal)
-        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -11,7 +11,7 @@ import pytest
 from reconciler.lab.kafka import KafkaCluster
 from tests.documents.runbooks import Person, commands, settings
 from tests.watch.watching import runs_here
-from tests.world import Ended, World, a_world
+from tests.world import CommandResult, World, a_world
 
 pytestmark = pytest.mark.system
 
@@ -29,8 +29,8 @@ class Estate:
 
     def __init__(self, world: World, a: KafkaCluster, policy: str) -> None:
         self.b, self.policy = world, policy
-        self.a = World(a, world.folder, world.topic, lambda _: Ended(0, "", ""))
-        self.on_b = world.there if policy == "default" else world.topic
+        self.a = World(a, world.folder, world.topic, lambda _: CommandResult(0, "", ""))
+        self.on_b = world.mirrored if policy == "default" else world.topic
         self.a.deliver(*RECORDS, topic=world.topic)
         self.b.deliver(*RECORDS, topic=self.on_b, burst=3)
         self.person = Person(world.folder)

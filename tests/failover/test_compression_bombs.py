@@ -34,21 +34,21 @@ def at_most(kind: int, size: int) -> None:
 
 @pytest.mark.parametrize("codec", sampled(["zstd", "gzip", "lz4"], keep=0, always="zstd".__eq__))
 def test_the_bombed_partition_alone_is_unresolved_whatever_packed_it(bombed: World, codec: str) -> None:
-    plant(bombed.cluster.bootstrap, bombed.there, 1, codec, each_mib=50, count=4)
+    plant(bombed.cluster.bootstrap, bombed.mirrored, 1, codec, each_mib=50, count=4)
     command = [sys.executable, "-m", "reconciler", "check", "-c", str(bombed.config(extra=LIMIT)), "--format", "json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment(), check=False)
     assert ended.returncode == 4, ended.stderr
     (job,) = json.loads(ended.stdout)["jobs"]
     rows = {row["partition"]: row for row in job["partitions"]}
     assert [rows[number]["verdict"] for number in range(3)] == ["moved", "unresolved", "moved"]
-    assert f"{bombed.there}-1 could not be read from offset" in rows[1]["detail"]
+    assert f"{bombed.mirrored}-1 could not be read from offset" in rows[1]["detail"]
     assert "more than 128 MiB ([search] memory_mib)" in rows[1]["detail"]
     assert rows[1]["resume_offset"] is None
 
 
 @pytest.mark.thorough
 def test_a_limit_of_the_system_ends_no_command(bombed: World) -> None:
-    plant(bombed.cluster.bootstrap, bombed.there, 1, "zstd", each_mib=400)
+    plant(bombed.cluster.bootstrap, bombed.mirrored, 1, "zstd", each_mib=400)
     command = [
         sys.executable,
         "-m",
@@ -72,8 +72,11 @@ def test_a_limit_of_the_system_ends_no_command(bombed: World) -> None:
 
 @pytest.mark.thorough
 def test_a_watch_goes_on(bombed: World) -> None:
-    plant(bombed.cluster.bootstrap, bombed.there, 1, "zstd", each_mib=50, count=4)
+    plant(bombed.cluster.bootstrap, bombed.mirrored, 1, "zstd", each_mib=50, count=4)
     with watching(bombed.config(extra=LIMIT)) as watch:
         watch.until(lambda: watch.value("up", job="clicks") == 1, "a whole check")
         watch.next_rounds()
-        assert watch.verdicts("clicks") == {(bombed.there, "moved"): 2, (bombed.there, "unresolved"): 1}
+        assert watch.verdicts("clicks") == {
+            (bombed.mirrored, "moved"): 2,
+            (bombed.mirrored, "unresolved"): 1,
+        }

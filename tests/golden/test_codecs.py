@@ -54,8 +54,8 @@ def test_records_of_a_kafka_topic(goldens: Goldens) -> None:
 def test_cells_of_hbase_in_layout_anchored(goldens: Goldens) -> None:
     codec = of.hbase_anchored
     values: dict[str, bytes | str] = {"row": codec.row_key(GROUP, TOPIC, 3), "column": codec.COLUMN}
-    entries = {name: codec.Entry(7, row, "apply", NOW_MS) for name, row in ROWS.items()}
-    entries["deleted"] = codec.Entry(8, None, "rollback", NOW_MS)
+    entries = {name: codec.RowChange(7, row, "apply", NOW_MS) for name, row in ROWS.items()}
+    entries["deleted"] = codec.RowChange(8, None, "rollback", NOW_MS)
     values |= {name: codec.encode(entry, "nonce") for name, entry in entries.items()}
     goldens.check("formats/stores/hbase-anchored.txt", lines(values))
 
@@ -100,14 +100,14 @@ def test_cells_of_hbase_in_cdaps_layouts(goldens: Goldens) -> None:
 
 def test_companions_of_hbases_legacy_rows(goldens: Goldens) -> None:
     codec = of.hbase_companion
-    before = codec.State({b"d:o": of.Cell(b"\0\1", 5)}, ROWS["time only"])
-    after = codec.State({b"d:o": of.Cell(b"\0\2", 6)}, ROWS["whole"])
+    before = codec.CompanionState({b"d:o": of.Cell(b"\0\1", 5)}, ROWS["time only"])
+    after = codec.CompanionState({b"d:o": of.Cell(b"\0\2", 6)}, ROWS["whole"])
     settled = codec.Companion("nonce", 6, 6, True, (after, before))
     values: dict[str, bytes | str] = {
         "row": of.companion_row(b"a.events.03"),
         "column": codec.COLUMN,
         "about to be written": codec.encode(after, floor=6, nonce="nonce", others=[before]),
-        "a row to be deleted": codec.encode(codec.State({}, None), floor=6, nonce="nonce", others=[]),
+        "a row to be deleted": codec.encode(codec.CompanionState({}, None), floor=6, nonce="nonce", others=[]),
         "settled": codec.encode_settled(settled),
     }
     goldens.check("formats/stores/hbase-companion.txt", lines(values))

@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.formats.plan import parse_plan
-from tests.world import BASE, World, environment, made, outside
+from tests.world import BASE, World, environment, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -33,10 +33,10 @@ def plans(world: World) -> Path:
 
 def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) -> None:
     world.deliver(20, 6)
-    world.save({0: made(9).stored})
+    world.save({0: source_record(9).stored})
     right = {"0": world.offset_of(9) + 1, "1": 0}
     config = world.config()
-    ended = outside(
+    ended = run_process(
         "hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="yes"
     )
     assert ended.code == 0, ended.output
@@ -44,18 +44,18 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     assert found["kept"] == "yes"
     assert Path(found["plan"]).parent == plans
     assert parse_plan(found["applied"]).job("clicks").partitions[0].resume_offset == right["0"]
-    assert json.loads(found["offsets"]) == {world.there: right}
+    assert json.loads(found["offsets"]) == {world.mirrored: right}
     assert world.offsets() == {0: right["0"]}
     assert "1 offset corrected" in ended.err
     assert f"reconciler rollback {found['plan']}" in ended.err
 
     after = world.rows()
-    again = outside(
+    again = run_process(
         "hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="again"
     )
     found = json.loads(again.out)
     assert (again.code, found["kept"]) == (0, "again")
-    assert json.loads(found["offsets"]) == {world.there: right}
+    assert json.loads(found["offsets"]) == {world.mirrored: right}
     assert "every offset is right" in again.err
     assert world.rows() == after
 
@@ -69,7 +69,7 @@ def test_the_commands_exit_code_is_the_hooks(world: World, plans: Path) -> None:
     world.deliver(6)
     world.processed(3)
     command = (sys.executable, "-c", "import sys; sys.exit(int(sys.argv[1]))", "42")
-    assert outside("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", *command).code == 42
+    assert run_process("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", *command).code == 42
 
 
 def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
     world.save({0: StoredOffset(BASE + 4)})
     before = world.rows()
     ran = world.folder / "ran"
-    ended = outside("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", "touch", ran)
+    ended = run_process("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", "touch", ran)
     assert ended.code == 4
     assert 'Job "clicks" must not start: a partition needs a decision.' in ended.err
     assert (ended.out, "1 unresolved" in ended.err) == ("", True)
@@ -91,8 +91,10 @@ def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
 def test_a_persons_word_starts_it(world: World, plans: Path) -> None:
     world.deliver(6)
     world.save({0: StoredOffset(BASE + 4)})
-    word = ("--set", f"{world.there}:0=2", "--accept", "skips")
-    ended = outside("hook", "--to", "destination", "-c", world.config(), "--plans", plans, *word, "--", "echo", "ran")
+    word = ("--set", f"{world.mirrored}:0=2", "--accept", "skips")
+    ended = run_process(
+        "hook", "--to", "destination", "-c", world.config(), "--plans", plans, *word, "--", "echo", "ran"
+    )
     assert (ended.code, ended.out.splitlines()[-1]) == (0, "ran")
     assert world.offsets() == {0: 2}
 
@@ -117,7 +119,7 @@ def test_without_a_command_the_files_are_named(world: World, plans: Path) -> Non
     assert ended.code == 0
     named = dict(line.split("=", 1) for line in ended.out.splitlines() if line.startswith("RECONCILER_"))
     offsets = json.loads(Path(named["RECONCILER_STARTING_OFFSETS"]).read_text())
-    assert offsets == {world.there: {"0": world.offset_of(3) + 1}}
+    assert offsets == {world.mirrored: {"0": world.offset_of(3) + 1}}
     assert parse_plan(Path(named["RECONCILER_PLAN"]).read_text()).job().name == "clicks"
 
 
@@ -217,7 +219,7 @@ def test_the_environments_file_is_there_only_if_the_job_may_start(world: World, 
     assert (started.code, file.read_text()) == (0, started.out)
     names = dict(line.split("=", 1) for line in file.read_text().splitlines())
     assert json.loads(Path(names["RECONCILER_STARTING_OFFSETS"]).read_text()) == {
-        world.there: {"0": world.offset_of(3) + 1}
+        world.mirrored: {"0": world.offset_of(3) + 1}
     }
 
 
@@ -228,7 +230,7 @@ def test_the_hook_loads_neither_spark_nor_what_it_does_not_need(world: World, pl
     world.deliver(6)
     world.processed(3)
     arguments = ("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", "true")
-    ended = outside(*arguments, options=("-X", "importtime"))
+    ended = run_process(*arguments, options=("-X", "importtime"))
     assert ended.code == 0
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
     assert "reconciler.failover.check" in loaded
@@ -283,7 +285,7 @@ def test_plans_are_kept_where_the_environment_says(world: World) -> None:
     world.deliver(6)
     world.processed(3)
     state = world.folder / "state"
-    ended = outside(
+    ended = run_process(
         "hook", "--to", "destination", "-c", world.config(), "--", shutil.which("true"), XDG_STATE_HOME=str(state)
     )
     assert ended.code == 0

@@ -14,7 +14,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
 from reconciler.ports import Change, Row
 from reconciler.spark.handoff import Side, from_environment
 from reconciler.stores.registry import open_store
-from tests.world import Ended, free_port, outside
+from tests.world import CommandResult, free_port, run_process
 
 OWN = StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", None), 1)
 
@@ -51,16 +51,18 @@ def job(tmp_path: Path) -> Job:
 
 @pytest.fixture
 def run(job: Job, capsys: pytest.CaptureFixture[str]):
-    def run(command: str, *more: object) -> Ended:
+    def run(command: str, *more: object) -> CommandResult:
         capsys.readouterr()
         first, _, rest = command.partition(" ")
         plans = ("--plans", str(job.folder / "plans")) if first == "hook" else ()
-        return Ended(main([first, *rest.split(), "-c", str(job.config), *plans, *map(str, more)]), *capsys.readouterr())
+        return CommandResult(
+            main([first, *rest.split(), "-c", str(job.config), *plans, *map(str, more)]), *capsys.readouterr()
+        )
 
     return run
 
 
-def variables(ended: Ended) -> dict[str, str]:
+def variables(ended: CommandResult) -> dict[str, str]:
     assert ended.code == 0, ended.output
     return dict(line.split("=", 1) for line in ended.out.splitlines())
 
@@ -178,7 +180,7 @@ def test_without_the_sources_address_the_next_step_is_said(job: Job, run) -> Non
 
 def test_an_earlier_starts_plan_does_not_reach_the_command(job: Job) -> None:
     job.save()
-    ended = outside(
+    ended = run_process(
         "hook", "-c", job.config, "--plans", job.folder / "plans", "--", "env", RECONCILER_PLAN="/of/an/earlier/start"
     )
     assert ended.code == 0, ended.output
@@ -190,7 +192,7 @@ def test_a_start_at_the_source_leaves_its_figures(job: Job) -> None:
     job.save()
     job.config.write_text(f'[metrics]\ntextfile = "{job.folder}"\n{job.config.read_text()}')
     file = job.folder / "reconciler_hook_clicks.prom"
-    ended = outside("hook", "-c", job.config, "--plans", job.folder / "plans", "--", "cat", file)
+    ended = run_process("hook", "-c", job.config, "--plans", job.folder / "plans", "--", "cat", file)
     assert ended.code == 0, ended.output
     assert 'reconciler_hook_exit_code{job="clicks"} 0.0' in ended.out
 

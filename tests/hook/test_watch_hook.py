@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.world import World, free_port, made, outside
+from tests.world import World, free_port, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -42,7 +42,9 @@ def test_every_end_of_a_hook_leaves_its_figures_and_a_start_finds_them_written(w
         return found
 
     show = f"print(open({str(file)!r}).read())"
-    started = outside("hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", show)
+    started = run_process(
+        "hook", "--to", "destination", "-c", config, "--plans", plans, "--", sys.executable, "-c", show
+    )
     assert started.code == 0, started.output
     found = figures(started.out)
     assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (0, 2, 0)
@@ -53,14 +55,14 @@ def test_every_end_of_a_hook_leaves_its_figures_and_a_start_finds_them_written(w
     away = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra=f'{extra}[search]\ndeadline = "1s"')
     assert after(6, used=away)["corrected_partitions"] == 0
 
-    world.cluster.delete_records(world.there, 0, before=world.offset_of(15))
+    world.cluster.delete_records(world.mirrored, 0, before=world.offset_of(15))
     found = after(4)
     assert (found["blocked_partitions"], found["corrected_partitions"]) == (1, 0)
 
 
 def test_metrics_that_cannot_be_delivered_do_not_stop_a_start(world: World) -> None:
     world.deliver(6)
-    world.save({0: made(3).stored})
+    world.save({0: source_record(3).stored})
     extra = f'[metrics]\ntextfile = "{world.folder}/none"\npushgateway = "http://127.0.0.1:{free_port()}"'
     ended = world.run("hook", "--to", "destination", "-c", world.config(extra=extra), "--plans", world.folder / "plans")
     assert ended.code == 0

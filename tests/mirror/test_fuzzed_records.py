@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import topics
 from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
-from reconciler.mirror.records import Unreadable, read_checkpoint, read_heartbeat, read_sync
+from reconciler.mirror.records import UnreadableRecord, read_checkpoint, read_heartbeat, read_sync
 from reconciler.ports import TopicPartition
 from tests.fuzz import NUMBERS, attempt, fuzz, sized, slips
 from tests.mirror.written import CHECKPOINTS, SYNCS, checkpoint_key, checkpoint_value, sync_key, sync_value, text
@@ -54,7 +54,7 @@ def test_any_record_of_a_mirror_is_read_or_unreadable(runs: int) -> None:
         log = MemoryLog("b", {SYNCS: 1, CHECKPOINTS: 1})
         unreadable = dict.fromkeys((SYNCS, CHECKPOINTS), 0)
         for each in records:
-            found = [attempt(partial(read, each), codec=(Unreadable,)) for read in readers]
+            found = [attempt(partial(read, each), codec=(UnreadableRecord,)) for read in readers]
             for topic, pair in zip((SYNCS, CHECKPOINTS), found[:2], strict=True):
                 log.partition(topic, 0).append(1, each.key, each.value)
                 unreadable[topic] += pair is None and each.value is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.core.anchors import RECORD_TIME_ONLY
-from reconciler.core.unanchored.pairs import Checkpoint
+from reconciler.core.unanchored.pairs import MirrorCheckpoint
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import grade
 from reconciler.mirror.grade import Grade, Graded, grades, own_offset, unread
@@ -58,6 +58,6 @@ def test_equal_records_that_follow_are_taken_for_copies() -> None:
 
 
 def test_a_checkpoint_for_a_later_offset_is_not_compared() -> None:
-    checkpoints = [Checkpoint("g", 700, 10), Checkpoint("g", 705, 12), Checkpoint("g", 720, 30)]
+    checkpoints = [MirrorCheckpoint("g", 700, 10), MirrorCheckpoint("g", 705, 12), MirrorCheckpoint("g", 720, 30)]
     assert own_offset(checkpoints, 706) == checkpoints[1]
     assert own_offset(checkpoints, 699) is None

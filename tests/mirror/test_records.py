@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from reconciler.core.anchors import TopicPartition
-from reconciler.core.unanchored.pairs import Checkpoint, Sync
+from reconciler.core.unanchored.pairs import MirrorCheckpoint, Sync
 from reconciler.kafka.memory import MemoryRecord
-from reconciler.mirror.records import Beat, Unreadable, read_checkpoint, read_heartbeat, read_sync
+from reconciler.mirror.records import Beat, UnreadableRecord, read_checkpoint, read_heartbeat, read_sync
 from tests.mirror.written import checkpoint_key, checkpoint_value, sync_key, sync_value, text
 
 
@@ -26,7 +26,7 @@ def test_an_offset_sync() -> None:
 def test_a_checkpoint() -> None:
     key = bytes.fromhex("0001 67 0008 612e6576656e7473 00000000")
     value = bytes.fromhex("0000 0000000000001151 0000000000000e0f 0000")
-    assert read_checkpoint(record(key, value)) == (TopicPartition("a.events", 0), Checkpoint("g", 4433, 3599, 77))
+    assert read_checkpoint(record(key, value)) == (TopicPartition("a.events", 0), MirrorCheckpoint("g", 4433, 3599, 77))
 
 
 def test_a_heartbeat() -> None:
@@ -56,10 +56,10 @@ def test_a_tombstone_is_no_pair() -> None:
     ],
 )
 def test_what_is_no_sync_is_refused(key: bytes | None, value: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableRecord):
         read_sync(record(key, value))
 
 
 def test_a_checkpoint_of_another_version_is_refused() -> None:
-    with pytest.raises(Unreadable, match="version 1"):
+    with pytest.raises(UnreadableRecord, match="version 1"):
         read_checkpoint(record(checkpoint_key("g"), checkpoint_value(1, 1, version=1)))

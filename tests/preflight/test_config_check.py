@@ -22,7 +22,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
 from reconciler.preflight import local as config_check_local
-from reconciler.preflight.results import Level, Result, World, exit_code
+from reconciler.preflight.results import Level, TrialResult, World, exit_code
 from reconciler.preflight.words import explained, span
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
@@ -224,7 +224,7 @@ def test_a_secret_in_plain_text_is_in_no_other_fault(write: Callable[[str], Path
 class Tries:
     """Results of a check of a world in memory, by level."""
 
-    def __init__(self, tried: list[Result]) -> None:
+    def __init__(self, tried: list[TrialResult]) -> None:
         self.tried = tried
 
     def messages(self, level: Level, subject: str = "") -> list[str]:

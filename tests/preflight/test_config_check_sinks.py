@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.core.errors import ExitCode
-from reconciler.preflight.results import Level, Result
+from reconciler.preflight.results import Level, TrialResult
 from reconciler.preflight.sinks import job_sinks, untracked_end
 from tests.sinks.world import Query, query
 
 __all__ = ["query"]
 
 
-def tried(query: Query, *sinks: str) -> list[Result]:
+def tried(query: Query, *sinks: str) -> list[TrialResult]:
     query.sinks = sinks
     return list(job_sinks(query.config().jobs[0]))
 

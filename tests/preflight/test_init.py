@@ -17,7 +17,7 @@ import pytest
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import TopicPartition
 from tests.lab.real_clusters import Clusters, processes
-from tests.world import World, a_world, made
+from tests.world import World, a_world, source_record
 
 pytestmark = pytest.mark.system
 
@@ -43,7 +43,7 @@ def mirrored(clusters: Any, kafka_jars: Path, tmp_path_factory: pytest.TempPathF
     producer = Producer({"bootstrap.servers": source.bootstrap, "log_level": 0})
     for partition in (0, 1):
         for number in range(RECORDS):
-            record = made(number, partition)
+            record = source_record(number, partition)
             body = json.dumps({"user": number % 5, "what": number, "of": partition}).encode()
             headers = [("message-id", record.id), ("kind", b"click")]
             producer.produce(topic, body, b"user-%d" % (number % 5), partition=partition, headers=headers)
@@ -139,7 +139,7 @@ def test_groups_that_were_mirrored_become_jobs(world: World) -> None:
 
     group = f"{world.topic}-group"
     consumer = Consumer({"bootstrap.servers": world.cluster.bootstrap, "group.id": group, "log_level": 0})
-    consumer.commit(offsets=[KafkaPartition(world.there, 0, 7)], asynchronous=False)
+    consumer.commit(offsets=[KafkaPartition(world.mirrored, 0, 7)], asynchronous=False)
     consumer.close()
     shown = world.run(
         *("init", "--bootstrap-servers", world.cluster.bootstrap, "--group", group, "--yes", "--output", "-")

@@ -12,7 +12,7 @@ from typing import Any
 
 from reconciler.lab.kafka import KafkaCluster
 from tests.lab.faults.go_between import GoBetween
-from tests.world import Ended, World, outside
+from tests.world import CommandResult, World, run_process
 
 PROCESSED = (9, 3)
 """The last processed record, in each partition."""
@@ -31,14 +31,14 @@ class BareJob:
         self.world = world
         self.policy = policy
         self.topic = world.topic
-        self.there = world.there if policy == "default" else world.topic
-        at_the_source = World(source, world.folder, world.topic, lambda _: Ended(0, "", ""))
+        self.mirrored = world.mirrored if policy == "default" else world.topic
+        at_the_source = World(source, world.folder, world.topic, lambda _: CommandResult(0, "", ""))
         at_the_source.deliver(*RECORDS, topic=self.topic)
-        world.deliver(*RECORDS, topic=self.there, burst=3)
+        world.deliver(*RECORDS, topic=self.mirrored, burst=3)
         self._source = source
         places = enumerate(PROCESSED)
         self.stored = {part: at_the_source.offset_of(number, part, self.topic) + 1 for part, number in places}
-        self.right = {part: world.offset_of(number, part, self.there) + 1 for part, number in enumerate(PROCESSED)}
+        self.right = {part: world.offset_of(number, part, self.mirrored) + 1 for part, number in enumerate(PROCESSED)}
         assert not set(self.stored.items()) & set(self.right.items())
 
     def config(self, *, extra: str = "", anchors: bool = True) -> Path:
@@ -79,7 +79,7 @@ class BareJob:
         return path
 
 
-def exits(ended: Ended, code: int) -> Ended:
+def exits(ended: CommandResult, code: int) -> CommandResult:
     assert ended.code == code, ended.output
     return ended
 
@@ -122,9 +122,9 @@ def survives_a_kill(
     between: GoBetween,
     at: tuple[int | str, str],
     up: Callable[[], Any],
-    run: Callable[..., Ended] = outside,
+    run: Callable[..., CommandResult] = run_process,
     hasty_s: int | None = None,
-) -> Ended:
+) -> CommandResult:
     """Run an ``apply`` whose server is killed at a write request (its number or name, and the moment), and a second one
     that completes it, each as a process. No row may ever be wrong. Returns the end of the first.
 

@@ -11,7 +11,7 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.folder import LocalFolder, SharedFolder
-from reconciler.formats.spark_progress import Behind, Tracking
+from reconciler.formats.spark_progress import LateLog, Tracking
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores import checkpoint
 from reconciler.stores.checkpoint import read_checkpoint
@@ -142,7 +142,7 @@ def test_entries_written_at_the_end_of_batches_tell_of_real_time_mode(written, s
         written.done(batch)
     folder = SharedFolder(f"file://{written.path}", "sharing") if shared else LocalFolder(str(written.path))
     found = checkpoint._read(folder).behind
-    assert found == Behind(Tracking.REAL_TIME, 4, 5000)
+    assert found == LateLog(Tracking.REAL_TIME, 4, 5000)
     assert written.notes() == {f"{found.words(45)}"}
 
 

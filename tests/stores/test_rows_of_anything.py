@@ -15,7 +15,7 @@ from reconciler.core.anchors import Malformed, StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.formats import anchor_text, range_manifests
 from reconciler.ports import Row
-from reconciler.stores.hbase.cloudera_rows import Batch
+from reconciler.stores.hbase.cloudera_rows import BatchRow
 from reconciler.stores.hbase.layouts import anchored, cdap, cdap_companion, cloudera_companion
 from reconciler.stores.hbase.layouts.cells import Cell
 from reconciler.stores.kafka import topic_rows
@@ -97,7 +97,7 @@ def test_the_cells_of_hbase(runs: int) -> None:
         for layout in layouts:
             found = _refused_or(layout.read, cells)
             assert found is None or isinstance(found, StoredOffset)
-        batch = Batch(b"row", 0, cells)
+        batch = BatchRow(b"row", 0, cells)
         assert not batch.offsets.keys() & batch.faults.keys()
         for read in (anchored.decode, cloudera_companion.decode, cloudera_companion.decode_claim):
             _refused_or(read, value)

@@ -20,7 +20,7 @@ from reconciler.lab.mirror import MirrorMaker
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PROCESSED, RECORDS, BareJob, exits
 from tests.stores.sink_job import DIED, KINDS, ids_in
-from tests.world import Ended, World, a_world, outside
+from tests.world import CommandResult, World, a_world, run_process
 
 pytestmark = pytest.mark.system
 USUAL = ("delta commit",)
@@ -49,12 +49,12 @@ class Job:
     def ids(self) -> list[str]:
         return ids_in(self.kind, self.table)
 
-    def start(self, *options: str, last: str = "", code: int = 0, **names: str) -> Ended:
+    def start(self, *options: str, last: str = "", code: int = 0, **names: str) -> CommandResult:
         """Start it by the hook, as processes, and wait for its end."""
         program = (sys.executable, "-m", "tests.stores.sink_job", self.kind, self.table, *([last] if last else []))
         names |= {"JOB_TOPIC": self.topics[0], "JOB_TOPIC_THERE": self.topics[1], "JOB_GROUP": self.group}
         hook = ("hook", "-c", self.config, "--job", "clicks", "--plans", self.folder / "plans", *options)
-        return exits(outside(*hook, "--", *program, **names), code)
+        return exits(run_process(*hook, "--", *program, **names), code)
 
 
 @pytest.mark.parametrize("kind", sampled(KINDS, 0, always=USUAL.__contains__))
@@ -62,7 +62,7 @@ def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clust
     world.address = KINDS[kind].format(world.folder / "table")
     bare = BareJob(world, clusters.source)
     config = bare.config()
-    job = Job(kind, world.folder, config, world.group, (bare.topic, bare.there))
+    job = Job(kind, world.folder, config, world.group, (bare.topic, bare.mirrored))
     everything = sorted(f"{part}/{number}" for part, count in enumerate(RECORDS) for number in range(count))
 
     job.start("--accept", "new", last=",".join(map(str, PROCESSED)))
@@ -156,6 +156,6 @@ def test_mirrored_by_mirrormaker_and_without_its_source_each_record_is_in_the_ta
         job.start("--to", "destination", code=DIED, JOB_DIES="yes")
         job.start()
         assert job.ids == sorted(f"{part}/{number}" for part in range(2) for number in range(COUNT))
-        ended = outside("check", "-c", config, "--format", "json")
+        ended = run_process("check", "-c", config, "--format", "json")
         (found,) = json.loads(exits(ended, 0).out)["jobs"]
         assert [(row["verdict"], row["stored_offset"]) for row in found["partitions"]] == [("match", COUNT)] * 2

@@ -14,7 +14,7 @@ from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartit
 from reconciler.core.errors import ExitCode, Refused
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Row
-from reconciler.stores.table_offsets import Commit, Kept, Lists, Number, OlderGone, filled, offsets_in, rows_of
+from reconciler.stores.table_offsets import Commit, CommitOffsets, Lists, Number, OlderGone, filled, offsets_in, rows_of
 from tests.fuzz import attempt
 
 SPARK = '{"events":{"2":40,"1":7,"0":123},"orders":{"0":0}}'
@@ -23,8 +23,8 @@ E0, E1 = TopicPartition("events", 0), TopicPartition("events", 1)
 INT64_MAX = 2**63 - 1
 
 
-def kept(number: Number = Number.NEXT, lists: Lists = Lists.CHANGED, *within: str) -> Kept:
-    return Kept(number, lists, within, "the commits of t")
+def kept(number: Number = Number.NEXT, lists: Lists = Lists.CHANGED, *within: str) -> CommitOffsets:
+    return CommitOffsets(number, lists, within, "the commits of t")
 
 
 def commit(number: int, offsets: object, *, is_data: bool = True) -> Commit:

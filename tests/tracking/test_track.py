@@ -18,7 +18,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.registry import open_store
 from tests.stores.bare_store import BareStore, bare_scheme
-from tests.world import BASE, Ended, World, a_world, environment, free_port, made
+from tests.world import BASE, CommandResult, World, a_world, environment, free_port, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
 __all__ = ["bare_scheme"]
@@ -32,7 +32,7 @@ class Tracked:
         self.source = source
         self.table = BareStore(str(world.folder / "table.db"))
         self.anchors = f"sqlite:///{world.folder}/anchors.db"
-        self.at_the_source = World(source, world.folder, world.topic, lambda _: Ended(0, "", ""))
+        self.at_the_source = World(source, world.folder, world.topic, lambda _: CommandResult(0, "", ""))
 
     def make(self, *counts: int) -> None:
         """Records at the source, in transactions of four with a marker each."""
@@ -56,7 +56,7 @@ class Tracked:
         extra = f'[anchors]\nstore = "{self.anchors}"\n{extra}'
         return self.world.config(*(jobs or (self.world.job(store=address),)), source=source, extra=extra)
 
-    def track(self, config: Path | None = None) -> Ended:
+    def track(self, config: Path | None = None) -> CommandResult:
         return self.world.run("track", "-c", config or self.config(), "--once")
 
     def kept(self) -> list[tuple[object, ...]]:
@@ -84,10 +84,10 @@ def test_one_look_keeps_an_anchor_for_every_stored_offset_and_shows_a_table(trac
     assert line.split()[:7] == ["clicks", "2", "2", "0", "0", "2", "-"]
     # Four records and a marker a transaction: number 7 is at offset 8, and behind it a marker.
     keys = [TopicPartition(world.topic, 0), TopicPartition(world.topic, 1)]
-    assert tracked.kept() == [(keys[0], 9, made(7).id), (keys[1], 4, made(3, 1).id)]
+    assert tracked.kept() == [(keys[0], 9, source_record(7).id), (keys[1], 4, source_record(3, 1).id)]
     tracked.job_stores(10, 5)  # where a consumer stands that has passed the markers
     assert tracked.track().out.splitlines()[1].split()[:6] == ["clicks", "2", "2", "0", "0", "2"]
-    assert tracked.kept() == [(keys[0], 10, made(7).id), (keys[1], 5, made(3, 1).id)]
+    assert tracked.kept() == [(keys[0], 10, source_record(7).id), (keys[1], 5, source_record(3, 1).id)]
     assert tracked.track().out.splitlines()[1].split()[5] == "0"
 
 
@@ -152,7 +152,7 @@ def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_t
         consumer.commit(message, asynchronous=False)
         config = tracked.config(tracked.world.job(store="kafka-group:"))
         assert tracked.track(config).code == 0
-        assert tracked.kept() == [(TopicPartition(tracked.world.topic, 0), 1, made(0).id)]
+        assert tracked.kept() == [(TopicPartition(tracked.world.topic, 0), 1, source_record(0).id)]
         following = consumer.poll(60)  # the group was not rebalanced
         assert following is not None
         assert (following.error(), following.offset()) == (None, 1)
@@ -224,7 +224,7 @@ def test_a_tracked_table_is_corrected_checked_and_put_back(tracked: Tracked) -> 
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
     assert [row.stored.offset for row in tracked.table.read(world.group)] == [9]
-    assert tracked.kept() == [(TopicPartition(world.topic, 0), 9, made(7).id)]
+    assert tracked.kept() == [(TopicPartition(world.topic, 0), 9, source_record(7).id)]
     assert world.run("check", "-c", config).code == 3
 
 
@@ -247,7 +247,7 @@ def test_an_untouched_checkpoint_gets_its_plan_and_is_not_written(tracked: Track
     world.deliver(12, burst=3)
     world.plan(config)
     shown = world.run("show", world.plan_file, "--starting-offsets")
-    assert json.loads(shown.out) == {world.there: {"0": world.offset_of(7) + 1}}
+    assert json.loads(shown.out) == {world.mirrored: {"0": world.offset_of(7) + 1}}
     before = tracked.kept()
     ended = world.run("apply", world.plan_file, "-c", config, "--yes")
     assert ended.code == 6
@@ -266,10 +266,10 @@ def test_a_store_that_was_reset_since_is_told_from_one_that_was_never_tracked(tr
     tracked.job_stores(4, 9, 3)
     ended = world.run("check", "-c", tracked.config())
     assert ended.code == 4
-    assert f"{world.there}-0 must not start: stored without an anchor" in ended.out
+    assert f"{world.mirrored}-0 must not start: stored without an anchor" in ended.out
     assert "its anchor was made for the later offset 9: the stored offset went back since." in ended.out
-    assert f"{world.there}-2 must not start: stored without an anchor" in ended.out
-    assert f"{world.there}-1 must not start" not in ended.out
+    assert f"{world.mirrored}-2 must not start: stored without an anchor" in ended.out
+    assert f"{world.mirrored}-1 must not start" not in ended.out
 
 
 # ---------------------------------------------------------------- rows from before anything was tracked
@@ -278,11 +278,11 @@ def test_a_store_that_was_reset_since_is_told_from_one_that_was_never_tracked(tr
 def test_legacy_rows_are_named_one_by_one_and_go_by_their_own_time_where_that_is_allowed(tracked: Tracked) -> None:
     world = tracked.world
     world.deliver(12, 12)
-    tracked.job_stores(BASE + 10, BASE + 10, at_ms=made(9).timestamp_ms)
+    tracked.job_stores(BASE + 10, BASE + 10, at_ms=source_record(9).timestamp_ms)
     open_store(tracked.anchors).create()
     ended = world.run("check", "-c", tracked.config(kind="?dated"))
     assert ended.code == 4
-    assert f"{world.there}-0, {world.there}-1 must not start: stored without an anchor" in ended.out
+    assert f"{world.mirrored}-0, {world.mirrored}-1 must not start: stored without an anchor" in ended.out
     policy = '[policy]\nno_anchor = "row-time"\n[search]\nmax_disorder = "{}"'
     for disorder, first in (("0s", 9), ("2s", 3)):
         rows = world.checked(tracked.config(kind="?dated", extra=policy.format(disorder)))

@@ -17,7 +17,7 @@ from reconciler.formats.plan import digest
 from reconciler.stores.sqlite.store import SqliteStore
 from reconciler.trust.audit_log import AuditLog, TornLine, verified
 from tests.failover.killed import Driver
-from tests.world import World, a_world, made, outside
+from tests.world import World, a_world, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -193,7 +193,7 @@ def test_a_hook_leaves_its_plan_to_a_person_who_must_sign(ready: World, trust: T
 def test_a_hook_with_a_key_signs_what_it_applies(ready: World, trust: Trust) -> None:
     config = ready.config(extra=trust.table("node7", signing_key=str(trust.key("node7"))))
     secret = "hidden-from-the-log"
-    ended = outside(*hook(ready, config, "--", "echo", secret))
+    ended = run_process(*hook(ready, config, "--", "echo", secret))
     assert (ended.code, ended.out.strip(), ready.offsets()) == (0, secret, right(ready)), ended.output
     (plan,) = (ready.folder / "plans").glob("*.plan.json")
     assert ready.run("verify", plan, "-c", config).code == 0
@@ -234,7 +234,7 @@ def test_an_unusable_key_or_log_is_reported_before_the_job_needs_it(ready: World
 def test_a_hook_of_a_job_that_is_right_loads_no_cryptography(ready: World, trust: Trust) -> None:
     config = ready.config(extra=trust.table("ada", logged=False))
     assert ready.run("hook", "--to", "destination", "-c", ready.config(), "--plans", ready.folder / "plans").code == 0
-    ended = outside(*hook(ready, config, "--", "true"), options=("-X", "importtime"))
+    ended = run_process(*hook(ready, config, "--", "true"), options=("-X", "importtime"))
     assert ended.code == 0, ended.output
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
     assert "reconciler.hook.trust" in loaded
@@ -247,7 +247,7 @@ def test_a_hook_of_a_job_that_is_right_loads_no_cryptography(ready: World, trust
 
 def test_the_log_records_the_offsets_before_and_after(ready: World, trust: Trust) -> None:
     earlier = StoredOffset(2, Anchor(1, cluster_id=ready.cluster.cluster_id), 1)
-    ready.save({1: earlier}, topic=ready.there)
+    ready.save({1: earlier}, topic=ready.mirrored)
     config = ready.config(extra=trust.table(required=False))
     plan = ready.plan(config)
     assert ready.run("--log-format", "text", "apply", ready.plan_file, "-c", config, "--yes").code == 0
@@ -259,8 +259,8 @@ def test_the_log_records_the_offsets_before_and_after(ready: World, trust: Trust
         "group": ready.group,
         "store": ready.address,
         "rows": [
-            {"topic": ready.there, "partition": 0, "before": None, "after": after[0]},
-            {"topic": ready.there, "partition": 1, "before": 2, "after": after[1]},
+            {"topic": ready.mirrored, "partition": 0, "before": None, "after": after[0]},
+            {"topic": ready.mirrored, "partition": 1, "before": 2, "after": after[1]},
         ],
     }
     assert intention["plan"] == {"path": str(ready.plan_file), "sha256": plan["sha256"], "signed_by": {}}
@@ -419,7 +419,7 @@ def test_an_import_is_logged(ready: World, trust: Trust) -> None:
     assert ready.run("anchors", "export", "-c", config, lines).code == 0
     assert ready.run("anchors", "import", "-c", config, lines).code == 0
     assert trust.log.read_text() == ""  # all of it was there
-    ready.save({0: made(7).stored})
+    ready.save({0: source_record(7).stored})
     assert ready.run("anchors", "import", "-c", config, lines).code == 5
     assert ready.run("anchors", "import", "-c", config, lines, "--replace").code == 0
     refusal, intention, result = trust.records()
@@ -469,7 +469,7 @@ def test_a_plan_with_a_right_sum_and_absurd_content_is_never_applied(ready: Worl
 def test_a_plan_for_another_store_is_neither_applied_nor_rolled_back(ready: World) -> None:
     ready.plan(ready.config())
     elsewhere = f"sqlite:///{ready.folder / 'elsewhere.db'}"
-    ready.save({0: made(5).stored, 1: made(6, 1).stored}, address=elsewhere)
+    ready.save({0: source_record(5).stored, 1: source_record(6, 1).stored}, address=elsewhere)
     before = ready.rows(elsewhere)
     other = ready.config(ready.job(store=elsewhere))
     refused = ready.run("apply", ready.plan_file, "-c", other, "--yes")

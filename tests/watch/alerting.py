@@ -30,7 +30,7 @@ from reconciler.lab.ports import HOST, free_ports
 from reconciler.lab.processes import Child
 from tests.lab.prometheus import PrometheusServer
 from tests.mirror.written import CHECKPOINTS, checkpoint_key, checkpoint_value, text
-from tests.world import ROOT, Ended, World, made, outside
+from tests.world import ROOT, CommandResult, World, run_process, source_record
 
 T = TypeVar("T")
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -86,7 +86,7 @@ class Subject:
 
 def has_read(number: int, *, age_ms: int = 0) -> Callable[[World], None]:
     """The job has processed records up to this one, on the source, and said so ``age_ms`` ago."""
-    return lambda world: world.save({0: replace(made(number).stored, written_at_ms=clock_ms() - age_ms)})
+    return lambda world: world.save({0: replace(source_record(number).stored, written_at_ms=clock_ms() - age_ms)})
 
 
 def has_mirrored(count: int, number: int) -> Callable[[World], None]:
@@ -105,40 +105,42 @@ def lives_here(number: int) -> Callable[[World], None]:
     def act(world: World) -> None:
         reader = KafkaLogReader({"bootstrap.servers": world.cluster.bootstrap}, timeout_s=30)
         try:
-            cluster = reader.describe([world.there])
+            cluster = reader.describe([world.mirrored])
         finally:
             reader.close()
-        offset, topic = world.offset_of(number), cluster.topics[world.there]
+        offset, topic = world.offset_of(number), cluster.topics[world.mirrored]
         assert topic is not None
-        anchor = replace(made(number).anchor, offset=offset, cluster_id=cluster.cluster_id, topic_id=topic.topic_id)
-        world.save({0: StoredOffset(offset + 1, anchor, clock_ms())}, topic=world.there)
+        anchor = replace(
+            source_record(number).anchor, offset=offset, cluster_id=cluster.cluster_id, topic_id=topic.topic_id
+        )
+        world.save({0: StoredOffset(offset + 1, anchor, clock_ms())}, topic=world.mirrored)
 
     return act
 
 
 def topic_is_deleted(world: World) -> None:
-    world.cluster.admin().delete_topics([world.there], operation_timeout=30)[world.there].result(timeout=30)
-    until(lambda: world.cluster.partitions(world.there) == 0, "the topic is gone")
+    world.cluster.admin().delete_topics([world.mirrored], operation_timeout=30)[world.mirrored].result(timeout=30)
+    until(lambda: world.cluster.partitions(world.mirrored) == 0, "the topic is gone")
 
 
 def topic_is_recreated(world: World) -> None:
     """From a backup that begins later: the same records at other offsets."""
     topic_is_deleted(world)
-    world.cluster.create_topic(world.there)
+    world.cluster.create_topic(world.mirrored)
     world.append({0: range(3, 9)})
 
 
 def retention_passes(number: int) -> Callable[[World], None]:
-    return lambda world: world.cluster.delete_records(world.there, 0, world.offset_of(number))
+    return lambda world: world.cluster.delete_records(world.mirrored, 0, world.offset_of(number))
 
 
 def anchor_is_lost(world: World) -> None:
-    world.save({0: StoredOffset(made(5).offset + 1, None, clock_ms())})
+    world.save({0: StoredOffset(source_record(5).offset + 1, None, clock_ms())})
 
 
 def anchor_stays_behind(world: World) -> None:
     """Ten records were read since the anchor was taken: more than ``max_replay``."""
-    stored = made(2).stored
+    stored = source_record(2).stored
     world.save({0: replace(stored, offset=stored.offset + 10, written_at_ms=clock_ms())})
 
 
@@ -181,8 +183,8 @@ def mirror_has_synced(number: int) -> Callable[[World], None]:
     """MirrorMaker has put the group behind this record; the job had processed up to record 5."""
 
     def act(world: World) -> None:
-        key, offset = checkpoint_key(world.group, world.there), world.offset_of(number) + 1
-        internal(world, CHECKPOINTS, key, checkpoint_value(made(5).offset + 1, offset))
+        key, offset = checkpoint_key(world.group, world.mirrored), world.offset_of(number) + 1
+        internal(world, CHECKPOINTS, key, checkpoint_value(source_record(5).offset + 1, offset))
 
     return act
 
@@ -240,7 +242,7 @@ class Night:
         self.watch = self.start_watch()
 
     def _subject(self, name: str) -> Subject:
-        def no_command(_: list[str]) -> Ended:
+        def no_command(_: list[str]) -> CommandResult:
             raise AssertionError("commands run as processes of their own here")
 
         folder = self.folder / name
@@ -269,7 +271,7 @@ class Night:
 
     def hook(self, job: str) -> int:
         """What is in front of the job's start."""
-        return outside(
+        return run_process(
             "hook", "--to", "destination", "-c", self._hook_config, "--job", job, "--plans", self.folder / "plans"
         ).code
 

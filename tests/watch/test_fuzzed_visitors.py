@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.core.errors import ExitCode
-from reconciler.watch.listener import Access, Address, Listener, Site
+from reconciler.watch.listener import Access, ListenAddress, Listener, Site
 from tests.fuzz import AS_TYPED, JUNK, attempt, fuzz, sized, slips, words
 
 LOGIN = "Basic cHJvbWV0aGV1czpnZWhlaW0="
@@ -65,7 +65,7 @@ def listener(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
     """Fails if any of its threads ends by an exception."""
     ended: list[object] = []
     monkeypatch.setattr(threading, "excepthook", ended.append)
-    here = Listener(Address("127.0.0.1", 0), site, longest_s=5.0)
+    here = Listener(ListenAddress("127.0.0.1", 0), site, longest_s=5.0)
     yield here
     here.close()
     assert ended == []
@@ -127,7 +127,7 @@ def test_any_login_is_right_or_wrong(runs: int) -> None:
 @sized
 def test_any_address_to_listen_on_is_one_or_is_refused_with_a_sentence(runs: int) -> None:
     def claim(text: str) -> None:
-        address = attempt(lambda: Address.parse(text), ExitCode.USAGE, longest=AS_TYPED)
+        address = attempt(lambda: ListenAddress.parse(text), ExitCode.USAGE, longest=AS_TYPED)
         if address is not None:
             assert 0 <= address.port < 65_536
             assert address.is_loopback in (True, False)

@@ -20,16 +20,20 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
-from reconciler.watch.listener import MOST_THREADS, Access, Address, Listener, Site
+from reconciler.watch.listener import MOST_THREADS, Access, ListenAddress, Listener, Site
 
-HOME = Address("127.0.0.1", 0)
+HOME = ListenAddress("127.0.0.1", 0)
 
 
 class Served:
     """A listener of this test, and how to ask it."""
 
     def __init__(
-        self, access: Access | None = None, address: Address = HOME, longest_s: float = 10.0, patience_s: float = 1.0
+        self,
+        access: Access | None = None,
+        address: ListenAddress = HOME,
+        longest_s: float = 10.0,
+        patience_s: float = 1.0,
     ) -> None:
         self.trouble: str | None = None
         registry = self.registry = CollectorRegistry()
@@ -87,7 +91,7 @@ def served(access: Access | None = None, **more: object) -> Iterator[Served]:
     ],
 )
 def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int, is_loopback: bool) -> None:
-    address = Address.parse(text)
+    address = ListenAddress.parse(text)
     assert (address.host, address.port, address.is_loopback, str(address)) == (host, port, is_loopback, text)
 
 
@@ -96,7 +100,7 @@ def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int, is_loo
 )
 def test_anything_else_is_no_address(text: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
-        Address.parse(text)
+        ListenAddress.parse(text)
 
 
 def test_a_port_in_use_is_a_usage_error() -> None:
@@ -104,21 +108,21 @@ def test_a_port_in_use_is_a_usage_error() -> None:
         with pytest.raises(
             ConfigError, match=r"Nothing can listen on 127\.0\.0\.1:\d+: Address already in use"
         ) as caught:
-            Listener(Address(*here.place), here.site)
+            Listener(ListenAddress(*here.place), here.site)
         assert "--listen" in str(caught.value)
 
 
 def test_an_unknown_host_name_is_a_usage_error() -> None:
     with pytest.raises(ConfigError, match="Nothing can listen on no-such-host"):
-        Served(address=Address("no-such-host.invalid", 0))
+        Served(address=ListenAddress("no-such-host.invalid", 0))
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 def test_ipv6_is_served_too_and_every_address_is_both() -> None:
-    with served(address=Address.parse("[::1]:0")) as here:
+    with served(address=ListenAddress.parse("[::1]:0")) as here:
         assert here.status("/metrics") == 200
         assert str(here.listener.address).startswith("[::1]:")
-    with served(address=Address.parse(":0")) as here:
+    with served(address=ListenAddress.parse(":0")) as here:
         port = here.listener.address.port
         for host in ("127.0.0.1", "::1"):
             with socket.create_connection((host, port), timeout=30) as connection:

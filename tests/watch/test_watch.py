@@ -22,7 +22,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import TopicPartition
 from tests.watch.watching import Watching, runs_here, watching
-from tests.world import Ended, World, a_world, environment, free_port, outside
+from tests.world import CommandResult, World, a_world, environment, free_port, run_process
 
 pytestmark = pytest.mark.system
 
@@ -43,39 +43,39 @@ def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that
     world.deliver(12, 4)
     world.processed(7, 9)
     with watching(world.config()) as watch:
-        where = {"job": "clicks", "topic": world.there}
+        where = {"job": "clicks", "topic": world.mirrored}
         watch.until(lambda: watch.value("up", job="clicks") == 1, "a whole check")
-        assert watch.verdicts("clicks") == {(world.there, "moved"): 1, (world.there, "behind"): 1}
+        assert watch.verdicts("clicks") == {(world.mirrored, "moved"): 1, (world.mirrored, "behind"): 1}
         assert watch.value("mirror_shortfall_partitions", **where) == 1
         assert watch.value("mismatched_partitions", **where) == watch.value("own_partitions", **where) == 0
 
         world.append({1: range(4, 12)})
-        watch.until(lambda: watch.verdicts("clicks") == {(world.there, "moved"): 2}, "the mirror has caught up")
+        watch.until(lambda: watch.verdicts("clicks") == {(world.mirrored, "moved"): 2}, "the mirror has caught up")
         assert watch.value("mirror_shortfall_partitions", **where) == 0
         assert watch.value("replay_records", **where) == 0
 
-        runs_here(world, 8, 10, topic=world.there)
-        watch.until(lambda: watch.verdicts("clicks") == {(world.there, "match"): 2}, "the job was handed over")
+        runs_here(world, 8, 10, topic=world.mirrored)
+        watch.until(lambda: watch.verdicts("clicks") == {(world.mirrored, "match"): 2}, "the job was handed over")
         assert watch.value("own_partitions", **where) == 2
         assert watch.value("mismatched_partitions", **where) == 0
         age = watch.value("anchor_age_seconds", job="clicks")
         assert age is not None
         assert 0 <= age < 600
 
-        world.cluster.admin().delete_topics([world.there], operation_timeout=30)[world.there].result(timeout=30)
+        world.cluster.admin().delete_topics([world.mirrored], operation_timeout=30)[world.mirrored].result(timeout=30)
         watch.until(lambda: watch.value("mismatched_partitions", **where) == 2, "its topic was deleted")
-        watch.until(lambda: world.cluster.partitions(world.there) == 0, "the topic is gone")
+        watch.until(lambda: world.cluster.partitions(world.mirrored) == 0, "the topic is gone")
         world.deliver(12, 12, burst=3)
         watch.until(
             lambda: (
-                watch.value("up", job="clicks") == 1 and set(watch.verdicts("clicks")) != {(world.there, "missing")}
+                watch.value("up", job="clicks") == 1 and set(watch.verdicts("clicks")) != {(world.mirrored, "missing")}
             ),
             "its topic is there again",
         )
         assert watch.value("mismatched_partitions", **where) == 2
-        assert (world.there, "match") not in watch.verdicts("clicks")
+        assert (world.mirrored, "match") not in watch.verdicts("clicks")
 
-        runs_here(world, 8, 10, topic=world.there)
+        runs_here(world, 8, 10, topic=world.mirrored)
         watch.until(lambda: watch.value("mismatched_partitions", **where) == 0, "a person has corrected it")
         assert not [line for line in watch.lines if "bug" in line]
 
@@ -91,8 +91,8 @@ def test_jobs_that_read_one_topic_are_each_told_of(world: World) -> None:
     with watching(world.config(*tables), every=1) as watch:
         watch.until(lambda: all(watch.value("up", job=name) == 1 for name in ("fast", "slow")), "both were checked")
         for name in ("fast", "slow"):
-            assert watch.verdicts(name) == {(world.there, "moved"): 2}
-            assert watch.value("replay_records", job=name, topic=world.there) == 0
+            assert watch.verdicts(name) == {(world.mirrored, "moved"): 2}
+            assert watch.value("replay_records", job=name, topic=world.mirrored) == 0
 
 
 # ---------------------------------------------------------------- one cluster, its outage, and a restored backup
@@ -120,7 +120,9 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
     own_cluster: KafkaCluster, tmp_path: Path, topic_name: str
 ) -> None:
     """One cluster, no source, two jobs. While the broker is down, one topic's files are replaced by older ones."""
-    worlds = [World(own_cluster, tmp_path / name, f"{topic_name}-{name}", lambda _: Ended(0, "", "")) for name in "ab"]
+    worlds = [
+        World(own_cluster, tmp_path / name, f"{topic_name}-{name}", lambda _: CommandResult(0, "", "")) for name in "ab"
+    ]
     for world in worlds:
         world.folder.mkdir()
         world.deliver(6, topic=world.topic)
@@ -221,7 +223,7 @@ def test_a_store_outage_shows_in_its_own_jobs_and_heals(world: World) -> None:
         assert watch.checks("ill", "ok") <= ill + 1, "the next check shows it; one was perhaps under way"
         watch.until(lambda: watch.checks("ill", "unreachable") >= 3, "it lasts")
         watch.until(lambda: watch.checks("well", "ok") >= well + 3, "the other job is checked all the while")
-        assert watch.verdicts("ill") == {(world.there, "moved"): 1}
+        assert watch.verdicts("ill") == {(world.mirrored, "moved"): 1}
         (world.folder / "away.db").rename(world.folder / "other.db")
         failed = watch.checks("ill", "unreachable")
         watch.until(lambda: watch.value("up", job="ill") == 1, "the outage has healed")
@@ -301,7 +303,7 @@ def test_an_unusable_address_is_a_usage_error(world: World) -> None:
     config = world.config(extra=SHORT)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = outside("watch", "-c", config, "--listen", f"127.0.0.1:{port}")
+        ended = run_process("watch", "-c", config, "--listen", f"127.0.0.1:{port}")
     assert (ended.code, ended.out) == (2, "")
     assert f"Nothing can listen on 127.0.0.1:{port}: Address already in use." in ended.err
     for address in ("9464", "127.0.0.1", "::1:9464"):

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.kafka.reader import KafkaLogReader
-from tests.world import World, environment, made
+from tests.world import World, environment, source_record
 
 PATIENCE_S = 300
 
@@ -39,7 +39,7 @@ def runs_here(world: World, *numbers: int, topic: str) -> None:
     rows = {}
     for partition, number in enumerate(numbers):
         offset = world.offset_of(number, partition, topic)
-        anchor = replace(made(number, partition).anchor, offset=offset, **ids)
+        anchor = replace(source_record(number, partition).anchor, offset=offset, **ids)
         rows[partition] = StoredOffset(offset + 1, anchor, clock_ms())
     world.save(rows, topic=topic)
 

@@ -33,7 +33,7 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NextStep:
     """A sentence, and the command that does it."""
 
     text: str
@@ -52,25 +52,25 @@ def _quoted(word: str) -> str:
     return f"$'{visible(escaped)}'"
 
 
-def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[Step]:
+def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[NextStep]:
     """The options for one partition that must not start, each as a ``check`` to try first."""
     check = ("reconciler", "check", "-c", files.config, "--job", job.name)
     if row.skips is not None:
         return [
-            Step("Skip these records:", command(*check, "--set", _set(row), "--accept", "skips")),
-            Step("Or see what is proven without that offset:", command(*check)),
+            NextStep("Skip these records:", command(*check, "--set", _set(row), "--accept", "skips")),
+            NextStep("Or see what is proven without that offset:", command(*check)),
         ]
     steps = []
     if row.verdict is not Verdict.UNRESOLVED:
         text = f"Let every {row.verdict.value} partition of this job start where it can:"
         if row.verdict is Verdict.MISSING:
             text = "Leave every missing partition of this job out:"
-        steps.append(Step(text, command(*check, "--accept", row.verdict.value)))
+        steps.append(NextStep(text, command(*check, "--accept", row.verdict.value)))
     if row.verdict is not Verdict.MISSING:
         text = "This one only, at an offset of the destination that you choose:"
         if row.resume_offset is not None:
             text = "This one only, at the offset that was found:"
-        steps.append(Step(text, command(*check, "--set", _set(row))))
+        steps.append(NextStep(text, command(*check, "--set", _set(row))))
     return steps
 
 
@@ -78,7 +78,7 @@ def _set(row: PartitionPlan) -> str:
     return f"{row.topic}:{row.partition}={UNDECIDED if row.resume_offset is None else row.resume_offset}"
 
 
-def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[Step]:
+def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[NextStep]:
     """The next steps for the whole plan, in order."""
     free = [job for job in plan.jobs if job.stopped_by is None]
     stopped = [
@@ -89,34 +89,36 @@ def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[Step]:
     ]
     steps = _to_decide(plan, stopped, policy, files) if stopped else _to_write(free, files)
     forbidden = [
-        Step(f"Job {job.name} must not start: {why_sink_stops(sink)}.") for job in plan.jobs if (sink := job.stopped_by)
+        NextStep(f"Job {job.name} must not start: {why_sink_stops(sink)}.")
+        for job in plan.jobs
+        if (sink := job.stopped_by)
     ]
     return [*_to_mend(plan, files), *forbidden, *steps]
 
 
-def _to_mend(plan: Plan, files: Files) -> list[Step]:
+def _to_mend(plan: Plan, files: Files) -> list[NextStep]:
     """The jobs that were not judged; ``apply`` leaves them alone."""
     steps = []
     for job in plan.not_judged:
-        steps.append(Step(f"Job {job.name} was not judged, and this plan does not hold it: {job.reason}"))
+        steps.append(NextStep(f"Job {job.name} was not judged, and this plan does not hold it: {job.reason}"))
         again = command("reconciler", "check", "-c", files.config, "--job", job.name)
-        steps.append(Step(f"Do not start job {job.name}. Once its cause is fixed, check it:", again))
+        steps.append(NextStep(f"Do not start job {job.name}. Once its cause is fixed, check it:", again))
     return steps
 
 
-def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[Step]:
+def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
     steps = []
     ways = [traits(job.store) for job in jobs]
     if any(not (way.corrected_in_copy or way.corrected_by_job) for way in ways):
         apply = ("reconciler", "apply", files.plan, "-c", files.config)
-        steps.append(Step("See what would be written, without writing:", command(*apply, "--dry-run")))
-        steps.append(Step("Write it, with compare-and-set and read-back; it asks first:", command(*apply)))
+        steps.append(NextStep("See what would be written, without writing:", command(*apply, "--dry-run")))
+        steps.append(NextStep("Write it, with compare-and-set and read-back; it asks first:", command(*apply)))
     for job in jobs:
         if traits(job.store).corrected_in_copy:
             path = checkpoint_path(job.store).partition("?")[0]
             clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan, "--job", job.name)
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
-            steps.append(Step(text, command(*clone, "-c", files.config)))
+            steps.append(NextStep(text, command(*clone, "-c", files.config)))
         elif traits(job.store).corrected_by_job:
             start = (
                 "reconciler",
@@ -131,29 +133,29 @@ def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[Step]:
                 "COMMAND",
             )
             text = f"Start job {job.name} by the hook, which hands it the offsets; the job stores them itself:"
-            steps.append(Step(text, command(*start)))
+            steps.append(NextStep(text, command(*start)))
     return steps
 
 
 def _to_decide(
     plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy, files: Files
-) -> list[Step]:
-    steps = [Step(text) for text in _by_verdict(stopped, policy)]
+) -> list[NextStep]:
+    steps = [NextStep(text) for text in _by_verdict(stopped, policy)]
     jobs = list(dict.fromkeys(job.name for job, _, _ in stopped))
     for job in [job for job in plan.jobs if job.name in jobs][:MOST_JOBS]:
         rows = [row for each, row, _ in stopped if each.name == job.name]
         steps += _to_decide_for(job, rows, files, alone=len(plan.jobs) == 1)
     if len(jobs) > MOST_JOBS:
-        steps.append(Step(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
+        steps.append(NextStep(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
     free = [job.name for job in plan.jobs if job.name not in jobs and job.stopped_by is None]
     if free:
         names = ", ".join(free[:10]) + (f" and {len(free) - 10:,} more" if len(free) > 10 else "")
         ready = f"These jobs need no decision and can be applied now ({names}); the others are refused:"
-        steps.append(Step(ready, command("reconciler", "apply", files.plan, "-c", files.config)))
+        steps.append(NextStep(ready, command("reconciler", "apply", files.plan, "-c", files.config)))
     return steps
 
 
-def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *, alone: bool) -> list[Step]:
+def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *, alone: bool) -> list[NextStep]:
     """One job's decisions; where the plan has several jobs, its new plan gets a file of its own."""
     options = ["--job", job.name, *_once([*_earlier(job), *_decisions(rows)])]
     sets = sum(_needs_offset(row) for row in rows)
@@ -163,8 +165,8 @@ def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *,
     path = files.plan if alone else str(path_for_job(Path(files.plan), job.name))
     plan_it = command("reconciler", "plan", "-c", files.config, "-o", path, *options)
     return [
-        Step(text, command("reconciler", "check", "-c", files.config, *options)),
-        Step(f"Then make a new plan{whose} with the same decisions:", plan_it),
+        NextStep(text, command("reconciler", "check", "-c", files.config, *options)),
+        NextStep(f"Then make a new plan{whose} with the same decisions:", plan_it),
     ]
 
 

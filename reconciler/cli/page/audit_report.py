@@ -11,7 +11,7 @@ from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 
 if TYPE_CHECKING:
-    from reconciler.spark.audit.failovers.result import Finding, StaysResult
+    from reconciler.spark.audit.failovers.result import RecordFinding, StaysResult
     from reconciler.spark.audit.result import AuditResult, Example, PartitionResult, Result
 
 HEADS = ("partition", "stored", "resume", "lost", "possibly", "doubled", "announced", "beyond", "reordered")
@@ -77,7 +77,7 @@ def _html_row(cells: Sequence[Cell]) -> dict[str, object]:
     return {"tone": name.tone, "name": name.text, "cells": fill_each("audit_cell", figures)}
 
 
-def _example(example: Example | Finding, where: str) -> str:
+def _example(example: Example | RecordFinding, where: str) -> str:
     count = f", {example.count:,} times" if example.count > 1 else ""
     id_hash = f", id {example.id_hash}" if example.id_hash else ""
     return f"{example.kind.replace('_', ' ')}: {where}{count}{id_hash}"
@@ -169,6 +169,6 @@ def _sum_of_stays(result: StaysResult) -> str:
     return f"{totals['lost']:,} lost{unread}{possibly}, {doubled}, {totals['unknown_rows']:,} rows of no record."
 
 
-def _places(example: Finding) -> str:
+def _places(example: RecordFinding) -> str:
     places = [f"{at.topic}:{at.partition} at {at.offset:,} of cluster {at.cluster_id}" for at in example.places]
     return ", ".join(places) or "in no log"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from reconciler.cli.page.advice import Files, next_steps
 from reconciler.cli.page.markup import Markup, asset, document, escaped, fill, fill_each
-from reconciler.cli.page.rows import LONGEST_NAME, Entry, command_box, entries_of, table
+from reconciler.cli.page.rows import LONGEST_NAME, PageRow, command_box, entries_of, table
 from reconciler.cli.terminal.glossary import VERDICTS
 from reconciler.cli.terminal.report import not_judged_text
 from reconciler.core.verdicts import Position
@@ -86,7 +86,7 @@ def _lead_of_judged(plan: Plan, policy: StartPolicy, stopped: bool) -> Markup:
     return escaped(f"{total[0].upper()}{total[1:]}. Nothing has been written yet by making this plan.")
 
 
-def _figures(plan: Plan, entries: Sequence[Entry], places: int, stopped: int) -> Markup:
+def _figures(plan: Plan, entries: Sequence[PageRow], places: int, stopped: int) -> Markup:
     changed = {each.place for each in entries if each.changes and each.row.position != Position.END}
     figures = {
         "partition" if places == 1 else "partitions": f"{places:,}",
@@ -145,7 +145,7 @@ def _job(job: JobPlan, policy: StartPolicy) -> dict[str, object]:
 # ---------------------------------------------------------------- above the table
 
 
-def _above_the_table(jobs: Sequence[JobPlan], entries: Sequence[Entry]) -> dict[str, object]:
+def _above_the_table(jobs: Sequence[JobPlan], entries: Sequence[PageRow]) -> dict[str, object]:
     """The legend's verdicts, and the filters, which work by script only and are hidden until it runs."""
     counts = Counter(each.row.verdict for each in entries)
     present = [

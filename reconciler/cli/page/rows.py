@@ -23,7 +23,7 @@ _FOUND_BY = {MatchedBy.ID: "id", MatchedBy.FINGERPRINT: "fingerprint", MatchedBy
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PageRow:
     """A partition of the table with its job and, if it must not start, the reason."""
 
     row: PartitionPlan
@@ -42,18 +42,18 @@ class Entry:
         return self.job_number, self.row.topic, self.row.partition
 
 
-def entries_of(jobs: Sequence[JobPlan], policy: StartPolicy) -> list[Entry]:
+def entries_of(jobs: Sequence[JobPlan], policy: StartPolicy) -> list[PageRow]:
     """Partitions that need a decision first, then by verdict, the worst first; else in the plan's order."""
     by_sink = {job.name: why_sink_stops(sink) for job in jobs if (sink := job.stopped_by) is not None}
     rows = [
-        Entry(row, job, number, why_stopped(row, policy) or by_sink.get(job.name))
+        PageRow(row, job, number, why_stopped(row, policy) or by_sink.get(job.name))
         for number, job in enumerate(jobs)
         for row in job.partitions
     ]
     return sorted(rows, key=lambda each: (each.stopped is None, -each.row.verdict.badness))
 
 
-def table(entries: Sequence[Entry], policy: StartPolicy, files: Files, *, several_jobs: bool) -> Markup:
+def table(entries: Sequence[PageRow], policy: StartPolicy, files: Files, *, several_jobs: bool) -> Markup:
     """The whole table; it is complete without a script."""
     scale = Scale.of(each.row for each in entries)
     stopped = sum(each.stopped is not None for each in entries)
@@ -63,7 +63,7 @@ def table(entries: Sequence[Entry], policy: StartPolicy, files: Files, *, severa
     return fill("table", kind=" jobs" if several_jobs else "", axis=axis(scale, policy.max_replay), rows=Markup(rows))
 
 
-def _row(each: Entry, files: Files, policy: StartPolicy, scale: Scale, *, is_open: bool) -> Markup:
+def _row(each: PageRow, files: Files, policy: StartPolicy, scale: Scale, *, is_open: bool) -> Markup:
     row = each.row
     return fill(
         "row",
@@ -98,7 +98,7 @@ def _data(value: int | None) -> str:
     return "" if value is None else f"{value:d}"
 
 
-def _more(each: Entry, files: Files) -> Markup:
+def _more(each: PageRow, files: Files) -> Markup:
     row = each.row
     stop = Markup()
     if each.stopped is not None:

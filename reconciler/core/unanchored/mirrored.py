@@ -51,7 +51,7 @@ from reconciler.core.scan import advance, last_before, read_once
 from reconciler.core.search import search
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.between import Between
-from reconciler.core.unanchored.pairs import Checkpoint, MirrorEvidence, Sync, is_dated_after
+from reconciler.core.unanchored.pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
 from reconciler.core.verdicts import Finding, Verdict
 
 PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
@@ -246,7 +246,7 @@ def _by_checkpoints(case: _Case, records: dict[int, Record], found: Sequence[Fin
 
 
 def _by_checkpoint(
-    case: _Case, checkpoint: Checkpoint, records: dict[int, Record], limit: int | None
+    case: _Case, checkpoint: MirrorCheckpoint, records: dict[int, Record], limit: int | None
 ) -> Search[Finding | None]:
     place, edges = checkpoint.downstream, case.edges
     here, before = records.get(place), records.get(place - 1)

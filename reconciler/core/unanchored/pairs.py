@@ -38,7 +38,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class MirrorCheckpoint:
     """As a sync, for the committed offset ``upstream`` of ``group``."""
 
     group: str
@@ -55,7 +55,7 @@ class Pairs:
     """What is known of one partition: its syncs and checkpoints, each in the order of its topic."""
 
     syncs: tuple[Sync, ...] = ()
-    checkpoints: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[MirrorCheckpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class MirrorEvidence:
     offset: int
     below: tuple[Sync, ...] = ()
     above: tuple[Sync, ...] = ()
-    checkpoints: tuple[Checkpoint, ...] = ()
+    checkpoints: tuple[MirrorCheckpoint, ...] = ()
     own: int | None = None
     local_writers: bool = False
     note: str = ""
@@ -125,7 +125,7 @@ def usable_syncs(syncs: Sequence[Sync]) -> list[Sync]:
     return kept[::-1]
 
 
-def usable_checkpoints(checkpoints: Sequence[Checkpoint], syncs: Sequence[Sync]) -> list[Checkpoint]:
+def usable_checkpoints(checkpoints: Sequence[MirrorCheckpoint], syncs: Sequence[Sync]) -> list[MirrorCheckpoint]:
     """Those after which no sync names a place before theirs.
 
     Of older ones than the oldest sync that is left this cannot be said: compaction may have removed that sync.
@@ -134,7 +134,7 @@ def usable_checkpoints(checkpoints: Sequence[Checkpoint], syncs: Sequence[Sync])
     times = [time for time, _ in timed]
     least_after = [*accumulate((place for _, place in reversed(timed)), min)][::-1]
 
-    def is_usable(each: Checkpoint) -> bool:
+    def is_usable(each: MirrorCheckpoint) -> bool:
         if not times or each.written_ms is None:
             return not syncs
         later = bisect_right(times, each.written_ms)
@@ -152,7 +152,7 @@ def _same(one: Sync, other: Sync) -> bool:
     return (one.upstream, one.downstream) == (other.upstream, other.downstream)
 
 
-def _best(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+def _best(checkpoints: Sequence[MirrorCheckpoint]) -> list[MirrorCheckpoint]:
     """The furthest places, and the newest of the furthest offset; each place once, by its newest checkpoint."""
     by_place = {each.downstream: each for each in checkpoints}
     furthest = sorted(by_place.values(), key=lambda each: -each.downstream)[: MOST_CHECKPOINTS - 1]

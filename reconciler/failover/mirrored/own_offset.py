@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.core.anchors import Names
-from reconciler.core.unanchored.pairs import Checkpoint
-from reconciler.failover.gather import Place
+from reconciler.core.unanchored.pairs import MirrorCheckpoint
+from reconciler.failover.gather import JobPartition
 from reconciler.mirror.grade import own_offset
 
 
-def source_offset(at: Place, checkpoints: Sequence[Checkpoint]) -> int | None:
+def source_offset(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> int | None:
     """The stored offset in the source's numbering; None where that is not known, or the job reads here already.
 
     ``checkpoints`` are those of the job's group for this partition, oldest first.
@@ -34,7 +34,7 @@ def source_offset(at: Place, checkpoints: Sequence[Checkpoint]) -> int | None:
     return None if anchor is None and at.source == at.destination else stored.offset
 
 
-def handed_out(at: Place, checkpoints: Sequence[Checkpoint]) -> int | None:
+def handed_out(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> int | None:
     """MirrorMaker's offset for the job's group in this partition; None if it has none for what is stored."""
     offset, stored, row = source_offset(at, checkpoints), at.selected.stored, at.selected.row
     if offset is None or stored is None or row is None:

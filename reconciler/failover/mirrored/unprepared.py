@@ -17,7 +17,7 @@ from reconciler.core.reconcile import reconcile
 from reconciler.core.unanchored.pairs import Pairs, evidence_for
 from reconciler.core.verdicts import Finding
 from reconciler.engine import EngineSettings, Inquiry
-from reconciler.failover.gather import GatheredJob, Key, Place, question_of
+from reconciler.failover.gather import GatheredJob, JobPartition, Key, question_of
 from reconciler.failover.mirrored.own_offset import source_offset
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected
@@ -64,7 +64,7 @@ def unprepared(
     config: Config, jobs: Sequence[GatheredJob], known: Known, outside: Outside, cluster_id: str
 ) -> Unprepared:
     """Raises Unreachable and Refused as the engine does."""
-    numbers: dict[Key, tuple[Place, int]] = {}
+    numbers: dict[Key, tuple[JobPartition, int]] = {}
     unknown = []
     for at in (at for job in jobs for at in job.places if at.exists):
         own = [each for each in known.checkpoints.get(at.destination, ()) if each.group == at.job.group]
@@ -90,6 +90,6 @@ def unprepared(
     )
 
 
-def _bare(at: Place, offset: int) -> Place:
+def _bare(at: JobPartition, offset: int) -> JobPartition:
     row = Row(at.source, StoredOffset(offset), "")
     return replace(at, selected=Selected(row, None, row), translated=False, own=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
-from reconciler.spark.audit.spans import AuditedJob, Span
+from reconciler.spark.audit.spans import AuditedJob, ResumedRow
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.target import ClusterAccess
 
@@ -17,13 +17,13 @@ TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ReadStretch:
     """The offsets of one partition that are read: [start, end), cut at ``cut``. The job has read up to ``until``.
 
     ``log_start`` is where the log begins; ``start`` is later if the audit begins at a time.
     """
 
-    span: Span
+    span: ResumedRow
     at: TopicPartition
     start: int
     end: int
@@ -42,7 +42,7 @@ class LogExtent:
 
     cluster: ClusterAccess
     cluster_id: str
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[ReadStretch, ...]
     silent: tuple[TopicPartition, ...] = ()
 
 
@@ -72,7 +72,7 @@ def look_at_destination(
     for at, span in places.items():
         edge = edges[at]
         stop = edge.end if until is None else min(edge.end, max(until.get(at, edge.end), span.resume_offset))
-        stretches.append(Stretch(span, at, edge.start, edge.end, span.resume_offset, stop, edge.log_start))
+        stretches.append(ReadStretch(span, at, edge.start, edge.end, span.resume_offset, stop, edge.log_start))
     return LogExtent(cluster, found.cluster_id, tuple(stretches))
 
 
@@ -101,7 +101,7 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
         require_anchors(reader, places, edges)
     there = [place for info in found.topics.values() for place in info.places]
     stretches = tuple(
-        Stretch(span, at, edge.start, edge.end, span.processed_until, edge.end, edge.log_start)
+        ReadStretch(span, at, edge.start, edge.end, span.processed_until, edge.end, edge.log_start)
         for at, span in places.items()
         for edge in [edges[at]]
     )
@@ -110,7 +110,7 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Edges:
+class PartitionEdges:
     """Offsets of one partition: where the log begins, where reading begins, and where both end."""
 
     log_start: int
@@ -118,7 +118,9 @@ class Edges:
     end: int
 
 
-def edges_of(reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None) -> dict[TopicPartition, Edges]:
+def edges_of(
+    reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None
+) -> dict[TopicPartition, PartitionEdges]:
     partitions = list(places)
     if not partitions:
         return {}
@@ -130,12 +132,12 @@ def edges_of(reader: LogReader, places: Iterable[TopicPartition], since_ms: int 
     for at in partitions:
         begin = first[at]
         begin = ends[at] if begin is None else min(max(begin, starts[at]), ends[at])
-        found[at] = Edges(starts[at], begin, max(ends[at], begin))
+        found[at] = PartitionEdges(starts[at], begin, max(ends[at], begin))
     return found
 
 
 def require_anchors(
-    reader: LogReader, places: Mapping[TopicPartition, Span], edges: Mapping[TopicPartition, Edges]
+    reader: LogReader, places: Mapping[TopicPartition, ResumedRow], edges: Mapping[TopicPartition, PartitionEdges]
 ) -> None:
     """Raise Changed unless the last processed records are where the job saw them: else this is another log."""
     for at, span in places.items():

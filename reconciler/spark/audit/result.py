@@ -50,7 +50,7 @@ class AsJson:
 
 
 @dataclass(frozen=True, slots=True)
-class Read(AsJson):
+class ReadOffsets(AsJson):
     """The offsets that were read of one log: from ``start`` up to, and without, ``end``."""
 
     start: int
@@ -69,8 +69,8 @@ class PartitionResult:
     until: int | None
     replay_at_most: int | None
     replay_exact: int | None
-    source_read: Read | None
-    destination_read: Read | None
+    source_read: ReadOffsets | None
+    destination_read: ReadOffsets | None
     counts: Mapping[str, int]
     figures: Mapping[str, int]
 

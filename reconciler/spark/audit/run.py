@@ -31,12 +31,12 @@ from reconciler.spark.audit.result import (
     FIGURES,
     AuditResult,
     PartitionResult,
-    Read,
+    ReadOffsets,
     require_known,
     split_doubled,
 )
 from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
-from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, Place, Span, planned
+from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, AuditUnit, ResumedRow, planned
 from reconciler.spark.audit.tally import Rules, judged, sums, tally
 from reconciler.spark.target import ClusterAccess
 
@@ -215,7 +215,7 @@ class _Audit:
             cut_off=tuple(sorted(topics[topic] for topic in cut_off)),
         )
 
-    def _result(self, place: Place, found: Mapping[str, Any], reordered: int, semantics: str) -> PartitionResult:
+    def _result(self, place: AuditUnit, found: Mapping[str, Any], reordered: int, semantics: str) -> PartitionResult:
         spans = [span for span in self.planned.spans if span.place == place]
         single = spans[0] if place.partition != ALL_PARTITIONS else None
         at_most = [span.row.replay_at_most for span in spans]
@@ -242,9 +242,9 @@ class _Audit:
         )
 
 
-def _read(log: LogExtent | None, span: Span | None) -> Read | None:
+def _read(log: LogExtent | None, span: ResumedRow | None) -> ReadOffsets | None:
     found = [s for s in log.stretches if s.span is span] if log is not None and span is not None else []
-    return Read(found[0].start, found[0].end) if found else None
+    return ReadOffsets(found[0].start, found[0].end) if found else None
 
 
 def _named_by_offset(seen: DataFrame) -> DataFrame:

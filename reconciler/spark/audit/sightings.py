@@ -14,10 +14,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from reconciler.spark.audit.looking import LogExtent, Stretch
+from reconciler.spark.audit.looking import LogExtent, ReadStretch
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.result import COUNTS
-from reconciler.spark.audit.spans import AuditedJob, Place
+from reconciler.spark.audit.spans import AuditedJob, AuditUnit
 from reconciler.spark.ranges.reading import read
 
 SIDES = COUNTS
@@ -36,18 +36,18 @@ class Places:
     planned: AuditedJob
 
     @cached_property
-    def all(self) -> tuple[Place, ...]:
+    def all(self) -> tuple[AuditUnit, ...]:
         return tuple(sorted({span.place for span in self.planned.spans}))
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({place.topic for place in self.all}))
 
-    def number(self, place: Place) -> int:
+    def number(self, place: AuditUnit) -> int:
         return self._numbers[place]
 
     @cached_property
-    def _numbers(self) -> dict[Place, int]:
+    def _numbers(self) -> dict[AuditUnit, int]:
         return {place: number for number, place in enumerate(self.all)}
 
     @cached_property
@@ -87,7 +87,7 @@ def sightings(
 _CUTS = "log_topic string, part int, topic int, place int, cut bigint, until bigint"
 
 
-def _cut(stretch: Stretch, places: Places) -> tuple[str, int, int, int, int, int]:
+def _cut(stretch: ReadStretch, places: Places) -> tuple[str, int, int, int, int, int]:
     place = stretch.span.place
     numbers = (places.of_topics[place.topic], places.number(place))
     return (stretch.at.topic, stretch.at.partition, *numbers, stretch.cut, stretch.until)

@@ -14,7 +14,7 @@ ALL_PARTITIONS = -1
 """In place of a partition: the topic is compared as a whole, since its partitions do not correspond."""
 
 
-class Place(NamedTuple):
+class AuditUnit(NamedTuple):
     """A unit with figures of its own: a source topic's partition, or a whole topic (``ALL_PARTITIONS``)."""
 
     topic: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ResumedRow:
     """One row of a plan that has a resume offset. ``remapped``: its topic's partitions do not correspond."""
 
     row: PartitionPlan
@@ -30,8 +30,8 @@ class Span:
     remapped: bool
 
     @property
-    def place(self) -> Place:
-        return Place(self.row.source_topic, ALL_PARTITIONS if self.remapped else self.row.partition)
+    def place(self) -> AuditUnit:
+        return AuditUnit(self.row.source_topic, ALL_PARTITIONS if self.remapped else self.row.partition)
 
     @property
     def processed_until(self) -> int:
@@ -50,7 +50,7 @@ class AuditedJob:
     destination_cluster_id: str
     source_cluster_id: str | None
     digests: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[ResumedRow, ...]
     undecided: tuple[tuple[str, int], ...]
 
     @property
@@ -93,7 +93,7 @@ def planned(plans: Iterable[Plan], job: str | None = None) -> AuditedJob:
         source_cluster_id=sources.pop() if len(sources) == 1 else None,
         digests=tuple(plan.to_json()["sha256"] for plan, _ in chosen),
         spans=tuple(
-            Span(row, row.resume_offset, row.topic in spread)
+            ResumedRow(row, row.resume_offset, row.topic in spread)
             for row in sorted(rows, key=lambda row: (row.source_topic, row.partition))
             if row.resume_offset is not None
         ),

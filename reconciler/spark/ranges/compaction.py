@@ -33,7 +33,7 @@ from reconciler.clock import clock_ms
 from reconciler.core.errors import Changed
 from reconciler.folder import open_folder
 from reconciler.spark.ranges.hadoop import Directory
-from reconciler.spark.ranges.output import CATALOGUE, Catalogue, Entry, snapshot_name
+from reconciler.spark.ranges.output import CATALOGUE, Catalogue, CatalogueEntry, snapshot_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ def compact(
     number = found.number + 1
     # Batches whose files of the catalogue are gone need not be named again: they cannot come back.
     replaces = tuple(sorted(set(replaces) & set(listed.done())))
-    entry = Entry(snapshot_name(number), "", (*kept, *merged), (), replaces, now_ms())
+    entry = CatalogueEntry(snapshot_name(number), "", (*kept, *merged), (), replaces, now_ms())
     if not listed.put(snapshot_name(number), entry):
         raise Changed(
             f"Another compaction of {root} was first; nothing was changed.", hint="Run one compaction at a time."

@@ -38,9 +38,9 @@ from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.hadoop import Directory
 from reconciler.spark.ranges.offsets import require_atomic
-from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, Catalogue, Entry
+from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, Catalogue, CatalogueEntry
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
-from reconciler.spark.ranges.sinks import RangeBatch, Sink
+from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 WRITING = "_writing"
 
 
-class HashNamedFiles(Sink):
+class HashNamedFiles(RangeSink):
     """A sink of Parquet files below ``path``, which belongs to one job.
 
     ``catalogue`` is the catalogue's address for fsspec if it is not in ``path``, for example ``webhdfs://…`` where
@@ -77,7 +77,7 @@ class HashNamedFiles(Sink):
         self._files = files
         self._unfinished = unfinished
         self._options = dict(options or {})
-        self._again: Entry | None = None
+        self._again: CatalogueEntry | None = None
         self._directory: Directory | None = None
 
     def check(self, store: OffsetStore) -> None:
@@ -121,7 +121,7 @@ class HashNamedFiles(Sink):
             return None
         return ranges
 
-    def _decided_by_person(self, entry: Entry) -> bool:
+    def _decided_by_person(self, entry: CatalogueEntry) -> bool:
         if self._unfinished != "stop":
             _log.warning("the batch %s of %s is decided by hand: %s", entry.name, self._path, self._unfinished)
             return self._unfinished == "keep"
@@ -139,7 +139,7 @@ class HashNamedFiles(Sink):
         before = {at: row.stored for at, row in batch.rows.items()}
         parts = output.parts_of(batch.ranges, before, after)
         written_at_ms = max((new.written_at_ms or 0 for new in after.values()), default=0)
-        entry = Entry(batch.name, batch.group, (), parts, (), written_at_ms)
+        entry = CatalogueEntry(batch.name, batch.group, (), parts, (), written_at_ms)
         begun = self._catalogue.put(batch.name + BEGUN, entry)
         if not begun and not _is_same(self._catalogue.load(batch.name + BEGUN), entry):
             raise Changed(
@@ -176,7 +176,7 @@ class HashNamedFiles(Sink):
         except Changed:
             # Its offsets were not saved, but another run may have saved the very same: the next run sees that.
             if self._catalogue.has(batch.name + BEGUN):
-                self._catalogue.put(batch.name + LOST, Entry(batch.name, batch.group))
+                self._catalogue.put(batch.name + LOST, CatalogueEntry(batch.name, batch.group))
             raise
         entry = self._catalogue.load(batch.name + BEGUN)
         assert entry is not None
@@ -184,12 +184,14 @@ class HashNamedFiles(Sink):
 
     # ------------------------------------------------------------ the steps after the offsets
 
-    def _finish(self, entry: Entry) -> None:
-        done = Entry(entry.name, entry.group, tuple(self._files_of(entry.name)), entry.parts, (), entry.written_at_ms)
+    def _finish(self, entry: CatalogueEntry) -> None:
+        done = CatalogueEntry(
+            entry.name, entry.group, tuple(self._files_of(entry.name)), entry.parts, (), entry.written_at_ms
+        )
         self._catalogue.put(entry.name + DONE, done)
         self._forget(entry.name)
 
-    def _undo(self, entry: Entry) -> None:
+    def _undo(self, entry: CatalogueEntry) -> None:
         _log.warning("the batch %s of %s, which was under way, is undone", entry.name, self._path)
         for name in self._files_of(entry.name):
             self._opened().remove(name)
@@ -209,7 +211,7 @@ class HashNamedFiles(Sink):
         return self._directory
 
 
-def _is_same(there: Entry | None, entry: Entry) -> bool:
+def _is_same(there: CatalogueEntry | None, entry: CatalogueEntry) -> bool:
     """True for a batch with the same offsets before and after; times of writing do not matter."""
     if there is None:
         return False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import OffsetStore
 from reconciler.spark.ranges import postgresql_rows
-from reconciler.spark.ranges.sinks import RangeBatch, Sink
+from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ORDER = "reconciler_order"
 
 
-class PostgresUpsert(Sink):
+class PostgresUpsert(RangeSink):
     """A sink that inserts rows; where the key exists, it updates the row or keeps it.
 
     ``table`` (``NAME`` or ``SCHEMA.NAME``) must have a unique constraint or index on exactly ``key``. Each task writes
@@ -105,7 +105,7 @@ GROUP BY i.indexrelid
 """
 
 
-def _upserter(libpq: str, table: str, fields: postgresql_rows.Fields, statement: str) -> postgresql_rows.Task:
+def _upserter(libpq: str, table: str, fields: postgresql_rows.FrameColumns, statement: str) -> postgresql_rows.Task:
     names, kinds = (*fields.names, _ORDER), fields.kinds
 
     def upsert(rows: Iterator[Any]) -> list[tuple[int, int]]:

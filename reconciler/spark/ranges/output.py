@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """One partition in a batch: its range, and its stored row before (None: none) and after."""
 
     range: OffsetRange
@@ -70,13 +70,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """One file of the catalogue; ``files`` are relative to the output's path. ``replaces``: names, for a snapshot."""
 
     name: str
     group: str = ""
     files: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[BatchPart, ...] = ()
     replaces: tuple[str, ...] = ()
     written_at_ms: int = 0
 
@@ -85,9 +85,9 @@ class Entry:
 class Contents:
     """The newest snapshot (None: none yet), the batches beside it that count, and those under way."""
 
-    snapshot: Entry | None
+    snapshot: CatalogueEntry | None
     number: int
-    batches: Mapping[str, Entry]
+    batches: Mapping[str, CatalogueEntry]
     begun: frozenset[str]
 
     @property
@@ -152,7 +152,7 @@ class Catalogue:
                 batches[entry.name] = entry
         return Contents(snapshot, number, batches, frozenset(begun))
 
-    def snapshots(self) -> list[Entry]:
+    def snapshots(self) -> list[CatalogueEntry]:
         """All snapshots that still exist, the oldest first."""
         names = sorted(name for name in self.folder.names() if _SNAPSHOT.fullmatch(name))
         return [entry for name in names if (entry := self.load(name)) is not None]
@@ -161,7 +161,7 @@ class Catalogue:
         """The names of all finished batches that still have a file here, also of those that a snapshot replaces."""
         return sorted(name.removesuffix(DONE) for name in self.folder.names() if _is_done(name))
 
-    def begun(self) -> list[Entry]:
+    def begun(self) -> list[CatalogueEntry]:
         """Batches that are under way, or were when their run was killed."""
         names = sorted(name for name in self.folder.names() if name.endswith(BEGUN))
         found = [self.load(name) for name in names]
@@ -178,7 +178,7 @@ class Catalogue:
             return False
         return True
 
-    def load(self, name: str) -> Entry | None:
+    def load(self, name: str) -> CatalogueEntry | None:
         """None for a file that was not written completely."""
         data = self.folder.read(name)
         entry = loads(data, f"{self.folder.shown}/{name}")
@@ -186,7 +186,7 @@ class Catalogue:
             log.warning("the file %s/%s is ignored: it is incomplete", self.folder.shown, name)
         return entry
 
-    def put(self, name: str, entry: Entry) -> bool:
+    def put(self, name: str, entry: CatalogueEntry) -> bool:
         """Write a file of the catalogue; False if it exists already. An incomplete one is replaced."""
         try:
             self.folder.publish(name, dumps(entry))
@@ -209,7 +209,7 @@ def _is_done(name: str) -> bool:
 # ---------------------------------------------------------------- bytes
 
 
-def dumps(entry: Entry) -> bytes:
+def dumps(entry: CatalogueEntry) -> bytes:
     content: dict[str, Any] = {
         "format": FORMAT,
         "name": entry.name,
@@ -222,7 +222,7 @@ def dumps(entry: Entry) -> bytes:
     return json.dumps({**content, "sha256": _sum(content)}, separators=(",", ":")).encode() + b"\n"
 
 
-def loads(data: bytes, shown: str) -> Entry | None:
+def loads(data: bytes, shown: str) -> CatalogueEntry | None:
     """None for incomplete bytes. Raises Refused for complete content in another format."""
     try:
         content: dict[str, Any] = json_object(data.decode())
@@ -235,7 +235,7 @@ def loads(data: bytes, shown: str) -> Entry | None:
             hint="Upgrade this installation if a newer one wrote it; else restore it.",
         )
     try:
-        return Entry(
+        return CatalogueEntry(
             required(string(content, "name"), "name"),
             required(string(content, "group"), "group"),
             tuple(required(string({"files": each}, "files"), "files") for each in _items(content, "files")),
@@ -251,7 +251,7 @@ def _sum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _dumped(part: Part) -> dict[str, Any]:
+def _dumped(part: BatchPart) -> dict[str, Any]:
     each = part.range
     found: dict[str, Any] = {"topic": each.topic, "partition": each.partition}
     found |= {"from": each.from_offset, "until": each.until_offset}
@@ -269,7 +269,7 @@ def _items(content: Mapping[str, Any], key: str) -> list[object]:
     return found
 
 
-def _part(content: object) -> Part:
+def _part(content: object) -> BatchPart:
     if not isinstance(content, dict):
         raise FieldError("ranges", "holds what is no object")
     numbers = (
@@ -281,13 +281,13 @@ def _part(content: object) -> Part:
     for side in ("before", "after"):
         line = content.get(side)
         sides.append(None if line is None else range_lines.parse_range(json.dumps(line), None).stored)
-    return Part(read, *sides)
+    return BatchPart(read, *sides)
 
 
 # ---------------------------------------------------------------- an interrupted batch
 
 
-def is_saved(entry: Entry, rows: Mapping[TopicPartition, StoredOffset]) -> bool | None:
+def is_saved(entry: CatalogueEntry, rows: Mapping[TopicPartition, StoredOffset]) -> bool | None:
     """Whether the stored offsets are those after the begun batch: True, False, or None if the rows do not show it.
 
     If a failover has replaced rows by others in another numbering, the anchors decide: a corrected row names the same
@@ -324,5 +324,5 @@ def parts_of(
     ranges: Sequence[OffsetRange],
     before: Mapping[TopicPartition, StoredOffset],
     after: Mapping[TopicPartition, StoredOffset],
-) -> tuple[Part, ...]:
-    return tuple(Part(each, before.get(each.at), after.get(each.at)) for each in ranges)
+) -> tuple[BatchPart, ...]:
+    return tuple(BatchPart(each, before.get(each.at), after.get(each.at)) for each in ranges)

@@ -39,7 +39,7 @@ CONNECT_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class FrameColumns:
     """A DataFrame's columns: names, PostgreSQL's types, and Spark's types (``kinds``)."""
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class Fields:
     kinds: tuple[str, ...]
 
 
-def fields_of(results: DataFrame) -> Fields:
+def fields_of(results: DataFrame) -> FrameColumns:
     """Raises ConfigError for columns without an equivalent type, and for a name that occurs twice."""
     names, types, kinds = [], [], []
     for name, kind in results.dtypes:
@@ -62,7 +62,7 @@ def fields_of(results: DataFrame) -> Fields:
         names.append(name)
         types.append(found)
         kinds.append(kind)
-    return Fields(tuple(names), tuple(types), tuple(kinds))
+    return FrameColumns(tuple(names), tuple(types), tuple(kinds))
 
 
 def _type_of(kind: str) -> str | None:

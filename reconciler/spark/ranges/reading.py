@@ -20,7 +20,7 @@ from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark import last_records as point_reads
 from reconciler.spark.handoff.options import DECIDED_BY_OFFSETS
 from reconciler.spark.identity_columns import LastRecord
-from reconciler.spark.last_records import Span
+from reconciler.spark.last_records import OffsetSpan
 from reconciler.spark.ranges.planning import OffsetRange, lost_while_reading, named
 from reconciler.spark.session import DATA_LOSS
 
@@ -113,7 +113,7 @@ def data_loss_as_error(ranges: Sequence[OffsetRange], *, saved: bool = False) ->
 
 def last_records(ranges: Sequence[OffsetRange], reader: LogReader, *, timeout_s: float = TIMEOUT_S) -> list[LastRecord]:
     """Each range's last record, read from the log. Raises Unreachable and Refused."""
-    wanted = {each.at: Span(each.from_offset, each.until_offset) for each in ranges}
+    wanted = {each.at: OffsetSpan(each.from_offset, each.until_offset) for each in ranges}
     return list(point_reads.last_records(reader, wanted, timeout_s=timeout_s).values())
 
 

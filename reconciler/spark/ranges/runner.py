@@ -49,7 +49,7 @@ from reconciler.spark.ranges.planning import (
     name_of,
     plan,
 )
-from reconciler.spark.ranges.sinks import RangeBatch, Sink
+from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Semantics:
 
     name: str
     function: Callable[..., Any]
-    sink: Sink | None = None
+    sink: RangeSink | None = None
 
 
 def at_most_once(function: Effect) -> Semantics:
@@ -85,7 +85,7 @@ def at_least_once(function: Effect) -> Semantics:
     return Semantics("at-least-once", function)
 
 
-def exactly_once(function: Results, *, into: Sink) -> Semantics:
+def exactly_once(function: Results, *, into: RangeSink) -> Semantics:
     """``function`` returns the records' results, and ``into`` writes them so that they count once.
 
     The function must not write anything itself, and must return the same for the same records: a batch may be repeated.
@@ -213,7 +213,7 @@ class RangeBatches:
 
     # ------------------------------------------------------------ one batch
 
-    def _plan(self, offsets: GroupOffsets, sink: Sink | None) -> RangeBatch | None:
+    def _plan(self, offsets: GroupOffsets, sink: RangeSink | None) -> RangeBatch | None:
         group = self._target.group
         if sink is not None:
             sink.settle(self._spark, group, offsets.read())
@@ -338,7 +338,7 @@ class RangeBatches:
             context = self._spark.sparkContext
             require_single_attempts(context.master, dict(context.getConf().getAll()))
 
-    def _offsets(self, sink: Sink | None) -> GroupOffsets:
+    def _offsets(self, sink: RangeSink | None) -> GroupOffsets:
         key = id(sink)
         if key not in self._opened:
             self._opened[key] = GroupOffsets(self._open(sink), self._target)
@@ -346,7 +346,7 @@ class RangeBatches:
                 sink.check(self._opened[key].store)
         return self._opened[key]
 
-    def _open(self, sink: Sink | None) -> OffsetStore:
+    def _open(self, sink: RangeSink | None) -> OffsetStore:
         own, store = sink.store if sink is not None else None, self._target.store
         if own is not None and store is not None:
             raise ConfigError(

@@ -28,7 +28,7 @@ class RangeBatch:
     lost: tuple[OffsetRange, ...] = ()
 
 
-class Sink:
+class RangeSink:
     """Writes the results. For each batch: ``settle``, ``unfinished``, then ``begin``, ``stage``, ``commit``.
 
     By default a sink accepts any store, has nothing to settle, and saves the offsets after the results.

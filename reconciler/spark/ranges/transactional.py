@@ -36,7 +36,7 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refuse
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.spark.ranges import postgresql_rows
 from reconciler.spark.ranges.offsets import refuse_conflicts
-from reconciler.spark.ranges.sinks import RangeBatch, Sink
+from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +58,7 @@ class _Staged:
     attempts: dict[int, int] = field(default_factory=dict)
 
 
-class PostgresTransaction(Sink):
+class PostgresTransaction(RangeSink):
     """A sink that commits results and offsets together.
 
     ``address`` is a store's address (``postgresql://…``), also for results; ``table`` is the results' table (``NAME``
@@ -154,7 +154,7 @@ class PostgresTransaction(Sink):
 
     # ------------------------------------------------------------ staging tables
 
-    def _make(self, group: str, fields: postgresql_rows.Fields) -> str:
+    def _make(self, group: str, fields: postgresql_rows.FrameColumns) -> str:
         from reconciler.stores.postgresql.connection import quoted
 
         number = secrets.randbits(31)
@@ -169,7 +169,7 @@ class PostgresTransaction(Sink):
         self._database.transaction(work)
         return table
 
-    def _types(self, db: Session, fields: postgresql_rows.Fields) -> list[str]:
+    def _types(self, db: Session, fields: postgresql_rows.FrameColumns) -> list[str]:
         """The table's own types; Spark's for a column that only ``merge`` uses."""
         found = dict(
             db.all(
@@ -262,7 +262,7 @@ def _plain(statement: str) -> str:
     return statement.replace("%", "%%")
 
 
-def _copier(libpq: str, table: str, fields: postgresql_rows.Fields) -> postgresql_rows.Task:
+def _copier(libpq: str, table: str, fields: postgresql_rows.FrameColumns) -> postgresql_rows.Task:
     names, kinds = (ATTEMPT, *fields.names), fields.kinds
 
     def copy(rows: Iterator[Any]) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper, another_job
 from reconciler.spark.target import AnchorTarget
 from reconciler.stores import registry
-from reconciler.stores.paired import NOTHING, Kept, aside_of, read_kept, refuse_unable, same, version_of
+from reconciler.stores.paired import NOTHING, AnchorRows, aside_of, read_kept, refuse_unable, same, version_of
 
 ATTEMPTS = 3
 """How often rows are decided on that others change at the same time (a tracker, a command that finishes a write)."""
@@ -75,7 +75,7 @@ def lowest(each_source: Iterable[Mapping[tuple[str, int], int] | None]) -> Offse
 # ---------------------------------------------------------------- deciding
 
 
-def believed(kept: Kept, offset: int | None) -> StoredOffset | None:
+def believed(kept: AnchorRows, offset: int | None) -> StoredOffset | None:
     """The row made for exactly this offset. Of two, the one laid aside is the later."""
     rows = [row.stored for row in (kept.aside, kept.main) if row is not None and row.stored.offset == offset]
     return rows[0] if rows else None
@@ -99,7 +99,7 @@ def anchored(
 
 
 def in_flight(
-    batch: BatchBounds, kept: Mapping[TopicPartition, Kept], anchors: Mapping[TopicPartition, Anchor], now_ms: int
+    batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], anchors: Mapping[TopicPartition, Anchor], now_ms: int
 ) -> list[Change]:
     """The anchor store's changes while a batch runs: the last batch's anchors settle, this one's are laid aside."""
     changes: list[Change] = []
@@ -119,7 +119,7 @@ def in_flight(
 
 def committed(
     batch: BatchBounds,
-    kept: Mapping[TopicPartition, Kept],
+    kept: Mapping[TopicPartition, AnchorRows],
     anchors: Mapping[TopicPartition, Anchor],
     now_ms: int,
     *,
@@ -137,11 +137,11 @@ def committed(
 
 
 def unknown(
-    batch: BatchBounds, kept: Mapping[TopicPartition, Kept], anchors: Mapping[TopicPartition, Anchor]
+    batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], anchors: Mapping[TopicPartition, Anchor]
 ) -> Offsets:
     """The ends for which neither the batch nor the anchor store has an anchor."""
 
-    def is_known(at: TopicPartition, there: Kept) -> bool:
+    def is_known(at: TopicPartition, there: AnchorRows) -> bool:
         before = believed(there, batch.starts.get(at))
         return believed(there, batch.ends[at]) is not None or anchored(batch, at, anchors.get(at), before) is not None
 
@@ -151,7 +151,9 @@ def unknown(
 # ---------------------------------------------------------------- the recorder
 
 
-Decide = Callable[[BatchBounds, Mapping[TopicPartition, Kept], Mapping[TopicPartition, Anchor], int], list[Change]]
+Decide = Callable[
+    [BatchBounds, Mapping[TopicPartition, AnchorRows], Mapping[TopicPartition, Anchor], int], list[Change]
+]
 
 
 class CheckpointRecorder(GroupRecorder):
@@ -192,7 +194,7 @@ class CheckpointRecorder(GroupRecorder):
         with self._lock:
             self._keeper.insist(act, f"{reason} of group {group}")
 
-    def kept(self, topics: Iterable[str]) -> dict[TopicPartition, Kept]:
+    def kept(self, topics: Iterable[str]) -> dict[TopicPartition, AnchorRows]:
         """The rows that the anchor store holds now."""
         group, names = self.target.group, sorted(set(topics))
         with self._lock:

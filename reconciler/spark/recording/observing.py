@@ -259,7 +259,7 @@ class Observer:
         from reconciler.core.probes import Search
         from reconciler.core.verdicts import Finding
         from reconciler.engine import EngineSettings, Inquiry, run
-        from reconciler.tracking.lookback import Looked, Place, look_back
+        from reconciler.tracking.lookback import LookbackResult, TrackedOffset, look_back
 
         if not places:
             return {}
@@ -269,7 +269,7 @@ class Observer:
             inquiries = {}
             for at, offset in places.items():
                 topic = info.topics[at.topic]
-                place = Place(offset, info.cluster_id, topic.topic_id, topic.compacted, None, clock_ms())
+                place = TrackedOffset(offset, info.cluster_id, topic.topic_id, topic.compacted, None, clock_ms())
                 begin = partial(look_back, place, self._texts())
                 inquiries[at] = Inquiry(at, cast("Callable[[], Search[Finding]]", begin))
             answers = run(reader, inquiries, clock=monotonic, settings=EngineSettings(LOOK_UP_S)).found
@@ -278,7 +278,7 @@ class Observer:
             return {}
         finally:
             reader.close()
-        looked = {at: cast("Looked", answer.finding).kept for at, answer in answers.items()}
+        looked = {at: cast("LookbackResult", answer.finding).kept for at, answer in answers.items()}
         return {at: kept for at, kept in looked.items() if kept is not None}
 
     def _texts(self) -> Any:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.errors import ReconcilerError
 from reconciler.ports import LogReader, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
-from reconciler.spark.last_records import Span, last_records
+from reconciler.spark.last_records import OffsetSpan, last_records
 from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, cluster_id
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget
@@ -38,22 +38,22 @@ PAUSE_S = 300.0
 """Seconds without point reads after one has failed: a batch must not wait each time for a cluster that refuses."""
 
 
-def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) -> dict[TopicPartition, Span]:
+def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) -> dict[TopicPartition, OffsetSpan]:
     """What the sources read in this batch, without partitions that have nothing new.
 
     Where two sources read one partition, the lower end counts, as in a checkpoint's rows, also if that source has
     nothing new: it has not read further. A partition that is new to the query has no start; Spark begins at the first
     offset there is.
     """
-    found: dict[TopicPartition, Span] = {}
+    found: dict[TopicPartition, OffsetSpan] = {}
     for source in sources:
         for (topic, number), end in source.ends.items():
             if topics is not None and topic not in topics:
                 continue
             at, start = TopicPartition(topic, number), source.starts.get((topic, number), 0)
-            other = found.get(at, Span(start, end))
+            other = found.get(at, OffsetSpan(start, end))
             committed_only = source.committed_only or other.committed_only
-            found[at] = Span(min(start, other.start), min(end, other.end), committed_only)
+            found[at] = OffsetSpan(min(start, other.start), min(end, other.end), committed_only)
     return {at: span for at, span in found.items() if span.start < span.end}
 
 
@@ -100,12 +100,12 @@ class RangeEnds:
     def refusal(self, at: TopicPartition, *, committed_only: bool) -> Unseen | None:
         """Why records cannot be read from Kafka; None if they can."""
         try:
-            self._found({at: Span(0, 1, committed_only)}, committed_only=committed_only)
+            self._found({at: OffsetSpan(0, 1, committed_only)}, committed_only=committed_only)
         except ReconcilerError as error:
             return Unseen(f"records could not be read from Kafka: {error}")
         return None
 
-    def _look_up(self, wanted: Mapping[TopicPartition, Span]) -> Sequence[LastRecord] | Unseen:
+    def _look_up(self, wanted: Mapping[TopicPartition, OffsetSpan]) -> Sequence[LastRecord] | Unseen:
         try:
             return self._read(wanted)
         except Exception as error:  # the job can do without, whatever it is
@@ -113,7 +113,7 @@ class RangeEnds:
             self._pause = monotonic() + PAUSE_S, Unseen(f"its range could not be read from Kafka: {error}")
             return self._pause[1]
 
-    def _read(self, wanted: Mapping[TopicPartition, Span]) -> list[LastRecord]:
+    def _read(self, wanted: Mapping[TopicPartition, OffsetSpan]) -> list[LastRecord]:
         if not wanted:
             return []
         topics = {at.topic for at in wanted}
@@ -125,7 +125,7 @@ class RangeEnds:
         return without_recreated([found[at] for at in sorted(found)], renumbered, self._target.group)
 
     def _found(
-        self, wanted: Mapping[TopicPartition, Span], *, committed_only: bool
+        self, wanted: Mapping[TopicPartition, OffsetSpan], *, committed_only: bool
     ) -> dict[TopicPartition, LastRecord]:
         here = {at: span for at, span in wanted.items() if span.committed_only is committed_only}
         return last_records(self._reader(committed_only), here, timeout_s=TIMEOUT_S) if here else {}

@@ -18,7 +18,7 @@ from typing import Any
 from reconciler.core.errors import NotCreated, Refused
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores.delta.table import DeltaAt
-from reconciler.stores.table_address import Columns, TableAddress, TableStore, parse
+from reconciler.stores.table_address import TableAddress, TableColumns, TableStore, parse
 from reconciler.stores.table_offsets import Commit, OlderGone, filled, row_of, row_of_column, rows_of
 
 EXAMPLE = (
@@ -92,7 +92,7 @@ class DeltaOffsets:
 
     # ------------------------------------------------------------ columns
 
-    def _of_columns(self, table: Any, columns: Columns, group: str, topics: frozenset[str] | None) -> list[Row]:
+    def _of_columns(self, table: Any, columns: TableColumns, group: str, topics: frozenset[str] | None) -> list[Row]:
         from deltalake import QueryBuilder
 
         types = {each.name: getattr(each.type, "type", "of a nested value") for each in table.schema().fields}
@@ -108,7 +108,7 @@ class DeltaOffsets:
         return rows
 
 
-def _query(columns: Columns, group: str, topics: Sequence[str] | frozenset[str] | None) -> str:
+def _query(columns: TableColumns, group: str, topics: Sequence[str] | frozenset[str] | None) -> str:
     topic = _text(columns.topic_name or "") if columns.topic is None else _name(columns.topic)
     partition, offset = _name(columns.partition), _name(columns.offset)
     wanted = ["TRUE"]

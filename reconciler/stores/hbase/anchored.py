@@ -18,7 +18,7 @@ from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicParti
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import anchored as layout
 from reconciler.stores.hbase.layouts.cells import Cell, Cells
-from reconciler.stores.hbase.store import TableStore, Unreadable, malformed, partial_write, result_of
+from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, malformed, partial_write, result_of
 
 HISTORY_KEPT = 100
 """Versions that HBase keeps of a cell."""
@@ -30,7 +30,7 @@ class _CurrentRow:
     """A row's cell, and its content. A deleted row has a cell too, without an offset."""
 
     value: bytes
-    entry: layout.Entry
+    entry: layout.RowChange
 
     @property
     def version(self) -> str | None:
@@ -38,7 +38,7 @@ class _CurrentRow:
         return None if self.entry.stored is None else hashlib.blake2b(self.value, digest_size=16).hexdigest()
 
 
-class AnchoredStore(TableStore):
+class AnchoredStore(HBaseStore):
     """Rows of this product in one table. Raises Refused for a row that another program wrote."""
 
     @property
@@ -56,7 +56,7 @@ class AnchoredStore(TableStore):
     def _row(self, group: str, key: TopicPartition, cells: Cells) -> Row | None:
         try:
             current = self._parsed(cells)
-        except Unreadable as error:
+        except UnreadableRow as error:
             return malformed(key, error)
         if current is None or current.entry.stored is None or current.version is None:
             return None
@@ -96,7 +96,7 @@ class AnchoredStore(TableStore):
             versions = self._table.versions(_row_key(group, key), layout.COLUMN, HISTORY_KEPT)
             entries = [self._entry(cell) for cell in reversed(versions)]
             if entries and entries[0].change == 1:
-                entries.insert(0, layout.Entry(0, None, "", 0))
+                entries.insert(0, layout.RowChange(0, None, "", 0))
             for before, after in pairwise(entries):
                 history.append(HistoryEntry(key, before.stored, after.stored, after.reason, after.at_ms))
         return sorted(history, key=lambda entry: entry.at_ms)
@@ -119,7 +119,7 @@ class AnchoredStore(TableStore):
         if change.new is None and (current is None or current.entry.stored is None):
             return True
         number = 1 if current is None else current.entry.change + 1
-        entry = layout.Entry(number, common.stamped(change, now_ms), reason, now_ms)
+        entry = layout.RowChange(number, common.stamped(change, now_ms), reason, now_ms)
         value = layout.encode(entry, secrets.token_hex(8))
         return self._table.put_if_unchanged(name, layout.COLUMN, None if current is None else current.value, value)
 
@@ -127,11 +127,11 @@ class AnchoredStore(TableStore):
         cell = cells.get(layout.COLUMN)
         return None if cell is None else _CurrentRow(cell.value, self._entry(cell))
 
-    def _entry(self, cell: Cell) -> layout.Entry:
+    def _entry(self, cell: Cell) -> layout.RowChange:
         try:
             return layout.decode(cell.value)
         except FieldError as error:
-            raise Unreadable(
+            raise UnreadableRow(
                 f"The HBase table {self._table.name!r} holds a row that this product did not write: {error}.",
                 hint="Correct or delete the row, or give this layout a table of its own.",
             ) from error

@@ -41,11 +41,11 @@ from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteRes
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import cdap_companion
 from reconciler.stores.hbase.layouts.cdap import CdapLayout, NewRow, NotARow
-from reconciler.stores.hbase.layouts.cdap_companion import COLUMN, Companion, Meaning, State
+from reconciler.stores.hbase.layouts.cdap_companion import COLUMN, Companion, CompanionState, Meaning
 from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
 from reconciler.stores.hbase.store import (
-    TableStore,
-    Unreadable,
+    HBaseStore,
+    UnreadableRow,
     malformed,
     partial_write,
     result_of,
@@ -113,13 +113,13 @@ class _Write:
     @property
     def intent(self) -> bytes:
         """The companion of step 2."""
-        new = State({name: Cell(value, 0) for name, value in self.cells.items()}, self.stored)
+        new = CompanionState({name: Cell(value, 0) for name, value in self.cells.items()}, self.stored)
         others, meaning = [], self.before.meaning
         if meaning is not None:
-            others.append(State(self.before.cells, meaning.stored))
+            others.append(CompanionState(self.before.cells, meaning.stored))
             if self.removed and self.cells:  # two steps: a kill between them leaves the old row without these cells
                 kept = {name: cell for name, cell in self.before.cells.items() if name in self.cells}
-                others.append(State(kept, meaning.stored))
+                others.append(CompanionState(kept, meaning.stored))
         companion = self.before.companion
         if companion is not None and companion.written is not None and not companion.settled:
             others.append(companion.written)
@@ -132,7 +132,7 @@ class _Write:
         return self.is_claimed(pair) and pair.companion is not None and pair.companion.is_in_place(pair.cells)
 
 
-class CdapStore(TableStore):
+class CdapStore(HBaseStore):
     """Rows of one CDAP table. They belong to no group; a caller may read them only for ``of_group``, if that is given.
 
     ``keeps_anchors`` False: companions exist only during a write, and for rows that a rollback gave an older date.
@@ -158,7 +158,7 @@ class CdapStore(TableStore):
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         self._check_group(group)
-        faults: dict[TopicPartition, Unreadable] = {}
+        faults: dict[TopicPartition, UnreadableRow] = {}
         pairs = self._with_companions(self._layout.find(self._table, common.wanted_topics(topics)), faults)
         for key, pair in pairs.items():
             self._settle(key, pair)
@@ -199,7 +199,7 @@ class CdapStore(TableStore):
         return self._with_companions({key: rows.get(name, {}) for key, name in names.items()})
 
     def _with_companions(
-        self, rows: Mapping[TopicPartition, Cells], faults: dict[TopicPartition, Unreadable] | None = None
+        self, rows: Mapping[TopicPartition, Cells], faults: dict[TopicPartition, UnreadableRow] | None = None
     ) -> dict[TopicPartition, _Pair]:
         """The rows with their companions. Raises Unreadable without ``faults``, which else takes it."""
         names = {key: companion_row(self._layout.row_key(key)) for key in rows}
@@ -208,7 +208,7 @@ class CdapStore(TableStore):
         for key, cells in rows.items():
             try:
                 pairs[key] = self._pair(key, cells, companions.get(names[key], {}))
-            except Unreadable as error:
+            except UnreadableRow as error:
                 if faults is None:
                     raise
                 faults[key] = error

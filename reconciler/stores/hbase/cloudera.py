@@ -32,11 +32,11 @@ from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError
 from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.hbase.cloudera_rows import Batch, ClouderaRows, Latest
+from reconciler.stores.hbase.cloudera_rows import BatchRow, ClouderaRows, LatestBatch
 from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
 from reconciler.stores.hbase.layouts.cells import companion_row
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
-from reconciler.stores.hbase.store import TableStore, Unreadable, malformed, partial_write, result_of, write_parts
+from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, malformed, partial_write, result_of, write_parts
 from reconciler.stores.hbase.table import HBaseTable
 
 HISTORY_ROWS = 100
@@ -49,7 +49,7 @@ CLAIM_ATTEMPTS = 3
 Keys = set[TopicPartition]
 
 
-class ClouderaStore(TableStore):
+class ClouderaStore(HBaseStore):
     """Rows of one table. ``anchor_family``: the table's family for anchors; without one, the store keeps none."""
 
     def __init__(self, table: HBaseTable, address: str, *, anchor_family: bytes | None = None) -> None:
@@ -69,7 +69,7 @@ class ClouderaStore(TableStore):
         for topic in sorted(wanted):
             try:
                 latest = self._rows.latest(topic, group)
-            except Unreadable as error:  # of the claim: it concerns all partitions
+            except UnreadableRow as error:  # of the claim: it concerns all partitions
                 rows.append(malformed(TopicPartition(topic, UNKNOWN_PARTITION), error))
                 continue
             self._settle(topic, group, latest)
@@ -101,7 +101,7 @@ class ClouderaStore(TableStore):
                     entries += _changed(topic, before, after)
         return sorted(entries, key=lambda entry: (entry.at_ms, entry.key))
 
-    def _rows_of(self, topic: str, latest: Latest) -> list[Row]:
+    def _rows_of(self, topic: str, latest: LatestBatch) -> list[Row]:
         rows: list[Row] = []
         versions, texts = latest.versions(topic), latest.batch.texts if latest.batch else {}
         for number, meaning in sorted(latest.meanings.items()):
@@ -116,7 +116,7 @@ class ClouderaStore(TableStore):
             rows.append(malformed(key, error, versions[key]))
         return sorted(rows, key=lambda row: row.key)
 
-    def _settle(self, topic: str, group: str, latest: Latest) -> None:
+    def _settle(self, topic: str, group: str, latest: LatestBatch) -> None:
         """Record that a claimed row was seen in place. A reader without write permission reads all the same."""
         claim, batch, raw = latest.claim, latest.batch, latest.raw_claim
         if not self._keeps_anchors or claim is None or claim.settled or batch is None or raw is None:
@@ -148,7 +148,7 @@ class _TopicWrite:
     rows: ClouderaRows
     topic: str
     group: str
-    before: Latest
+    before: LatestBatch
     now_ms: int
     keeps_anchors: bool
 
@@ -236,14 +236,14 @@ class _TopicWrite:
         self.rows.table.put(row, cloudera.dense(texts))
         return epoch_ms, dict(texts)
 
-    def _take_back(self, latest: Batch, older: Batch | None) -> tuple[int, dict[int, bytes]] | None:
+    def _take_back(self, latest: BatchRow, older: BatchRow | None) -> tuple[int, dict[int, bytes]] | None:
         """Step 4 where the row before is the wanted one: delete the latest row and its companion."""
         self.rows.table.delete_row(latest.row)
         with suppress(ReconcilerError):
             self.rows.table.delete_row(companion_row(latest.row))
         return _content(older)
 
-    def _remove_claim(self, latest: Latest, mine: Claim) -> None:
+    def _remove_claim(self, latest: LatestBatch, mine: Claim) -> None:
         """Remove this write's claim, unless anchors depend on it; a claim that stays would do no harm."""
         raw = latest.raw_claim
         if (self.keeps_anchors and latest.batch is not None) or latest.nonce != mine.nonce or raw is None:
@@ -252,7 +252,7 @@ class _TopicWrite:
             self.rows.table.delete(self.claim_row, [self.rows.column(CLAIM)], at=raw.at)
 
 
-def _content(batch: Batch | None) -> tuple[int, dict[int, bytes]] | None:
+def _content(batch: BatchRow | None) -> tuple[int, dict[int, bytes]] | None:
     """Time and offsets of a row, to compare it with another."""
     return None if batch is None else (batch.epoch_ms, batch.texts)
 
@@ -262,7 +262,7 @@ def _is_rollback(changes: Sequence[Change]) -> bool:
     return any(change.new is None or change.restores for change in changes)
 
 
-def _changed(topic: str, before: Batch | None, after: Batch) -> list[HistoryEntry]:
+def _changed(topic: str, before: BatchRow | None, after: BatchRow) -> list[HistoryEntry]:
     old, new = _stored(before), _stored(after)
     reason = after.row.decode("utf-8", "replace")
     return [
@@ -272,7 +272,7 @@ def _changed(topic: str, before: Batch | None, after: Batch) -> list[HistoryEntr
     ]
 
 
-def _stored(batch: Batch | None) -> dict[int, StoredOffset]:
+def _stored(batch: BatchRow | None) -> dict[int, StoredOffset]:
     return {number: StoredOffset(n, None, batch.epoch_ms) for number, n in batch.offsets.items()} if batch else {}
 
 

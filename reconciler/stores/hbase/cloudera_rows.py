@@ -19,7 +19,7 @@ from reconciler.stores.hbase.layouts.cdap_companion import Meaning, continued
 from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
 from reconciler.stores.hbase.layouts.cloudera import NotAnOffset
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
-from reconciler.stores.hbase.store import Unreadable, unreadable
+from reconciler.stores.hbase.store import UnreadableRow, unreadable
 from reconciler.stores.hbase.table import HBaseTable
 
 MOST_SCANS = 10_000
@@ -29,7 +29,7 @@ _FIRST_TOPIC = b"-"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchRow:
     """One row of the table: its key, its time (epoch ms), and its partitions' cells by column."""
 
     row: bytes
@@ -63,19 +63,19 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Latest:
+class LatestBatch:
     """A topic's and group's latest row (``batch``), with this product's claim and companions of it.
 
     ``companion``: the meaning of that very row. ``companion_before``: the meaning of this product's last row that was
     seen in place, where ``batch`` came after it. ``raw_claim`` is the claim's cell.
     """
 
-    batch: Batch | None = None
+    batch: BatchRow | None = None
     claim: Claim | None = None
     raw_claim: Cell | None = None
     companion: Mapping[int, StoredOffset] = field(default_factory=dict)
     companion_before: Mapping[int, StoredOffset] = field(default_factory=dict)
-    faults: Mapping[int, Unreadable] = field(default_factory=dict)
+    faults: Mapping[int, UnreadableRow] = field(default_factory=dict)
     """The partitions of which a cell, or a companion, cannot be read."""
 
     @cached_property
@@ -134,7 +134,7 @@ class ClouderaRows:
             start = name + b";" if colon else row + b"\0"  # after all rows of the topic
         raise self._wrong_layout()
 
-    def backwards(self, topic: str, group: str) -> Iterator[Batch]:
+    def backwards(self, topic: str, group: str) -> Iterator[BatchRow]:
         """The rows of a topic and group, the latest first. Rows of other groups in between are skipped unread."""
         prefix = cloudera.prefix(topic, group)
         start, passed = cloudera.from_latest(prefix), b""
@@ -149,10 +149,10 @@ class ClouderaRows:
                 continue
             start = row
             cells = {name: cell for name, cell in page[row].items() if cloudera.partition_of(name) is not None}
-            yield Batch(row, epoch_ms, cells)
+            yield BatchRow(row, epoch_ms, cells)
         raise self._wrong_layout()
 
-    def latest(self, topic: str, group: str) -> Latest:
+    def latest(self, topic: str, group: str) -> LatestBatch:
         """The latest row, with its claim and companions."""
         prefix = cloudera.prefix(topic, group)
         claim_row = companion_row(prefix)
@@ -165,25 +165,25 @@ class ClouderaRows:
         last_seen = claim.last_seen if claim else None
         if batch is not None and last_seen is not None and last_seen < batch.epoch_ms:
             rows.append(cloudera.row_key(topic, group, last_seen))
-        faults: dict[int, Unreadable] = {}
+        faults: dict[int, UnreadableRow] = {}
         if batch is not None:
             faults = {number: unreadable(self.table, batch.row, error) for number, error in batch.faults.items()}
         companions = [*self._companions(rows, faults), {}, {}]
-        return Latest(batch, claim, raw, companions[0], companions[1], faults)
+        return LatestBatch(batch, claim, raw, companions[0], companions[1], faults)
 
-    def before(self, topic: str, group: str) -> Batch | None:
+    def before(self, topic: str, group: str) -> BatchRow | None:
         return next(islice(self.backwards(topic, group), 1, None), None)
 
     def column(self, qualifier: bytes) -> bytes:
         """A column of this product's own rows."""
         return self._family + b":" + qualifier
 
-    def _companions(self, rows: list[bytes], faults: dict[int, Unreadable]) -> list[dict[int, StoredOffset]]:
+    def _companions(self, rows: list[bytes], faults: dict[int, UnreadableRow]) -> list[dict[int, StoredOffset]]:
         names = [companion_row(row) for row in rows]
         found = self.table.rows(names) if names else {}
         return [self._companion(name, found.get(name, {}), faults) for name in names]
 
-    def _companion(self, name: bytes, cells: Cells, faults: dict[int, Unreadable]) -> dict[int, StoredOffset]:
+    def _companion(self, name: bytes, cells: Cells, faults: dict[int, UnreadableRow]) -> dict[int, StoredOffset]:
         companion = {}
         for column, cell in cells.items():
             number = cloudera_companion.partition_of(column)

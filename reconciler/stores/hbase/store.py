@@ -13,7 +13,7 @@ from reconciler.stores.hbase.table import HBaseTable
 Part = TypeVar("Part")
 
 
-class TableStore:
+class HBaseStore:
     """A store in one table. Raises as ``HBaseTable`` does, and Refused for rows that do not fit the layout."""
 
     def __init__(self, table: HBaseTable, address: str) -> None:
@@ -40,18 +40,18 @@ class TableStore:
         common.check_name("group's name", group)
 
 
-class Unreadable(Refused):
+class UnreadableRow(Refused):
     """A row that does not fit the layout."""
 
 
-def malformed(key: TopicPartition, error: Unreadable, version: str = "") -> Row:
+def malformed(key: TopicPartition, error: UnreadableRow, version: str = "") -> Row:
     """The row of ``key`` for which ``error`` was raised."""
     return Row(key, Malformed(error.message, error.hint or ""), version)
 
 
-def unreadable(table: HBaseTable, row: bytes, error: ValueError) -> Unreadable:
+def unreadable(table: HBaseTable, row: bytes, error: ValueError) -> UnreadableRow:
     """The error for a row that ``table`` should not hold; ``error`` ends the sentence."""
-    return Unreadable(
+    return UnreadableRow(
         f"Row {row!r} of HBase table {table.name!r} does not fit this layout: {error}.",
         hint="Correct the layout in the store's address, or correct or delete the row.",
     )

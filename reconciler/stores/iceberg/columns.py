@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.ports import Row
-from reconciler.stores.table_address import Columns, TableAddress
+from reconciler.stores.table_address import TableAddress, TableColumns
 from reconciler.stores.table_offsets import row_of_column
 
 _INTEGERS = frozenset({"int", "long"})
 
 
 def rows_in(
-    table: Any, snapshot: Any, at: TableAddress, columns: Columns, group: str, topics: frozenset[str] | None
+    table: Any, snapshot: Any, at: TableAddress, columns: TableColumns, group: str, topics: frozenset[str] | None
 ) -> list[Row]:
     """The rows of the table as of the snapshot. Raises Refused for columns that are not there, or of other types."""
     from pyiceberg.io.pyarrow import ArrowScan
@@ -44,7 +44,7 @@ def rows_in(
     return rows
 
 
-def _filter(columns: Columns, group: str, topics: frozenset[str] | None) -> Any:
+def _filter(columns: TableColumns, group: str, topics: frozenset[str] | None) -> Any:
     from pyiceberg.expressions import AlwaysTrue, And, EqualTo, In
 
     wanted: Any = AlwaysTrue()
@@ -55,7 +55,7 @@ def _filter(columns: Columns, group: str, topics: frozenset[str] | None) -> Any:
     return wanted
 
 
-def _take(batch: Any, columns: Columns, found: dict[tuple[object, object], int | None]) -> None:
+def _take(batch: Any, columns: TableColumns, found: dict[tuple[object, object], int | None]) -> None:
     """Keep the batch's largest offset of each topic and partition; None where all are null."""
     import pyarrow
 
@@ -71,7 +71,7 @@ def _take(batch: Any, columns: Columns, found: dict[tuple[object, object], int |
 class _Bounds:
     """The statistics of a data file, as far as they bound the offsets in it."""
 
-    def __init__(self, schema: Any, columns: Columns) -> None:
+    def __init__(self, schema: Any, columns: TableColumns) -> None:
         self._columns = columns
         self._fields = {field.name: field for field in schema.fields}
 

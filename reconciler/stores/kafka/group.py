@@ -27,7 +27,7 @@ from reconciler.stores.kafka import require_client
 from reconciler.stores.kafka.group_state import Committed, GroupState
 
 if TYPE_CHECKING:
-    from reconciler.stores.kafka.group_requests import Requests
+    from reconciler.stores.kafka.group_requests import GroupRequests
 
 T = TypeVar("T")
 
@@ -52,11 +52,11 @@ class KafkaGroupStore:
         self._timeout_s = timeout_s
 
     @cached_property
-    def _requests(self) -> Requests:
+    def _requests(self) -> GroupRequests:
         # Imported late: the client takes 0.1 s to load, and a hook may never need it.
-        from reconciler.stores.kafka.group_requests import Requests
+        from reconciler.stores.kafka.group_requests import GroupRequests
 
-        return Requests(self._settings, timeout_s=self._timeout_s)
+        return GroupRequests(self._settings, timeout_s=self._timeout_s)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition.

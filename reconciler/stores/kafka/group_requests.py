@@ -40,7 +40,7 @@ _NEVER_JOINS = {"enable.auto.commit": False, "enable.auto.offset.store": False, 
 """read_committed: requests wait for offsets in an open transaction."""
 
 
-class Requests:
+class GroupRequests:
     """One cluster's groups. Every method raises Unreachable and Refused as ``Admin.call`` does."""
 
     def __init__(self, client: Mapping[str, str], *, timeout_s: float) -> None:

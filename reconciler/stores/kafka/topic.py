@@ -31,8 +31,8 @@ from reconciler.stores.kafka.topic_rows import RowName, Value
 from reconciler.waits import for_seconds
 
 if TYPE_CHECKING:
-    from reconciler.stores.kafka.topic_log import Latest, TopicLog
-    from reconciler.stores.kafka.topic_requests import Look, Requests
+    from reconciler.stores.kafka.topic_log import LatestRecord, TopicLog
+    from reconciler.stores.kafka.topic_requests import Look, TopicRequests
     from reconciler.stores.kafka.topic_writer import Writer
 
 CONTENDED_S = 30.0
@@ -145,7 +145,7 @@ class KafkaTopicStore:
                     self._keep(found, name, key, latest)
         return found
 
-    def _keep(self, found: _Found, topic: str, key: bytes, latest: Latest) -> None:
+    def _keep(self, found: _Found, topic: str, key: bytes, latest: LatestRecord) -> None:
         try:
             name = topic_rows.decode_key(key)
         except FieldError as err:
@@ -156,11 +156,11 @@ class KafkaTopicStore:
         found.records.setdefault(name, []).append(_Record(topic, latest.offset, latest.value))
 
     @cached_property
-    def _requests(self) -> Requests:
+    def _requests(self) -> TopicRequests:
         # Imported late: the client takes 0.1 s to load, and a hook may never need it.
-        from reconciler.stores.kafka.topic_requests import Requests
+        from reconciler.stores.kafka.topic_requests import TopicRequests
 
-        return Requests(self._settings, timeout_s=self._timeout_s)
+        return TopicRequests(self._settings, timeout_s=self._timeout_s)
 
     @cached_property
     def _others(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from reconciler.core.errors import Refused, Unreachable
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import Needs
 from reconciler.stores.kafka import topic_rows
-from reconciler.stores.kafka.topic_requests import Look, Requests
+from reconciler.stores.kafka.topic_requests import Look, TopicRequests
 from reconciler.waits import heard
 
 UNFINISHED_S = 45.0
@@ -56,7 +56,7 @@ notes = logging.getLogger("reconciler.notes.kafka_topic")
 
 
 @dataclass(frozen=True, slots=True)
-class Latest:
+class LatestRecord:
     """The latest record of a key that has a value."""
 
     offset: int
@@ -70,7 +70,7 @@ class _Seen:
     topic_id: str
     position: int = 0
     read_at: float = 0.0
-    rows: dict[bytes, Latest] = field(default_factory=dict)
+    rows: dict[bytes, LatestRecord] = field(default_factory=dict)
     watched: bytes | None = None
     """The token of a write to look for, and whether one of its records was read."""
     watched_seen: bool = False
@@ -84,7 +84,7 @@ class _Seen:
             if value is None:
                 self.rows.pop(key, None)
             else:
-                self.rows[key] = Latest(offset, value)
+                self.rows[key] = LatestRecord(offset, value)
             if self.watched is not None and (TOKEN, self.watched) in (message.headers() or ()):
                 self.watched_seen = True
         elif not topic_rows.is_ours(key):
@@ -95,7 +95,7 @@ class _Seen:
 class TopicLog:
     """One group's rows in one topic."""
 
-    def __init__(self, connection: Connection, requests: Requests, group: str) -> None:
+    def __init__(self, connection: Connection, requests: TopicRequests, group: str) -> None:
         self._connection = connection
         self._requests = requests
         self._begins = topic_rows.group_begins(group)
@@ -113,7 +113,7 @@ class TopicLog:
         finally:
             self._watched = None
 
-    def read(self, topic: Look, *, waiting: bool = True) -> Mapping[bytes, Latest]:
+    def read(self, topic: Look, *, waiting: bool = True) -> Mapping[bytes, LatestRecord]:
         """The latest record of every key of the group, without deleted rows.
 
         If not ``waiting``, the read ends where an open transaction begins, and may miss records committed behind it.

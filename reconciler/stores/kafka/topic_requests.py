@@ -40,7 +40,7 @@ class Look:
     may_write: bool
 
 
-class Requests:
+class TopicRequests:
     """One cluster's topics. Every method raises Unreachable and Refused as ``Admin.call`` does."""
 
     def __init__(self, client: Mapping[str, str], *, timeout_s: float) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from reconciler.stores.paired.handed import HandedPair
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
-from reconciler.stores.paired.rules import Kept, lacks_anchor, pair
+from reconciler.stores.paired.rules import AnchorRows, lacks_anchor, pair
 from reconciler.stores.paired.served import ServedStore
 from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of, without_aside
 from reconciler.stores.paired.store import paired
 
 __all__ = [
     "NOTHING",
+    "AnchorRows",
     "HandedPair",
-    "Kept",
     "ServedStore",
     "aside_of",
     "lacks_anchor",

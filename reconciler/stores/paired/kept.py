@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.ports import OffsetStore, TopicPartition
-from reconciler.stores.paired.rules import Kept
+from reconciler.stores.paired.rules import AnchorRows
 from reconciler.stores.paired.steps import ASIDE, gathered
 
 
@@ -20,7 +20,9 @@ def refuse_unable(anchors: OffsetStore) -> None:
         )
 
 
-def read_kept(anchors: OffsetStore, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, Kept]:
+def read_kept(
+    anchors: OffsetStore, group: str, topics: Iterable[str] | None = None
+) -> dict[TopicPartition, AnchorRows]:
     """The anchors kept for a group's rows. Raises what ``anchors.read`` raises, naming the [anchors] store."""
     wanted = None if topics is None else set(topics)
     for name in wanted or ():

@@ -29,7 +29,7 @@ from reconciler.ports import Row, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AnchorRows:
     """The rows of the anchor store for one row of the job's store."""
 
     main: Row | None = None
@@ -40,16 +40,16 @@ class Kept:
         return tuple(row for row in (self.main, self.aside) if row is not None)
 
 
-Pairing = Callable[[TopicPartition, Row | None, Kept], Row | None]
+Pairing = Callable[[TopicPartition, Row | None, AnchorRows], Row | None]
 """Combines a row of the job's store (None: it has none) and the anchors kept for it into one row."""
 
 
-def token(own: Row | None, kept: Kept) -> str:
+def token(own: Row | None, kept: AnchorRows) -> str:
     """A version that changes whenever one of the rows changes."""
     return json.dumps([row and row.version for row in (own, kept.main, kept.aside)], separators=(",", ":"))
 
 
-def by_offset(key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+def by_offset(key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
     """A bare row with the anchor that belongs to it, by the offset that the anchor was made for."""
     return None if own is None else _joined(own, kept, pair(own.stored.offset, kept))
 
@@ -59,13 +59,13 @@ def lacks_anchor(row: Row) -> bool:
     return row.malformed is None and not row.stored.is_sentinel and row.stored.anchor is None
 
 
-def by_own(key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+def by_own(key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
     """A row's own anchor; without one, as ``by_offset``. For a store that keeps anchors."""
     return by_offset(key, own, kept) if own is not None and lacks_anchor(own) and kept.rows else own
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairedAnchor:
     """The anchor of a stored offset and by how many offsets it lags, or why there is none."""
 
     anchor: Anchor | None = None
@@ -78,22 +78,24 @@ class Pair:
         return self.anchor is not None and self.lag == 0
 
 
-def pair(offset: int, kept: Kept) -> Pair:
+def pair(offset: int, kept: AnchorRows) -> PairedAnchor:
     """The kept anchor that belongs to a bare stored offset."""
     for row in kept.rows:
         if row.stored.offset == offset:
-            return Pair(row.stored.anchor, written_at_ms=row.stored.written_at_ms)
+            return PairedAnchor(row.stored.anchor, written_at_ms=row.stored.written_at_ms)
     if offset < 0 or kept.main is None or kept.main.stored.anchor is None:
-        return Pair()
+        return PairedAnchor()
     made_for, anchor = kept.main.stored.offset, kept.main.stored.anchor
     if made_for > offset:
-        return Pair(why=f"its anchor was made for the later offset {made_for}: the stored offset went back since")
+        return PairedAnchor(
+            why=f"its anchor was made for the later offset {made_for}: the stored offset went back since"
+        )
     if anchor.is_bare:
-        return Pair(why=f"its anchor was made for offset {made_for}, when the partition held no record")
-    return Pair(anchor, offset - made_for, written_at_ms=kept.main.stored.written_at_ms)
+        return PairedAnchor(why=f"its anchor was made for offset {made_for}, when the partition held no record")
+    return PairedAnchor(anchor, offset - made_for, written_at_ms=kept.main.stored.written_at_ms)
 
 
-def _joined(own: Row, kept: Kept, found: Pair) -> Row:
+def _joined(own: Row, kept: AnchorRows, found: PairedAnchor) -> Row:
     at_ms = own.stored.written_at_ms
     if at_ms is None and found.anchor is not None:
         at_ms = found.written_at_ms
@@ -106,7 +108,7 @@ def _joined(own: Row, kept: Kept, found: Pair) -> Row:
 def by_cluster(here: Callable[[], str]) -> Pairing:
     """The rule for a group's commits at the cluster whose id ``here`` gives."""
 
-    def joined(key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+    def joined(key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
         anchors = [row for row in kept.rows if row.stored.anchor is not None]
         if not anchors:
             return None if own is None else replace(own, version=token(own, kept))
@@ -115,12 +117,12 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
         if own is None:
             return copy and Row(key, copy.stored, token(None, kept), anchor_lag=0)
         if copy is not None and (own.stored.anchor is None or _is_later(copy, own)):
-            return _joined(own, kept, Pair(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
+            return _joined(own, kept, PairedAnchor(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
         if own.stored.anchor is not None:
             return replace(own, version=token(own, kept))
         ours = [row for row in anchors if _is_of(row, cluster) and row.stored.offset <= own.stored.offset]
         best = max(ours, key=lambda row: row.stored.offset, default=kept.main)
-        return _joined(own, kept, pair(own.stored.offset, Kept(best)))
+        return _joined(own, kept, pair(own.stored.offset, AnchorRows(best)))
 
     return joined
 

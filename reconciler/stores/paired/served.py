@@ -23,8 +23,8 @@ from reconciler.ports import (
     WriteResult,
     groups_of,
 )
-from reconciler.stores.paired.rules import Kept, by_own, lacks_anchor
-from reconciler.stores.paired.store import PairedStore, State
+from reconciler.stores.paired.rules import AnchorRows, by_own, lacks_anchor
+from reconciler.stores.paired.store import PairedState, PairedStore
 
 
 class _Pair(PairedStore):
@@ -32,10 +32,10 @@ class _Pair(PairedStore):
     that an interrupted write left has an anchor of its own.
     """
 
-    def _joined(self, key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+    def _joined(self, key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
         return super()._joined(key, own, kept) if own is not None and lacks_anchor(own) and kept.rows else own
 
-    def _finish_found(self, group: str, state: State) -> bool:
+    def _finish_found(self, group: str, state: PairedState) -> bool:
         return False
 
 

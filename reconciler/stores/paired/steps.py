@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from reconciler.core.anchors import StoredOffset
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.common import stamped
-from reconciler.stores.paired.rules import Kept
+from reconciler.stores.paired.rules import AnchorRows
 
 ASIDE = ".being-written"
 """Suffix of a topic's name for rows laid aside; no job may have such a topic."""
-NOTHING = Kept()
+NOTHING = AnchorRows()
 
 
 def aside_of(key: TopicPartition) -> TopicPartition:
@@ -25,9 +25,9 @@ def without_aside(key: TopicPartition) -> TopicPartition:
     return TopicPartition(key.topic.removesuffix(ASIDE), key.partition)
 
 
-def gathered(rows: Iterable[Row]) -> dict[TopicPartition, Kept]:
+def gathered(rows: Iterable[Row]) -> dict[TopicPartition, AnchorRows]:
     """An anchor store's rows, by the key of the row that they are kept for."""
-    found: dict[TopicPartition, Kept] = {}
+    found: dict[TopicPartition, AnchorRows] = {}
     for row in rows:
         key = without_aside(row.key)
         before = found.get(key, NOTHING)
@@ -48,17 +48,17 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PairedStep:
     """One change, with the rows that exist now and the row to lay ``aside`` for it (None: none is needed)."""
 
     change: Change
     own: Row | None
-    kept: Kept
+    kept: AnchorRows
     aside: StoredOffset | None
     goal: Goal
 
     @classmethod
-    def of(cls, change: Change, own: Row | None, kept: Kept, now_ms: int) -> Step:
+    def of(cls, change: Change, own: Row | None, kept: AnchorRows, now_ms: int) -> PairedStep:
         new = stamped(change, now_ms)
         goal = Goal.of(new)
         if new is None:
@@ -82,7 +82,7 @@ class Step:
         return None if there is None else Change(aside_of(self.key), there.version, None)
 
 
-def _exact(own: Row | None, kept: Kept) -> StoredOffset | None:
+def _exact(own: Row | None, kept: AnchorRows) -> StoredOffset | None:
     main = kept.main
     return main.stored if own and main and main.stored.offset == own.stored.offset else None
 
@@ -101,7 +101,7 @@ def same(one: StoredOffset, other: StoredOffset) -> bool:
     return (one.offset, one.anchor) == (other.offset, other.anchor)
 
 
-def unfinished(own: Row, kept: Kept) -> Goal | None:
+def unfinished(own: Row, kept: AnchorRows) -> Goal | None:
     """The goal of a write that was interrupted after it had changed the offset; None if there is none."""
     aside, main = kept.aside, kept.main
     if aside is None or aside.stored.offset != own.stored.offset:
@@ -111,7 +111,7 @@ def unfinished(own: Row, kept: Kept) -> Goal | None:
     return Goal.of(aside.stored)
 
 
-def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition, Kept]) -> list[Change]:
+def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition, AnchorRows]) -> list[Change]:
     """The changes after which the kept anchors match the goals."""
     changes = []
     for key, goal in goals.items():
@@ -123,7 +123,7 @@ def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition
     return changes
 
 
-def cleared(asides: Mapping[TopicPartition, StoredOffset], kept: Mapping[TopicPartition, Kept]) -> list[Change]:
+def cleared(asides: Mapping[TopicPartition, StoredOffset], kept: Mapping[TopicPartition, AnchorRows]) -> list[Change]:
     """The removal of rows laid aside, unless another write has replaced them."""
     found = [(key, kept.get(key, NOTHING).aside, mine) for key, mine in asides.items()]
     return [

@@ -53,11 +53,11 @@ from reconciler.ports import (
 )
 from reconciler.stores import common
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
-from reconciler.stores.paired.rules import Kept, Pairing, by_cluster, by_offset, token
+from reconciler.stores.paired.rules import AnchorRows, Pairing, by_cluster, by_offset, token
 from reconciler.stores.paired.steps import (
     NOTHING,
     Goal,
-    Step,
+    PairedStep,
     cleared,
     dated,
     followers,
@@ -108,13 +108,13 @@ def _cluster_id(client: Mapping[str, str], timeout_s: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PairedState:
     """Both stores' rows of one group at one time."""
 
     own: tuple[Row, ...]
-    kept: Mapping[TopicPartition, Kept]
+    kept: Mapping[TopicPartition, AnchorRows]
 
-    def kept_for(self, key: TopicPartition) -> Kept:
+    def kept_for(self, key: TopicPartition) -> AnchorRows:
         return self.kept.get(key, NOTHING)
 
 
@@ -205,26 +205,26 @@ class PairedStore:
 
     # ------------------------------------------------------------ both stores together
 
-    def _joined(self, key: TopicPartition, own: Row | None, kept: Kept) -> Row | None:
+    def _joined(self, key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
         """One row of both; malformed if a row in it is."""
         bad = next((row for row in (own, *kept.rows) if row is not None and row.malformed is not None), None)
         return self._pairing(key, own, kept) if bad is None else Row(key, bad.stored, token(own, kept))
 
-    def _state(self, group: str, topics: Iterable[str] | None) -> State:
+    def _state(self, group: str, topics: Iterable[str] | None) -> PairedState:
         names = None if topics is None else sorted(topics)
         kept = self._kept(group, names)
         for _ in range(ATTEMPTS):
             own = self._bare.read(group, names)
             before, kept = kept, self._kept(group, names)
             if kept == before:
-                return State(tuple(own), kept)
+                return PairedState(tuple(own), kept)
         raise Unreachable(
             f"The anchors of group {group!r} in {self._anchors.address} changed each of {ATTEMPTS} times they were "
             "read.",
             hint="Find out what writes them (more than one tracker?), then run this again.",
         )
 
-    def _kept(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, Kept]:
+    def _kept(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, AnchorRows]:
         """The kept anchors; none, with a note, where their store does not exist yet."""
         self._no_anchors_yet = ""
         try:
@@ -236,7 +236,7 @@ class PairedStore:
             )
             return {}
 
-    def _begin(self, group: str, changes: Sequence[Change], now_ms: int) -> tuple[list[Step], Keys]:
+    def _begin(self, group: str, changes: Sequence[Change], now_ms: int) -> tuple[list[PairedStep], Keys]:
         """The steps of the changes whose rows are as expected, and the keys of the others."""
         topics = {change.key.topic for change in changes}
         try:
@@ -245,14 +245,16 @@ class PairedStore:
             # A store that its first write creates cannot be read before. Expecting no rows is safe: the writes create
             # the store, fail with the true reason, or conflict.
             there = _unless_refused(lambda: self._bare.read(group, topics))
-            state = State(tuple(there or ()), _unless_refused(lambda: read_kept(self._anchors, group, topics)) or {})
+            state = PairedState(
+                tuple(there or ()), _unless_refused(lambda: read_kept(self._anchors, group, topics)) or {}
+            )
         own = {row.key: row for row in state.own}
         rows = [self._joined(c.key, own.get(c.key), state.kept_for(c.key)) for c in changes]
         lost = set(common.conflicts(changes, {row.key: row.version for row in rows if row is not None}))
-        steps = [Step.of(c, own.get(c.key), state.kept_for(c.key), now_ms) for c in changes if c.key not in lost]
+        steps = [PairedStep.of(c, own.get(c.key), state.kept_for(c.key), now_ms) for c in changes if c.key not in lost]
         return steps, lost
 
-    def _finish_found(self, group: str, state: State) -> bool:
+    def _finish_found(self, group: str, state: PairedState) -> bool:
         """Finish writes that another process could not. A reader without permission to write still reads the rows.
 
         In a read-only store, a row laid aside is no interrupted write: the writer that laid it aside will finish it.
@@ -310,7 +312,7 @@ class _Writing:
     reason: str
     now_ms: int
 
-    def prepare(self, steps: Sequence[Step]) -> Keys:
+    def prepare(self, steps: Sequence[PairedStep]) -> Keys:
         """The steps before the offsets change. Returns the keys that another writer is changing."""
         try:
             laid = [step.lay_aside() for step in steps]
@@ -322,7 +324,7 @@ class _Writing:
                 f"{error.message} No offset was written.", hint="Run this again: it starts from the rows it finds."
             ) from error
 
-    def put_offsets(self, steps: Sequence[Step]) -> Keys:
+    def put_offsets(self, steps: Sequence[PairedStep]) -> Keys:
         """Write the offsets. Returns the keys whose row had changed."""
         if not steps:
             return set()
@@ -338,7 +340,7 @@ class _Writing:
         self.undo([step for step in steps if step.key in lost])
         return lost
 
-    def undo(self, steps: Sequence[Step]) -> None:
+    def undo(self, steps: Sequence[PairedStep]) -> None:
         """Undo ``prepare``. A row laid aside that cannot be removed is used only in an exact pair."""
         if not steps:
             return
@@ -370,5 +372,5 @@ def _unless_refused(call: Callable[[], T]) -> T | None:
         return None
 
 
-def _asides(steps: Iterable[Step]) -> dict[TopicPartition, StoredOffset]:
+def _asides(steps: Iterable[PairedStep]) -> dict[TopicPartition, StoredOffset]:
     return {step.key: step.aside for step in steps if step.aside is not None}

@@ -25,7 +25,7 @@ _REQUIRED = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class MappedTable:
     """An existing table and its columns. Names as in the catalog.
 
     ``group`` None: the table has no groups, and all its rows are one job's, that of ``of_group`` if it is given.
@@ -47,7 +47,7 @@ class Address:
     place: str
     timeout_s: float
     schema: str | None = None
-    columns: Columns | None = None
+    columns: MappedTable | None = None
 
 
 def parse(address: str) -> Address:
@@ -90,7 +90,7 @@ def _split(query: str) -> tuple[dict[str, str], list[str]]:
     return own, foreign
 
 
-def _columns(own: Mapping[str, str]) -> tuple[str | None, Columns | None]:
+def _columns(own: Mapping[str, str]) -> tuple[str | None, MappedTable | None]:
     for name, value in own.items():
         common.check_name(f"{name} in a store's address", value)
     schema, table = own.get("schema"), own.get("table")
@@ -109,7 +109,9 @@ def _columns(own: Mapping[str, str]) -> tuple[str | None, Columns | None]:
         raise _wrong("two of its columns are the same")
     if "group" in own and "of_group" in own:
         raise _wrong("of_group says whose rows they are in a table without groups, and group names a column of them")
-    return schema, Columns(table, own["topic"], own["partition"], own["offset"], own.get("group"), own.get("of_group"))
+    return schema, MappedTable(
+        table, own["topic"], own["partition"], own["offset"], own.get("group"), own.get("of_group")
+    )
 
 
 def _seconds(text: str | None) -> float:

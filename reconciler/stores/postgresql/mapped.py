@@ -23,7 +23,7 @@ from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.postgresql.address import Columns
+from reconciler.stores.postgresql.address import MappedTable
 from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
 
 _TABLES = {"r", "p"}
@@ -35,7 +35,7 @@ class MappedStore:
 
     capabilities = Capabilities(keeps_anchors=False, atomic_batches=True)
 
-    def __init__(self, database: Database, schema: str | None, columns: Columns, address: str) -> None:
+    def __init__(self, database: Database, schema: str | None, columns: MappedTable, address: str) -> None:
         self.address = address
         self._database = database
         self._columns = columns

@@ -77,7 +77,7 @@ def decode(data: bytes) -> AnchorNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairedOffset:
     """A stored offset with its anchor, if there is a usable one.
 
     ``lag``: how far the anchor lags, None where the two belong together or there is no anchor. ``note``: why there is
@@ -89,20 +89,22 @@ class Pair:
     note: str = ""
 
 
-def pair(offset: int, node: Znode, beside: Znode | None, *, shared: bool) -> Pair:
+def pair(offset: int, node: Znode, beside: Znode | None, *, shared: bool) -> PairedOffset:
     """The meaning of ``offset``, read from ``node``, and of the znode beside it: A1 to A4."""
     bare = StoredOffset(offset, None, node.mtime_ms)
     if beside is None or not beside.data:
-        return Pair(bare, note=NOTHING_BESIDE)
+        return PairedOffset(bare, note=NOTHING_BESIDE)
     content = decode(beside.data)
     anchor = content.anchor
     # A time without an anchor is ordinary, and needs no note.
     note = "" if anchor is not None or content.offset is not None else content.reason or ""
     belong = content.offset == offset if shared else node.mzxid in (beside.mzxid, content.seen_zxid)
     if belong:
-        return Pair(StoredOffset(offset, anchor, content.written_at_ms), note=note)
+        return PairedOffset(StoredOffset(offset, anchor, content.written_at_ms), note=note)
     if anchor is None:
-        return Pair(bare, note=note)
+        return PairedOffset(bare, note=note)
     if anchor.offset is None or anchor.names is not Names.LAST:
-        return Pair(bare, note="the offset was written without one, after one that does not say how far it lags")
-    return Pair(replace(bare, anchor=anchor), offset - anchor.offset - 1)
+        return PairedOffset(
+            bare, note="the offset was written without one, after one that does not say how far it lags"
+        )
+    return PairedOffset(replace(bare, anchor=anchor), offset - anchor.offset - 1)

@@ -26,7 +26,7 @@ from reconciler.ports import Change
 from reconciler.stores import common
 from reconciler.stores.zookeeper import single_text
 from reconciler.stores.zookeeper.client import Ensemble
-from reconciler.stores.zookeeper.single_text import Entry, NotAListing
+from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
 
 ANCHORS = "~anchors"
 
@@ -65,7 +65,7 @@ class Layout(Protocol):
     def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> Places | None:
         """The znodes that may hold offsets; None where ``base`` is missing."""
 
-    def entries(self, data: bytes, partition: int | None) -> dict[int, Entry]:
+    def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
         """The offsets in a znode by partition. Raises NotDecimal or NotAListing."""
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
@@ -118,9 +118,9 @@ class Consumers(Layout):
             if (partition := decimal_text.partition_of(name)) is not None
         }
 
-    def entries(self, data: bytes, partition: int | None) -> dict[int, Entry]:
+    def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
         assert partition is not None
-        return {partition: Entry(partition, decimal_text.offset_of(data), data.decode("ascii"))}
+        return {partition: PartitionText(partition, decimal_text.offset_of(data), data.decode("ascii"))}
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
         ((_, edit),) = edits.items()
@@ -173,7 +173,7 @@ class Single(Layout):
             if (node := found[path]) is not None and _is_listing(node.data)
         }
 
-    def entries(self, data: bytes, partition: int | None) -> dict[int, Entry]:
+    def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
         return {entry.partition: entry for entry in single_text.parse(data).entries}
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:

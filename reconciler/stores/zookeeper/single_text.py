@@ -23,7 +23,7 @@ class NotAListing(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PartitionText:
     """One partition's offset, with its text byte for byte."""
 
     partition: int
@@ -35,14 +35,14 @@ class Entry:
 class Listing:
     """A parsed text: ``gaps[n]`` precedes ``entries[n]``, and the last gap is the end."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[PartitionText, ...] = ()
     gaps: tuple[str, ...] = ("",)
 
     @property
     def text(self) -> str:
         return "".join(gap + entry.text for gap, entry in zip(self.gaps, self.entries, strict=False)) + self.gaps[-1]
 
-    def entry(self, partition: int) -> Entry | None:
+    def entry(self, partition: int) -> PartitionText | None:
         return next((entry for entry in self.entries if entry.partition == partition), None)
 
     def with_offset(self, partition: int, offset: int) -> Listing:
@@ -51,9 +51,9 @@ class Listing:
         spaces = ":" if like is None else _parts(like.text)[2]
         # An existing entry keeps its partition's digits, which may begin with a zero.
         number = _parts(like.text)[1] if like is not None and like.partition == partition else str(partition)
-        return self.with_entry(Entry(partition, offset, f"{number}{spaces}{offset}"))
+        return self.with_entry(PartitionText(partition, offset, f"{number}{spaces}{offset}"))
 
-    def with_entry(self, entry: Entry) -> Listing:
+    def with_entry(self, entry: PartitionText) -> Listing:
         """The listing with this entry in place of its partition's, or at the end."""
         if self.entry(entry.partition) is not None:
             entries = tuple(entry if old.partition == entry.partition else old for old in self.entries)
@@ -82,7 +82,7 @@ def parse(text: str | bytes) -> Listing:
             text = text.decode("ascii")
         except UnicodeDecodeError:
             raise NotAListing("is not text") from None
-    entries: list[Entry] = []
+    entries: list[PartitionText] = []
     gaps: list[str] = []
     at = 0
     while True:
@@ -100,12 +100,12 @@ def parse(text: str | bytes) -> Listing:
         at = gap.end() + len(entry.text)
 
 
-def salvage(data: bytes) -> tuple[dict[int, Entry], list[int]]:
+def salvage(data: bytes) -> tuple[dict[int, PartitionText], list[int]]:
     """The sound entries of a text that is no listing, and the partitions of the others.
 
     ``UNKNOWN_PARTITION`` is among those where it is not certain which partition an entry is about.
     """
-    entries: dict[int, Entry] = {}
+    entries: dict[int, PartitionText] = {}
     bad: set[int] = set()
     for part in data.decode("ascii", "replace").split(","):
         text = part.strip(" \t\r\n\f\v")
@@ -123,7 +123,7 @@ def salvage(data: bytes) -> tuple[dict[int, Entry], list[int]]:
     return {number: entry for number, entry in entries.items() if number not in bad}, sorted(bad)
 
 
-def parse_entry(text: str) -> Entry:
+def parse_entry(text: str) -> PartitionText:
     """Read one entry, all of ``text``. Raises ``NotAListing``."""
     entry = _entry(text, 0)
     if entry.text != text:
@@ -131,7 +131,7 @@ def parse_entry(text: str) -> Entry:
     return entry
 
 
-def _entry(text: str, at: int) -> Entry:
+def _entry(text: str, at: int) -> PartitionText:
     found = _ENTRY.match(text, at)
     if found is None:
         raise NotAListing("is not a list of PARTITION:OFFSET")
@@ -140,7 +140,7 @@ def _entry(text: str, at: int) -> Entry:
         raise NotAListing(f"names a partition {partition}, which Kafka cannot have")
     if not INT64_MIN <= offset <= INT64_MAX:
         raise NotAListing(f"has an offset for partition {partition} that does not fit into 64 bits")
-    return Entry(partition, offset, found.group())
+    return PartitionText(partition, offset, found.group())
 
 
 def _parts(text: str) -> re.Match[str]:

@@ -21,10 +21,10 @@ from reconciler.formats.decimal_text import NotDecimal
 from reconciler.ports import Change, Malformed, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.zookeeper import anchor_node, single_text
-from reconciler.stores.zookeeper.anchor_node import Pair, Znode
+from reconciler.stores.zookeeper.anchor_node import PairedOffset, Znode
 from reconciler.stores.zookeeper.client import Check, Create, Delete, Ensemble, Operation, Set, ancestors
 from reconciler.stores.zookeeper.layouts import Layout, damaged, edit_of
-from reconciler.stores.zookeeper.single_text import Entry, NotAListing
+from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
 
 TRANSACTION_BYTES = 400_000
 """A server takes requests of 1 MB (``jute.maxbuffer``). A row is about 0.6 kB."""
@@ -37,7 +37,7 @@ _OVERHEAD_BYTES = 200
 class StoredRow:
     """One row's offset as it is written, in its znode, with the znode beside it. ``shared`` as in its layout."""
 
-    entry: Entry
+    entry: PartitionText
     node: Znode
     beside: Znode | None
     shared: bool
@@ -46,7 +46,7 @@ class StoredRow:
         return Row(key, self.pair.stored, self.version, self.pair.lag, self.pair.note, self.entry.text)
 
     @cached_property
-    def pair(self) -> Pair:
+    def pair(self) -> PairedOffset:
         return anchor_node.pair(self.entry.offset, self.node, self.beside, shared=self.shared)
 
     @property
@@ -77,7 +77,7 @@ def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition],
     # Anchors first: a pair that changes in between then looks like an older anchor, never like a newer one.
     beside = {} if layout.shared else ensemble.get([layout.anchor(key.topic, key.partition) for key in keys])
     nodes = ensemble.get(paths)
-    entries: dict[TopicPartition, tuple[Entry, Znode]] = {}
+    entries: dict[TopicPartition, tuple[PartitionText, Znode]] = {}
     faults: dict[TopicPartition, Malformed] = {}
     for path, key in paths.items():
         node = nodes[path]

@@ -22,7 +22,7 @@ from typing import Any
 from reconciler.folder import open_folder
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.compaction import compact
-from reconciler.spark.ranges.output import Catalogue, Entry
+from reconciler.spark.ranges.output import Catalogue, CatalogueEntry
 from tests.bench.common import cpu_s, peak_mb, print_json
 from tests.spark.sessions import SMALL
 
@@ -106,7 +106,7 @@ def batches(spark: Any, out: Path, first: int, rows: int, files: int) -> None:
     for number, file in enumerate(sorted(aside.glob("*.parquet"))):
         name = f"{first + number:032x}"
         file.rename(out / f"{name}-00000.parquet")
-        catalogue.put(f"{name}.json", Entry(name, "clicks", (f"{name}-00000.parquet",)))
+        catalogue.put(f"{name}.json", CatalogueEntry(name, "clicks", (f"{name}-00000.parquet",)))
     shutil.rmtree(aside)
 
 

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from tests.world import BASE, World, a_world, made, outside
+from tests.world import BASE, World, a_world, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -32,7 +32,7 @@ def content(world: World, address: str | None = None) -> list[object]:
 @pytest.fixture
 def full(world: World) -> World:
     """A store with an anchored row, a bare one and a sentinel; none of it needs a cluster."""
-    world.save({0: made(5).stored, 1: StoredOffset(BASE + 9, None, 1_700_000_000_000), 2: StoredOffset(-1)})
+    world.save({0: source_record(5).stored, 1: StoredOffset(BASE + 9, None, 1_700_000_000_000), 2: StoredOffset(-1)})
     return world
 
 
@@ -82,7 +82,7 @@ def test_rows_that_differ_are_not_overwritten_unasked(full: World) -> None:
     config = full.config()
     lines.write_text(full.run("anchors", "export", "-c", config).out)
     wanted = content(full)
-    full.save({0: made(8).stored})
+    full.save({0: source_record(8).stored})
     before = full.rows()
     refused = full.run("anchors", "import", lines, "-c", config)
     assert refused.code == 5
@@ -106,7 +106,7 @@ def test_lines_that_do_not_belong_write_nothing(full: World, change, answer: str
     lines, config = full.folder / "anchors.jsonl", full.config()
     first, second, _ = map(json.loads, full.run("anchors", "export", "-c", config).out.splitlines())
     lines.write_text("\n".join(map(json.dumps, (first, change(second)))) + "\n")
-    full.save({0: made(8).stored})
+    full.save({0: source_record(8).stored})
     before = full.rows()
     ended = full.run("anchors", "import", lines, "-c", config, "--replace")
     assert ended.code == 2
@@ -120,15 +120,15 @@ def test_lines_that_do_not_belong_write_nothing(full: World, change, answer: str
 @pytest.fixture
 def planned(world: World) -> World:
     world.deliver(12, 6)
-    world.save({0: made(5).stored})
+    world.save({0: source_record(5).stored})
     world.plan(world.config())
     return world
 
 
 def test_a_plan_as_sparks_starting_offsets(planned: World) -> None:
-    ended = outside("show", planned.plan_file, "--starting-offsets")
+    ended = run_process("show", planned.plan_file, "--starting-offsets")
     assert (ended.code, ended.err) == (0, "")
-    assert json.loads(ended.out) == {planned.there: {"0": planned.offset_of(5) + 1, "1": 0}}
+    assert json.loads(ended.out) == {planned.mirrored: {"0": planned.offset_of(5) + 1, "1": 0}}
 
 
 def test_a_plan_as_a_table(planned: World) -> None:
@@ -159,7 +159,7 @@ def test_a_plan_of_several_jobs_must_be_told_which(world: World) -> None:
     assert (unsaid.code, unsaid.out) == (4, "")
     assert "Which job? The plan holds: one, two." in unsaid.err
     said = world.run("show", world.plan_file, "--starting-offsets", "--job", "two")
-    assert json.loads(said.out) == {world.there: {"0": world.offset_of(3) + 1}}
+    assert json.loads(said.out) == {world.mirrored: {"0": world.offset_of(3) + 1}}
     table = world.run("show", world.plan_file, "--job", "two")
     assert "job two" in table.out
     assert "job one" not in table.out
@@ -193,13 +193,14 @@ def test_the_page_is_self_contained_and_its_names_are_escaped(world: World) -> N
     assert not {"link", "img", "iframe", "object"} & set(page.tags)
     assert page.tags.count("script") == 1  # its own, which the page's policy names by hash
     assert not re.search(r"https?://|@import|url\(", html)
-    assert f"{world.there}-0" in page.text
+    assert f"{world.mirrored}-0" in page.text
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_unicode_gets_the_result_all_the_same(world: World, encoding: str) -> None:
     world.deliver(60)
-    world.save({0: StoredOffset(made(5).offset + 20, made(5).anchor)})  # a bound: it is shown with a sign for "at most"
-    ended = outside("check", "-c", world.config(), PYTHONIOENCODING=encoding)
+    record = source_record(5)
+    world.save({0: StoredOffset(record.offset + 20, record.anchor)})  # a bound: it is shown with a sign for "at most"
+    ended = run_process("check", "-c", world.config(), PYTHONIOENCODING=encoding)
     assert ended.code == 3, ended.output
     assert "1 bounded" in ended.out

@@ -11,7 +11,7 @@ import pytest
 
 import reconciler
 from reconciler.core.anchors import StoredOffset
-from tests.world import BASE, SOURCE_ID, World, a_world, made, outside
+from tests.world import BASE, SOURCE_ID, World, a_world, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -76,16 +76,16 @@ def test_a_failover_from_the_first_check_to_the_rollback(settled: World) -> None
 
 def test_the_same_as_programs_of_their_own(settled: World) -> None:
     config, plan = settled.config(), settled.plan_file
-    check = outside("check", "-c", config)
+    check = run_process("check", "-c", config)
     assert (check.code, check.err) == (3, "")
     assert "2 moved" in check.out
-    assert outside("plan", "-c", config, "-o", plan).code == 0
-    unasked = outside("apply", plan, "-c", config)
+    assert run_process("plan", "-c", config, "-o", plan).code == 0
+    unasked = run_process("apply", plan, "-c", config)
     assert unasked.code == 2
     assert "Add --yes. Nothing was written." in unasked.err
     assert settled.offsets() == {}
-    assert outside("--log-format", "json", "apply", plan, "-c", config, "--yes").code == 0
-    assert outside("check", "-c", config).code == 0
+    assert run_process("--log-format", "json", "apply", plan, "-c", config, "--yes").code == 0
+    assert run_process("check", "-c", config).code == 0
 
 
 def test_a_hook_before_every_start_changes_nothing_once_it_is_right(settled: World) -> None:
@@ -117,7 +117,7 @@ def independent_digest(plan: dict[str, object]) -> str:
 
 def test_the_plan_file_is_of_its_format_to_the_letter(world: World) -> None:
     world.deliver(12, 5)
-    world.save({0: made(7).stored})
+    world.save({0: source_record(7).stored})
     plan = world.plan(world.config(extra="[policy]\nplan_expires = '2h'"))
 
     assert plan.keys() == PLAN
@@ -139,11 +139,11 @@ def test_the_plan_file_is_of_its_format_to_the_letter(world: World) -> None:
         assert row.keys() == ROW
         assert row["replay"].keys() == {"at_most", "exact"}
         assert row["evidence"].keys() == {"matched_by", "record_offset", "probes", "rounds"}
-        assert (row["source_topic"], row["topic"], row["position"]) == (world.topic, world.there, "next")
+        assert (row["source_topic"], row["topic"], row["position"]) == (world.topic, world.mirrored, "next")
         assert row["topic_id"]
         assert row["evidence"]["probes"] >= row["evidence"]["rounds"] >= 1
 
-    record, offset = made(7), world.offset_of(7)
+    record, offset = source_record(7), world.offset_of(7)
     assert moved["anchor"] == {
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
@@ -168,7 +168,7 @@ def test_neither_payloads_nor_raw_ids_are_in_a_plan(settled: World) -> None:
 def test_check_prints_the_same_plan_as_json_and_nothing_else(settled: World) -> None:
     config = settled.config()
     before = settled.rows()
-    ended = outside("check", "-c", config, "--format", "json")
+    ended = run_process("check", "-c", config, "--format", "json")
     assert (ended.code, ended.err) == (3, "")
     printed = json.loads(ended.out)
     assert printed["sha256"] == independent_digest(printed)
@@ -208,7 +208,7 @@ def test_offsets_in_a_kafka_group_are_corrected_where_a_plain_client_sees_them(w
     world.deliver(20)
     where = world.offset_of(10)
     # As MirrorMaker leaves it: the destination's name, an offset it translated, and the metadata of the source.
-    world.save({0: StoredOffset(1, made(10).anchor)}, topic=world.there)
+    world.save({0: StoredOffset(1, source_record(10).anchor)}, topic=world.mirrored)
     config = world.config()
 
     def committed() -> tuple[int, str]:

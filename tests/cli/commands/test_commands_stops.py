@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.formats.plan import digest
-from tests.world import BASE, World, a_world, free_port, made
+from tests.world import BASE, World, a_world, free_port, source_record
 
 pytestmark = pytest.mark.system
 
@@ -37,8 +37,15 @@ def nothing_written(world: World) -> Iterator[None]:
 def three_ills(world: World) -> World:
     """Partition 0 has lost records, 1 is fine, 2 is stored without an anchor, 3 is not at the destination."""
     world.deliver(20, 20, 20)
-    world.cluster.delete_records(world.there, 0, world.offset_of(15))
-    world.save({0: made(5).stored, 1: made(5, 1).stored, 2: StoredOffset(BASE + 6), 3: StoredOffset(BASE + 6)})
+    world.cluster.delete_records(world.mirrored, 0, world.offset_of(15))
+    world.save(
+        {
+            0: source_record(5).stored,
+            1: source_record(5, 1).stored,
+            2: StoredOffset(BASE + 6),
+            3: StoredOffset(BASE + 6),
+        }
+    )
     return world
 
 
@@ -48,7 +55,7 @@ def test_each_partition_that_needs_a_person_says_why_and_what_to_do(three_ills: 
         ended = three_ills.run("check", "-c", config)
     assert ended.code == 4
     assert "Do not start: a partition needs a decision. Nothing was written." in ended.out
-    assert f"{three_ills.there}-2 must not start" in ended.out
+    assert f"{three_ills.mirrored}-2 must not start" in ended.out
     assert "choose an offset with --set TOPIC:PARTITION=OFFSET" in ended.out
 
 
@@ -56,11 +63,11 @@ def test_lost_missing_and_unresolved_stop_their_job_and_no_other(world: World) -
     lost, fine, gone, bare = (f"{world.topic}-{kind}" for kind in ("lost", "fine", "gone", "bare"))
     for topic in (lost, fine, gone, bare):
         world.deliver(12, topic=f"a.{topic}")
-        world.save({0: made(5).stored}, topic=topic)
+        world.save({0: source_record(5).stored}, topic=topic)
     world.cluster.delete_records(f"a.{lost}", 0, world.offset_of(10, topic=f"a.{lost}"))
-    world.save({1: made(5, 1).stored}, topic=gone)
+    world.save({1: source_record(5, 1).stored}, topic=gone)
     # Partition 1 has no time to go by, so nothing can be said about the topic but that it lacks a partition.
-    world.save({1: replace(made(5, 1).stored, anchor=None)}, topic=gone)
+    world.save({1: replace(source_record(5, 1).stored, anchor=None)}, topic=gone)
     world.save({0: StoredOffset(BASE + 6)}, topic=bare)
     jobs = [world.job(topic, topic) for topic in (lost, fine, gone, bare)]
     config = world.config(*jobs)
@@ -90,10 +97,10 @@ def test_a_plan_that_needs_a_person_is_still_written(three_ills: World) -> None:
 
 def test_a_persons_word_lets_it_start_and_stays_in_the_plan(world: World) -> None:
     world.deliver(20, 20, 20)
-    world.cluster.delete_records(world.there, 0, world.offset_of(15))
-    world.save({0: made(5).stored, 1: made(5, 1).stored, 2: StoredOffset(BASE + 6)})
+    world.cluster.delete_records(world.mirrored, 0, world.offset_of(15))
+    world.save({0: source_record(5).stored, 1: source_record(5, 1).stored, 2: StoredOffset(BASE + 6)})
     config, chosen = world.config(), world.offset_of(9, 2)
-    word = ("--accept", "lost", "--set", f"{world.there}:2={chosen}", "--accept", "skips")
+    word = ("--accept", "lost", "--set", f"{world.mirrored}:2={chosen}", "--accept", "skips")
     assert world.run("check", "-c", config).code == 4
     with nothing_written(world):
         assert world.run("check", "-c", config, *word).code == 3
@@ -104,7 +111,7 @@ def test_a_persons_word_lets_it_start_and_stays_in_the_plan(world: World) -> Non
     assert (by_hand["verdict"], by_hand["resume_offset"]) == ("unresolved", chosen)
     assert by_hand["detail"].startswith(f"set by hand to {chosen}; found: ")
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
-    start = world.cluster.start_offsets(world.there)[0]
+    start = world.cluster.start_offsets(world.mirrored)[0]
     assert world.offsets() == {0: start, 1: fine["resume_offset"], 2: chosen}
     assert world.run("check", "-c", config).code == 0
 
@@ -129,14 +136,14 @@ def test_a_persons_offset_by_the_sources_name_means_the_same_partition(world: Wo
 def test_a_persons_offset_must_be_one_that_is_there(world: World, word: str, answer: str) -> None:
     world.deliver(6)
     world.processed(3)
-    ended = world.run("check", "-c", world.config(), "--set", word.format(there=world.there))
+    ended = world.run("check", "-c", world.config(), "--set", word.format(there=world.mirrored))
     assert ended.code == 2
     assert answer in ended.err
 
 
 def test_more_replay_than_allowed_stops_until_it_is_accepted(world: World) -> None:
     world.deliver(60)
-    record = made(5)
+    record = source_record(5)
     absent = Anchor(record.offset, record.timestamp_ms, b"never sent", "0" * 32, "the-source-cluster")
     world.save({0: StoredOffset(record.offset + 1, absent)})
     config = world.config(extra="[policy]\nmax_replay = 1")
@@ -152,7 +159,7 @@ def test_segments_that_were_deleted_a_moment_ago_do_not_hide_the_records_behind_
     world.deliver(20, segment="1000")  # the first marker begins a second segment
     world.processed(5)
     first_left = world.offset_of(12)
-    world.cluster.delete_records(world.there, 0, first_left)
+    world.cluster.delete_records(world.mirrored, 0, first_left)
     (row,) = world.checked(world.config()).values()
     assert row["resume_offset"] <= first_left, "unprocessed records would be skipped"
     assert row["verdict"] == "lost"
@@ -217,13 +224,13 @@ def test_a_job_that_went_on_since_the_plan(planned: World) -> None:
 
 def test_a_topic_recreated_since_the_plan(planned: World) -> None:
     admin = planned.cluster.admin()
-    admin.delete_topics([planned.there])[planned.there].result(30)
+    admin.delete_topics([planned.mirrored])[planned.mirrored].result(30)
     planned.deliver(20)
-    refused_as_changed(planned, f'The topic "{planned.there}" was deleted or recreated since the plan')
+    refused_as_changed(planned, f'The topic "{planned.mirrored}" was deleted or recreated since the plan')
 
 
 def test_retention_past_the_planned_record(planned: World) -> None:
-    planned.cluster.delete_records(planned.there, 0, planned.offset_of(15))
+    planned.cluster.delete_records(planned.mirrored, 0, planned.offset_of(15))
     refused_as_changed(planned, "does not hold the planned offset")
 
 
@@ -242,7 +249,7 @@ def test_a_plan_for_another_group(planned: World) -> None:
 def test_a_job_that_has_gone_on_is_not_rolled_back(planned: World) -> None:
     config = planned.config()
     assert planned.run("apply", planned.plan_file, "-c", config, "--yes").code == 0
-    planned.save({0: StoredOffset(15, Anchor(14, cluster_id=planned.cluster.cluster_id))}, topic=planned.there)
+    planned.save({0: StoredOffset(15, Anchor(14, cluster_id=planned.cluster.cluster_id))}, topic=planned.mirrored)
     with nothing_written(planned):
         ended = planned.run("rollback", planned.plan_file, "-c", config, "--yes")
     assert ended.code == 5
@@ -284,13 +291,13 @@ def test_a_group_with_live_members_is_not_written_to(world: World) -> None:
 
     world.address = "kafka-group:"
     world.deliver(20)
-    world.save({0: StoredOffset(1, made(10).anchor)}, topic=world.there)
+    world.save({0: StoredOffset(1, source_record(10).anchor)}, topic=world.mirrored)
     config = world.config()
     world.plan(config)
     settings = {"bootstrap.servers": world.cluster.bootstrap, "group.id": world.group, "enable.auto.commit": False}
     consumer = Consumer({**settings, "client.id": "the-old-job", "auto.offset.reset": "earliest"})
     try:
-        consumer.subscribe([world.there])
+        consumer.subscribe([world.mirrored])
         assert consumer.consume(1, 30), "the consumer did not join its group"
         with nothing_written(world):
             ended = world.run("apply", world.plan_file, "-c", config, "--yes")

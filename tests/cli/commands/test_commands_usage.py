@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from tests.world import World, a_world, environment, made
+from tests.world import World, a_world, environment, source_record
 
 pytestmark = pytest.mark.system
 
@@ -63,7 +63,7 @@ def test_a_wrong_alias(fine: World) -> None:
 
 def test_a_destination_where_the_anchors_come_from(world: World) -> None:
     world.deliver(6)
-    anchor = made(3).anchor
+    anchor = source_record(3).anchor
     own = type(anchor)(3, anchor.timestamp_ms, anchor.id, anchor.fingerprint, world.cluster.cluster_id)
     world.save({0: StoredOffset(4, own)})
     said = refused(world, "check", "-c", world.config())
@@ -113,8 +113,8 @@ def test_a_rollback_of_what_was_never_applied(fine: World) -> None:
 
 def test_two_source_topics_with_one_name_at_the_destination(fine: World) -> None:
     """Two rows for one destination partition: the right offset is ambiguous."""
-    names = f'[topics.names]\n"one" = "{fine.there}"\n"two" = "{fine.there}"'
-    assert fine.there in refused(fine, "check", "-c", fine.config(fine.job("clicks", "one", "two"), extra=names))
+    names = f'[topics.names]\n"one" = "{fine.mirrored}"\n"two" = "{fine.mirrored}"'
+    assert fine.mirrored in refused(fine, "check", "-c", fine.config(fine.job("clicks", "one", "two"), extra=names))
 
 
 @pytest.mark.parametrize("command", ["check", "plan", "apply", "rollback", "hook", "show", "anchors", "demo"])
@@ -137,7 +137,7 @@ def test_an_interrupted_check_ends_quietly(world: World) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         silent.settimeout(60)
-        world.save({0: made(3).stored})
+        world.save({0: source_record(3).stored})
         config = world.config(bootstrap=f"127.0.0.1:{silent.getsockname()[1]}")
         command = [sys.executable, "-m", "reconciler", "check", "-c", str(config)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -10,7 +10,7 @@ import pytest
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, OffsetStore, WriteResult
 from reconciler.stores import registry
-from tests.world import World, a_world, made
+from tests.world import World, a_world, source_record
 
 pytestmark = pytest.mark.system
 
@@ -161,7 +161,7 @@ def two_jobs(world: World) -> tuple[World, str, Any]:
     other = f"sqlite:///{world.folder / 'other.db'}"
     world.deliver(12)
     world.processed(5)
-    world.save({0: made(7).stored}, address=other)
+    world.save({0: source_record(7).stored}, address=other)
     config = world.config(world.job("first"), world.job("second", store=other))
     world.plan(config)
     return world, other, config
@@ -203,12 +203,12 @@ def test_an_import_that_is_refused_for_one_job_writes_for_none(world: World) -> 
     other, fresh = (f"sqlite:///{world.folder / name}" for name in ("other.db", "fresh.db"))
     second = world.job("second", f"{world.topic}-2", store=other)
     world.processed(5)
-    world.save({0: made(7).stored}, topic=f"{world.topic}-2", address=other)
+    world.save({0: source_record(7).stored}, topic=f"{world.topic}-2", address=other)
     lines = world.folder / "lines.jsonl"
     exported = world.run("anchors", "export", "-c", world.config(world.job("first"), second))
     assert exported.out.count("\n") == 2
     lines.write_text(exported.out)
-    world.save({0: made(1).stored}, topic=f"{world.topic}-2", address=other)
+    world.save({0: source_record(1).stored}, topic=f"{world.topic}-2", address=other)
     world.save({}, address=fresh)
     ended = world.run("anchors", "import", lines, "-c", world.config(world.job("first", store=fresh), second))
     assert ended.code == 5

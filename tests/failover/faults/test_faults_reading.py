@@ -26,7 +26,7 @@ from reconciler.kafka.records import Gathering
 from reconciler.lab.kafka import KafkaCluster
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
 from tests.lab.faults.faulty import Acting, Ambush, flip_a_byte, quiet
-from tests.world import World, a_world, made, outside
+from tests.world import World, a_world, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -50,10 +50,10 @@ def jobs(mortal: KafkaCluster, topic_name: str, monkeypatch: pytest.MonkeyPatch)
     mortal.create_topic(f"a.{topic_name}", PARTITIONS)
     write(mortal, f"a.{topic_name}", range(COUNT), range(PARTITIONS), padding=PADDING)
     kinds = [kind for kind in KINDS if kind.name in ("by content", "in the destination's numbers")]
-    made = Jobs.of(topic_name, [topic_name], kinds)
+    jobs = Jobs.of(topic_name, [topic_name], kinds)
     with closing(reader_of(mortal)) as reader:
-        made.save(reader, kinds)
-    yield made
+        jobs.save(reader, kinds)
+    yield jobs
     mortal.resume()
 
 
@@ -211,12 +211,12 @@ def test_a_record_that_a_bad_disk_has_damaged_starts_no_job(empty: World) -> Non
     world.cluster.start()
     before, started = world.rows(), world.folder / "started"
     command = ("--plans", world.folder / "plans", "--", "touch", started)
-    reported = outside("hook", "--to", "destination", "-c", config, "--job", "reported", *command)
-    aborted = outside("hook", "--to", "destination", "-c", config, "--job", "aborted", *command)
+    reported = run_process("hook", "--to", "destination", "-c", config, "--job", "reported", *command)
+    aborted = run_process("hook", "--to", "destination", "-c", config, "--job", "aborted", *command)
     assert not started.exists()
     assert world.rows() == before
     assert reported.code == ExitCode.UNREACHABLE
-    assert f"{world.there}-0" in reported.err
+    assert f"{world.mirrored}-0" in reported.err
     assert "delivered records that are damaged" in reported.err
     assert aborted.code in (ExitCode.UNREACHABLE, ExitCode.NEEDS_PERSON)
     told = r"(: .* delivered records that are damaged| could not be read from offset)"
@@ -253,7 +253,9 @@ def at_source(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
 def own(world: World, number: int, cluster_id: str | None) -> StoredOffset:
     """The row that the job has stored on the source after a record."""
     offset = world.offset_of(number, topic=world.topic)
-    return StoredOffset(offset + 1, replace(made(number).anchor, offset=offset, cluster_id=cluster_id, topic_id=None))
+    return StoredOffset(
+        offset + 1, replace(source_record(number).anchor, offset=offset, cluster_id=cluster_id, topic_id=None)
+    )
 
 
 @pytest.mark.parametrize("command", ["check", "plan", "hook"])
@@ -287,7 +289,7 @@ def test_a_destination_that_is_the_source_has_no_mirrored_topic_where_no_anchor_
         "hook", "--to", "destination", "-c", world.config(), "--plans", world.folder / "plans", "--", "false"
     )
     assert ended.code == 4, ended.output
-    assert f'the destination has no topic "{world.there}"' in ended.output
+    assert f'the destination has no topic "{world.mirrored}"' in ended.output
     assert world.rows() == before
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from tests.failover.killed import Driver, Outcome, Rows, committed, table
-from tests.world import World, made
+from tests.world import World, source_record
 
 pytestmark = pytest.mark.system
 
@@ -30,13 +30,17 @@ class Laid:
         self.world = world
         self.other = f"sqlite:///{world.folder / 'other.db'}"
         world.deliver(9, 9, 6)
-        world.save({0: made(4).stored, 2: made(5, 2).stored})
+        world.save({0: source_record(4).stored, 2: source_record(5, 2).stored})
         # It has been here before: rows under the destination's name are replaced, not made.
         earlier = Anchor(1, cluster_id=world.cluster.cluster_id)
-        world.save({2: StoredOffset(2, earlier, 1)}, topic=world.there)
-        world.save({0: made(2).stored, 2: made(3, 2).stored}, address=self.other)
-        synced = {0: StoredOffset(1, made(3).anchor), 1: StoredOffset(0, made(1, 1).anchor)}
-        world.save({**synced, 2: StoredOffset(1, made(2, 2).anchor)}, topic=world.there, address="kafka-group:")
+        world.save({2: StoredOffset(2, earlier, 1)}, topic=world.mirrored)
+        world.save({0: source_record(2).stored, 2: source_record(3, 2).stored}, address=self.other)
+        synced = {0: StoredOffset(1, source_record(3).anchor), 1: StoredOffset(0, source_record(1, 1).anchor)}
+        world.save(
+            {**synced, 2: StoredOffset(1, source_record(2, 2).anchor)},
+            topic=world.mirrored,
+            address="kafka-group:",
+        )
         jobs = ("clicks", None), ("views", self.other), ("sums", "kafka-group:")
         self.config = world.config(*(world.job(name, store=store) for name, store in jobs))
         after = [behind(world, number) for number in range(3)]
@@ -56,7 +60,7 @@ class Laid:
         stores = {"clicks": None, "views": self.other, "sums": "kafka-group:"}
         rows = {name: self.world.rows(address) for name, address in stores.items()}
         return {
-            name: {row.key.partition: row.stored.offset for row in each if row.key.topic == self.world.there}
+            name: {row.key.partition: row.stored.offset for row in each if row.key.topic == self.world.mirrored}
             for name, each in rows.items()
         }
 
@@ -70,7 +74,7 @@ class Laid:
 
 def behind(world: World, partition: int) -> dict[int, int]:
     """By a record's number, the offset right behind it."""
-    numbers = {made(number, partition).id: number for number in range(9)}
+    numbers = {source_record(number, partition).id: number for number in range(9)}
     return {numbers[dict(headers)["message-id"]]: offset + 1 for offset, headers in world.read_log(partition)}
 
 
@@ -210,9 +214,9 @@ def test_a_row_that_came_after_a_killed_apply_is_what_rollback_brings_back(laid:
     world.plan(laid.config)
     kill_at_second_store(laid, driver)
     late = StoredOffset(1, Anchor(0, cluster_id=world.cluster.cluster_id), 2)
-    world.save({2: late}, topic=world.there, address=laid.other)
+    world.save({2: late}, topic=world.mirrored, address=laid.other)
     goes_on(laid, world.run)
-    laid.before[("other.db", world.there, 2)] = (world.group, world.there, 2, *columns(late))
+    laid.before[("other.db", world.mirrored, 2)] = (world.group, world.mirrored, 2, *columns(late))
     goes_back(laid, world.run)
 
 
@@ -249,7 +253,7 @@ def test_a_commit_of_another_program_comes_back_to_the_byte(world: World, metada
     commit(world, 3, metadata)
     before = committed(world.cluster, world.group)
     config = world.config(world.job(store="kafka-group:"))
-    world.plan(config, "--set", f"{world.there}:0=7", "--accept", "skips")
+    world.plan(config, "--set", f"{world.mirrored}:0=7", "--accept", "skips")
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
     assert committed(world.cluster, world.group) != before
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
@@ -262,7 +266,7 @@ def test_a_rollback_does_not_date_a_row_that_had_no_date(world: World) -> None:
     commit(world, 3, "")
     config = world.config(world.job(store="kafka-group:"), extra='[policy]\nno_anchor = "row-time"')
     assert world.checked(config)[0]["verdict"] == "unresolved"
-    world.plan(config, "--set", f"{world.there}:0=7", "--accept", "skips")
+    world.plan(config, "--set", f"{world.mirrored}:0=7", "--accept", "skips")
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
     row = world.checked(config)[0]
@@ -274,7 +278,7 @@ def commit(world: World, offset: int, metadata: str) -> None:
     from confluent_kafka import ConsumerGroupTopicPartitions
     from confluent_kafka import TopicPartition as KafkaPartition
 
-    row = KafkaPartition(world.there, 0, offset, metadata)
+    row = KafkaPartition(world.mirrored, 0, offset, metadata)
     asked = [ConsumerGroupTopicPartitions(world.group, [row])]
     (future,) = world.cluster.admin().alter_consumer_group_offsets(asked).values()
     assert all(answer.error is None for answer in future.result().topic_partitions)
@@ -289,7 +293,7 @@ class Planned:
     def __init__(self, world: World) -> None:
         self.world = world
         world.deliver(12, 12, 12)
-        self.rows = {0: made(5).stored, 2: made(6, 2).stored}
+        self.rows = {0: source_record(5).stored, 2: source_record(6, 2).stored}
         world.save(self.rows)
         self.config = world.config()
         world.plan(self.config)
@@ -301,36 +305,46 @@ class Planned:
 
 
 def with_anchor(planned: Planned, **other: Any) -> None:
-    stored = made(5).stored
+    stored = source_record(5).stored
     assert stored.anchor is not None
     planned.world.save({0: replace(stored, anchor=replace(stored.anchor, **other))})
 
 
 CHANGES: dict[str, tuple[Callable[[Planned], None], str]] = {
-    "a row went on": (lambda at: at.world.save({0: made(6).stored}), "had offset 5006, and has offset 5007 now"),
-    "a row went back": (lambda at: at.world.save({0: made(3).stored}), "had offset 5006, and has offset 5004 now"),
-    "another row went on": (lambda at: at.world.save({2: made(8, 2).stored}), "has offset 5009 now"),
+    "a row went on": (
+        lambda at: at.world.save({0: source_record(6).stored}),
+        "had offset 5006, and has offset 5007 now",
+    ),
+    "a row went back": (
+        lambda at: at.world.save({0: source_record(3).stored}),
+        "had offset 5006, and has offset 5004 now",
+    ),
+    "another row went on": (lambda at: at.world.save({2: source_record(8, 2).stored}), "has offset 5009 now"),
     "a row was deleted": (lambda at: at.store_again({2: at.rows[2]}), "had offset 5006, and has no row now"),
     "a row came for a partition that had none": (
-        lambda at: at.world.save({1: made(3, 1).stored}),
+        lambda at: at.world.save({1: source_record(3, 1).stored}),
         "had no row, and has offset 5004 now",
     ),
     "a row came for a partition that the destination lacks": (
-        lambda at: at.world.save({3: made(3, 3).stored}),
+        lambda at: at.world.save({3: source_record(3, 3).stored}),
         "-3, which is not in the plan",
     ),
     "a row came under the destination's name": (
         lambda at: at.world.save(
-            {0: StoredOffset(4, Anchor(3, cluster_id=at.world.cluster.cluster_id), 2**42)}, topic=at.world.there
+            {0: StoredOffset(4, Anchor(3, cluster_id=at.world.cluster.cluster_id), 2**42)},
+            topic=at.world.mirrored,
         ),
         "had offset 5006, and has offset 4 now",
     ),
     "an anchor's record is another": (lambda at: with_anchor(at, fingerprint="0" * 32), "(or another anchor)"),
     "an anchor's time is another": (lambda at: with_anchor(at, timestamp_ms=1), "(or another anchor)"),
     "an anchor's id is another": (lambda at: with_anchor(at, id=b"another"), "(or another anchor)"),
-    "an anchor is gone": (lambda at: at.world.save({0: StoredOffset(made(5).offset + 1)}), "(or another anchor)"),
+    "an anchor is gone": (
+        lambda at: at.world.save({0: StoredOffset(source_record(5).offset + 1)}),
+        "(or another anchor)",
+    ),
     "the file was replaced by one with other rows": (
-        lambda at: at.store_again({**at.rows, 0: made(7).stored}),
+        lambda at: at.store_again({**at.rows, 0: source_record(7).stored}),
         "had offset 5006, and has offset 5008 now",
     ),
     "the file was replaced by an empty store": (lambda at: at.store_again({}), "and has no row now"),

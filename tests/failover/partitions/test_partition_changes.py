@@ -20,7 +20,7 @@ from tests.stores.bare_store import bare_scheme
 from tests.stores.hbase.fixtures import hbase
 from tests.stores.postgresql.fixtures import GROUPED, TABLES, database, postgres, psql
 from tests.stores.zookeeper.fixtures import zookeeper
-from tests.world import World, a_world, made
+from tests.world import World, a_world, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
 __all__ = ["bare_scheme", "database", "hbase", "postgres", "psql", "zookeeper"]
@@ -85,14 +85,17 @@ class Job:
     def rows(self) -> list[Row]:
         store = self._open()
         try:
-            return store.read(self.world.group, [self.world.topic, self.world.there])
+            return store.read(self.world.group, [self.world.topic, self.world.mirrored])
         finally:
             store.close()
 
     def processed(self, numbers: Mapping[int, int]) -> None:
         """The job has processed these records last, by partition, at the source."""
         store = self._open()
-        keys = {TopicPartition(self.world.topic, part): made(number, part).stored for part, number in numbers.items()}
+        keys = {
+            TopicPartition(self.world.topic, part): source_record(number, part).stored
+            for part, number in numbers.items()
+        }
         changes = [Change(key, None, stored) for key, stored in keys.items()]
         try:
             assert len(store.write(self.world.group, changes, reason="job", now_ms=1).written) == len(changes)
@@ -116,7 +119,7 @@ class Job:
         ended = self.world.run("check", "-c", config)
         assert ended.code == 0, ended.output
         assert self.rows() == after
-        stored = {row.key.partition: row.stored for row in after if row.key.topic == self.world.there}
+        stored = {row.key.partition: row.stored for row in after if row.key.topic == self.world.mirrored}
         return {row["partition"]: row for row in job["partitions"]}, stored
 
 

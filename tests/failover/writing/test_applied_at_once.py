@@ -17,7 +17,7 @@ from reconciler.core.errors import Changed
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import parse_plan
 from tests.failover.killed import BEGIN, COMMIT, LOCK, RENAMED, TEMPORARY, Driver, Outcome, Rows, committed, table
-from tests.world import World, made
+from tests.world import World, source_record
 
 pytestmark = pytest.mark.system
 
@@ -40,12 +40,12 @@ class Contested:
         world.deliver(*[9] * PARTITIONS)
         if self.in_group:
             world.address = store
-            synced = {number: StoredOffset(1, made(4, number).anchor) for number in range(PARTITIONS)}
-            world.save(synced, topic=world.there)
+            synced = {number: StoredOffset(1, source_record(4, number).anchor) for number in range(PARTITIONS)}
+            world.save(synced, topic=world.mirrored)
         else:
             world.processed(*[4] * PARTITIONS)
             # It has been here before: there is something to replace.
-            world.save({1: StoredOffset(2, Anchor(1, cluster_id=world.cluster.cluster_id), 1)}, topic=world.there)
+            world.save({1: StoredOffset(2, Anchor(1, cluster_id=world.cluster.cluster_id), 1)}, topic=world.mirrored)
         self.config = world.config()
         self.before = self.bytes()
 
@@ -58,7 +58,9 @@ class Contested:
         """A plan of that name; with offsets, a person's: it differs in every row."""
         path = self.world.folder / name / "failover.plan.json"
         path.parent.mkdir()
-        by_hand = [word for number, at in enumerate(offsets) for word in ("--set", f"{self.world.there}:{number}={at}")]
+        by_hand = [
+            word for number, at in enumerate(offsets) for word in ("--set", f"{self.world.mirrored}:{number}={at}")
+        ]
         ended = self.world.run("plan", "-c", self.config, "-o", path, *by_hand)
         assert ended.code == 0, ended.output
         return path
@@ -157,7 +159,7 @@ def test_one_that_waited_while_the_rows_changed_does_not_take_the_winners_way_ba
     with context.outside(config) as outside:
         waiting = prepare(plan, config, outside)
         younger = StoredOffset(3, Anchor(2, cluster_id=in_a_file.world.cluster.cluster_id), 2)
-        in_a_file.world.save({1: younger}, topic=in_a_file.world.there)
+        in_a_file.world.save({1: younger}, topic=in_a_file.world.mirrored)
         in_a_file.before = in_a_file.bytes()
         assert in_a_file.world.run(*in_a_file.apply(path)).code == 0
         with pytest.raises(Changed, match="Nothing was written"):
@@ -270,7 +272,7 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
         for outcome in outcomes:
             # A group's rows are compared one by one, so that some may have been written by the other.
             assert outcome.code in ((0, 5, 7) if contested.in_group else (0, 5)), outcome.output
-            started = json.loads(outcome.out)[contested.world.there] if outcome.out else None
+            started = json.loads(outcome.out)[contested.world.mirrored] if outcome.out else None
             assert (started is None) == (outcome.code != 0)
             assert started is None or {int(number): at for number, at in started.items()} == right
         assert 0 in {outcome.code for outcome in outcomes}

@@ -16,7 +16,7 @@ from reconciler.ports import Change, WriteResult
 from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.sqlite.store import SqliteStore
 from tests.failover.killed import Rows, committed, table
-from tests.world import Ended, World, made
+from tests.world import CommandResult, World, source_record
 
 pytestmark = pytest.mark.system
 
@@ -32,9 +32,9 @@ class Laid:
         world.deliver(9, 9)
         world.processed(4, 6)
         earlier = StoredOffset(2, Anchor(1, cluster_id=world.cluster.cluster_id), 1)
-        world.save({0: earlier}, topic=world.there)
-        synced = {0: StoredOffset(1, made(3).anchor), 1: StoredOffset(0, made(1, 1).anchor)}
-        world.save(synced, topic=world.there, address="kafka-group:")
+        world.save({0: earlier}, topic=world.mirrored)
+        synced = {0: StoredOffset(1, source_record(3).anchor), 1: StoredOffset(0, source_record(1, 1).anchor)}
+        world.save(synced, topic=world.mirrored, address="kafka-group:")
         self.config = world.config(world.job("clicks"), world.job("sums", store="kafka-group:"))
         world.plan(self.config)
         self.before = self.bytes()
@@ -42,7 +42,7 @@ class Laid:
     def bytes(self) -> Rows:
         return {**table(self.world.folder / "offsets.db"), **committed(self.world.cluster, self.world.group)}
 
-    def run(self, command: str, config: Path | None = None) -> Ended:
+    def run(self, command: str, config: Path | None = None) -> CommandResult:
         return self.world.run(command, self.world.plan_file, "-c", config or self.config, "--yes")
 
     @property
@@ -115,14 +115,16 @@ def test_progress_of_one_partition_keeps_all_from_being_rolled_back(laid: Laid) 
     assert laid.run("apply").code == 0
     for address in (None, "kafka-group:"):
         kept = world.rows(address)
-        (row,) = (row for row in kept if (row.key.topic, row.key.partition) == (world.there, 1))
+        (row,) = (row for row in kept if (row.key.topic, row.key.partition) == (world.mirrored, 1))
         here = Anchor(row.stored.offset, cluster_id=world.cluster.cluster_id)
-        world.save({1: StoredOffset(row.stored.offset + 1, here)}, topic=world.there, address=address)
+        world.save({1: StoredOffset(row.stored.offset + 1, here)}, topic=world.mirrored, address=address)
         gone_on = laid.bytes()
         ended = laid.run("rollback")
-        assert (ended.code, "is no longer as apply left it: the job has gone on" in ended.err) == (5, True), ended.output
+        assert (ended.code, "is no longer as apply left it: the job has gone on" in ended.err) == (5, True), (
+            ended.output
+        )
         assert laid.bytes() == gone_on
-        world.save({1: row.stored}, topic=world.there, address=address)
+        world.save({1: row.stored}, topic=world.mirrored, address=address)
     assert laid.run("rollback").code == 0
 
 
@@ -133,7 +135,7 @@ def test_an_apply_in_part_and_a_job_that_went_on_are_told_apart(laid: Laid, monk
         dies(patch, KafkaGroupStore, 0, Unreachable("The broker is gone."))
         assert laid.run("apply").code == 7
     here = Anchor(5, cluster_id=world.cluster.cluster_id)
-    world.save({0: StoredOffset(6, here)}, topic=world.there, address="kafka-group:")
+    world.save({0: StoredOffset(6, here)}, topic=world.mirrored, address="kafka-group:")
     gone_on = laid.bytes()
     assert laid.run("rollback").code == 5
     assert laid.bytes() == gone_on
@@ -156,7 +158,7 @@ def test_another_plans_snapshot_is_not_taken(laid: Laid) -> None:
     assert laid.run("rollback").code == 0
     snapshot = laid.snapshot.read_text()
     laid.snapshot.unlink()
-    plan = laid.world.plan(laid.config, "--job", "clicks", "--set", f"{laid.world.there}:0=0")
+    plan = laid.world.plan(laid.config, "--job", "clicks", "--set", f"{laid.world.mirrored}:0=0")
     laid.snapshot.write_text(snapshot)
     for command in ("apply", "rollback"):
         ended = laid.run(command)

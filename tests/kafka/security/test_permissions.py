@@ -15,7 +15,7 @@ from reconciler.ports import TopicPartition
 from reconciler.stores.registry import open_store
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.stores.bare_store import bare_scheme
-from tests.world import ROOT, Ended, World, made
+from tests.world import ROOT, CommandResult, World, source_record
 
 __all__ = ["bare_scheme"]
 pytestmark = pytest.mark.system
@@ -68,42 +68,42 @@ class Job:
 
     def here(self, acls: Iterable[Acl]) -> set[Acl]:
         """The reference's ACLs with this job's names."""
-        names = {"a.events": self.world.there, "events": self.world.topic, "clicks": self.world.group}
+        names = {"a.events": self.world.mirrored, "events": self.world.topic, "clicks": self.world.group}
         return {replace(acl, name=names[acl.name]) for acl in acls}
 
-    def run(self, *arguments: object) -> Ended:
+    def run(self, *arguments: object) -> CommandResult:
         return self.world.run(*arguments, "-c", self.config)
 
 
-def checks(job: Job) -> Ended:
+def checks(job: Job) -> CommandResult:
     return job.run("check")
 
 
-def plans(job: Job) -> Ended:
+def plans(job: Job) -> CommandResult:
     return job.run("plan", "-o", job.world.folder / "tried.plan.json")
 
 
-def hooks(job: Job) -> Ended:
+def hooks(job: Job) -> CommandResult:
     return job.run("hook", "--to", "destination", "--plans", job.world.folder / "plans")
 
 
-def applies(job: Job) -> Ended:
+def applies(job: Job) -> CommandResult:
     return job.run("apply", job.world.plan_file, "--yes")
 
 
-def rolls_back(job: Job) -> Ended:
+def rolls_back(job: Job) -> CommandResult:
     return job.run("rollback", job.world.plan_file, "--yes")
 
 
-def exports(job: Job) -> Ended:
+def exports(job: Job) -> CommandResult:
     return job.run("anchors", "export")
 
 
-def imports(job: Job) -> Ended:
+def imports(job: Job) -> CommandResult:
     return job.run("anchors", "import", "--replace", job.world.folder / "anchors.jsonl")
 
 
-def records(job: Job) -> Ended:
+def records(job: Job) -> CommandResult:
     """``recording()`` without Spark: what it does around each batch."""
     from reconciler.spark.identity_columns import BatchIdentity, LastRecord
     from reconciler.spark.recording.store import Recorder
@@ -111,15 +111,15 @@ def records(job: Job) -> Ended:
 
     cluster = ClusterAccess.at(job.secured.sasl, job.secured.scram)
     recorder = Recorder(AnchorTarget(job.world.group, cluster, BatchIdentity(), job.world.address, now_ms=lambda: 1))
-    end = LastRecord(TopicPartition(job.world.there, 0), 5, 1, False, b"k", b"v")
+    end = LastRecord(TopicPartition(job.world.mirrored, 0), 5, 1, False, b"k", b"v")
     try:
         recorder.open()
         recorder.store([end], reason="batch 0")
     except ReconcilerError as error:
-        return Ended(int(error.exit_code), "", str(error))
+        return CommandResult(int(error.exit_code), "", str(error))
     finally:
         recorder.close()
-    return Ended(0, "", "")
+    return CommandResult(0, "", "")
 
 
 # ---------------------------------------------------------------- what they are tried on
@@ -154,7 +154,7 @@ class Use:
     """A command as the reference names it, how it is run, what must be there first, and its code when it works."""
 
     command: str
-    run: Callable[[Job], Ended]
+    run: Callable[[Job], CommandResult]
     first: Callable[[Job], object] = lambda job: None
     works: int = 0
     stored: bool = True
@@ -184,7 +184,7 @@ def made_ready(secured: Secured, world: World, use: Use, store: str) -> Job:
         world.save({})
     if use.stored:
         # Record 4, of the same time, follows a gap: perhaps a first copy of the anchor was there.
-        world.save({0: made(5).stored}, topic=world.there)
+        world.save({0: source_record(5).stored}, topic=world.mirrored)
     job = Job(secured, world, world.config(bootstrap=secured.sasl, extra=client_table(secured.scram)))
     use.first(job)
     return job
@@ -280,7 +280,7 @@ def test_tracking_works_with_the_smallest_set_at_the_source_and_not_with_less(
     assert ended.code == 0, ended.output
     (row,) = anchors.read(world.group)
     assert row.stored.anchor is not None
-    assert row.stored.anchor.id == made(5).id
+    assert row.stored.anchor.id == source_record(5).id
 
 
 # ---------------------------------------------------------------- what a broker hides
@@ -295,7 +295,7 @@ def test_a_row_that_may_not_be_seen_is_not_taken_for_none(secured: Secured, secu
     world.processed(5)
     table = client_table(secured.scram) + '\n[policy]\nnew = "latest"'
     config = world.config(bootstrap=secured.sasl, extra=table)
-    seen = {Acl("Read", "topic", world.there), Acl("Describe", "group", world.group)}
+    seen = {Acl("Read", "topic", world.mirrored), Acl("Describe", "group", world.group)}
     secured.allow(USER, seen)
     ended = world.run("check", "-c", config)
     assert ended.code == 6
@@ -315,11 +315,11 @@ def test_a_topic_that_may_not_be_looked_up_may_exist_or_not_and_the_message_says
     secured.allow(USER, set())
     hidden = world.run("check", "-c", config)
     assert hidden.code == 6
-    assert f'needs Describe on topic "{world.there}" (Read for its records), if there is such a topic' in hidden.err
-    secured.allow(USER, {Acl("Describe", "topic", world.there)})
+    assert f'needs Describe on topic "{world.mirrored}" (Read for its records), if there is such a topic' in hidden.err
+    secured.allow(USER, {Acl("Describe", "topic", world.mirrored)})
     absent = world.run("check", "-c", config)
     assert absent.code == 2
-    assert f'The destination has no topic "{world.there}"' in absent.err
+    assert f'The destination has no topic "{world.mirrored}"' in absent.err
 
 
 def test_a_commit_that_would_be_taken_in_part_is_not_sent(secured: Secured, secured_world: World) -> None:
@@ -328,7 +328,7 @@ def test_a_commit_that_would_be_taken_in_part_is_not_sent(secured: Secured, secu
     topics = [f"{world.topic}-{letter}" for letter in "xy"]
     for topic in topics:
         world.deliver(8, topic=f"a.{topic}")
-        world.save({0: made(4).stored}, topic=f"a.{topic}")
+        world.save({0: source_record(4).stored}, topic=f"a.{topic}")
     whole = world.config(world.job("clicks", *topics))
     world.plan(whole)
     assert world.run("apply", world.plan_file, "-c", whole, "--yes").code == 0

@@ -12,7 +12,7 @@ from reconciler.core.errors import Refused
 from reconciler.kafka.reader import KafkaLogReader
 from tests.kafka.security.certificates import CLIENT
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
-from tests.world import Ended, World, made, outside
+from tests.world import CommandResult, World, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -30,7 +30,7 @@ def arguments(world: World, command: str, config: Path) -> tuple[object, ...]:
 
 def everything(world: World) -> list[Acl]:
     """What a user needs for every command and store."""
-    topics = [Acl(operation, "topic", world.there) for operation in ("Read", "DescribeConfigs")]
+    topics = [Acl(operation, "topic", world.mirrored) for operation in ("Read", "DescribeConfigs")]
     group = [Acl(operation, "group", world.group) for operation in ("Read", "Delete")]
     return [*topics, Acl("Describe", "topic", world.topic), *group]
 
@@ -108,14 +108,14 @@ def test_with_the_right_secret_a_job_is_failed_over_and_back(
     world.deliver(20)
     if store == "kafka-group":
         world.address = "kafka-group:"
-        world.save({0: made(9).stored}, topic=world.there)  # as MirrorMaker's sync leaves it
+        world.save({0: source_record(9).stored}, topic=world.mirrored)  # as MirrorMaker's sync leaves it
     else:
         world.processed(9)
     before = world.rows()
     secured.allow(user, everything(world))
     config = world.config(bootstrap=address, extra=client_table(settings))
 
-    ran: list[Ended] = []
+    ran: list[CommandResult] = []
 
     def run(command: str) -> int:
         ran.append(world.run("--debug", *arguments(world, command, config)))
@@ -146,7 +146,7 @@ def test_no_command_does_anything_with_a_wrong_password(secured: Secured, secure
     if store == "kafka-group":
         world.address = "kafka-group:"
     world.deliver(12)
-    world.save({0: made(5).stored}, topic=world.there)
+    world.save({0: source_record(5).stored}, topic=world.mirrored)
     right = world.config()
     world.plan(right)
     settings = {**secured.scram, "sasl.password": secured.wrong_password}
@@ -204,7 +204,7 @@ def test_no_secret_is_shown_even_with_all_that_the_client_has_to_say(
     settings = {**secured.scram, "sasl.password": "${KAFKA_B_PASSWORD}", "debug": "all"}
     config = world.config(bootstrap=secured.sasl, extra=client_table(settings))
     secret = secured.password if password == "right" else secured.wrong_password
-    ended = outside("--debug", "--log-format", log_format, "check", "-c", config, KAFKA_B_PASSWORD=secret)
+    ended = run_process("--debug", "--log-format", log_format, "check", "-c", config, KAFKA_B_PASSWORD=secret)
     assert ended.code == (3 if password == "right" else 6), ended.output
     assert "SCRAM-SHA-512" in ended.err, "the client did not say much"
     assert secured.planted_in(ended.output) == []

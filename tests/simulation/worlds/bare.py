@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.question import Question
-from reconciler.core.unanchored.pairs import Checkpoint, MirrorEvidence, Pairs, Sync, evidence_for
+from reconciler.core.unanchored.pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.oracle import replayed, skipped
 from tests.simulation.trial import Meter, Trial
@@ -123,7 +123,7 @@ def _pairs(rng: random.Random, case: Case, world: World, numbers: Sequence[int],
     now = 0 if tight else newest + 2
     often = rng.choice((0.05, 0.3, 0.7, 1.0))
     syncs: list[Sync] = []
-    checkpoints: list[Checkpoint] = []
+    checkpoints: list[MirrorCheckpoint] = []
     if recreated:
         syncs, checkpoints = _stale(rng, case, numbers, newest + 1)
     stale = len(syncs)
@@ -161,14 +161,16 @@ def _starts(case: Case) -> set[int]:
     return found
 
 
-def _checkpoint(rng: random.Random, sync: Sync, numbers: Sequence[int], now: int) -> Checkpoint:
+def _checkpoint(rng: random.Random, sync: Sync, numbers: Sequence[int], now: int) -> MirrorCheckpoint:
     """A group's committed offset at or behind a sync: MirrorMaker adds one where it lies behind."""
     committed = rng.choice([sync.upstream, sync.upstream, sync.upstream + rng.randint(1, 5), rng.choice(numbers) + 1])
     committed = max(committed, sync.upstream)
-    return Checkpoint(GROUP, committed, sync.downstream + (committed > sync.upstream), now)
+    return MirrorCheckpoint(GROUP, committed, sync.downstream + (committed > sync.upstream), now)
 
 
-def _stale(rng: random.Random, case: Case, numbers: Sequence[int], now: int) -> tuple[list[Sync], list[Checkpoint]]:
+def _stale(
+    rng: random.Random, case: Case, numbers: Sequence[int], now: int
+) -> tuple[list[Sync], list[MirrorCheckpoint]]:
     """Pairs of the topic that had this name before: other places for the same offsets."""
     place, syncs = 0, []
     for index in range(len(case.source)):

@@ -10,7 +10,7 @@ from itertools import combinations, product
 from reconciler.core.anchors import Identity, IdOrder, Record, StoredOffset, record_timestamp
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
-from reconciler.core.unanchored.pairs import Checkpoint, Pairs, Sync, evidence_for
+from reconciler.core.unanchored.pairs import MirrorCheckpoint, Pairs, Sync, evidence_for
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.memory import MemoryPartition
 from tests.simulation.worlds.exhaustive import replied
@@ -49,7 +49,7 @@ class History:
             return Pairs(syncs)
         place, group = self.checkpoint
         behind = group > self.delivered[place]
-        return Pairs(syncs, (Checkpoint("others", group, place + behind, 105 + 10 * place),))
+        return Pairs(syncs, (MirrorCheckpoint("others", group, place + behind, 105 + 10 * place),))
 
     @property
     def question(self) -> Question:

@@ -20,7 +20,7 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, digest
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.audit import Columns
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example, PartitionResult, split_doubled
-from reconciler.spark.audit.spans import ALL_PARTITIONS, Place, planned
+from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditUnit, planned
 from reconciler.stores.registry import open_store
 
 
@@ -72,7 +72,7 @@ def test_undecided_partitions_and_remapped_topics_are_recognized() -> None:
     found = planned([plan(row(0), row(1, None, Verdict.UNRESOLVED))])
     assert found.undecided == (("a.events", 1),)
     spread = planned([plan(row(0, verdict=Verdict.REMAPPED), row(1))])
-    assert {span.place for span in spread.spans} == {Place("events", ALL_PARTITIONS)}
+    assert {span.place for span in spread.spans} == {AuditUnit("events", ALL_PARTITIONS)}
 
 
 @pytest.mark.parametrize(

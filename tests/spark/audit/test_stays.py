@@ -21,7 +21,7 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, digest
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import Columns
 from reconciler.spark.audit.failovers.figures import FIGURES, Counts, judge
-from reconciler.spark.audit.failovers.result import TOTALS, Finding, Place, Range, Side, StaysResult
+from reconciler.spark.audit.failovers.result import TOTALS, ComparedSide, Range, RecordFinding, RecordPlace, StaysResult
 from reconciler.spark.audit.failovers.stays import Interval, is_several, stays
 from tests.spark.audit.plain_numbers import Numbers
 
@@ -182,10 +182,14 @@ def result(**changed: Any) -> StaysResult:
         **{
             **{"tool_version": "0.1.0", "created_at": "2026-01-01T00:00:00Z", "plans": ("0" * 64,), "job": "clicks"},
             **{"told_apart_by": "id", "unique": True, "semantics": "at-least-once", "since_ms": None},
-            **{"order": ("A", "B", "A"), "clusters": (Side("A", 60, 0, ranges), Side("B", 57, 0))},
-            **{"sink": Side("files:/<out>", 60, 2), "totals": totals, "compared": ("lost: …",)},
+            **{"order": ("A", "B", "A"), "clusters": (ComparedSide("A", 60, 0, ranges), ComparedSide("B", 57, 0))},
+            **{"sink": ComparedSide("files:/<out>", 60, 2), "totals": totals, "compared": ("lost: …",)},
             **{"unknown": ("The order.",), "logs_are_whole": True, "unanswered": False},
-            "examples": (Finding("lost", 1, "00ff", (Place("A", "events", 0, 30), Place("B", "a.events", 0, 27))),),
+            "examples": (
+                RecordFinding(
+                    "lost", 1, "00ff", (RecordPlace("A", "events", 0, 30), RecordPlace("B", "a.events", 0, 27))
+                ),
+            ),
             **changed,
         }
     )
@@ -202,8 +206,8 @@ def result(**changed: Any) -> StaysResult:
         ({"totals": {"unknown_rows": 1}}, "unclean"),
         ({"totals": {"unknown_rows": 1}, "logs_are_whole": False}, "clean"),
         ({"unanswered": True}, "unknown"),
-        ({"sink": Side("files:/out", 0, 9)}, "unknown"),
-        ({"clusters": (Side("A", 60, 0), Side("B", 0, 0))}, "unknown"),
+        ({"sink": ComparedSide("files:/out", 0, 9)}, "unknown"),
+        ({"clusters": (ComparedSide("A", 60, 0), ComparedSide("B", 0, 0))}, "unknown"),
     ],
 )
 def test_nothing_found_is_clean_only_where_every_side_was_read(changed: dict[str, Any], verdict: str) -> None:

@@ -21,7 +21,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.spark.drill.drill import Drill, drill
 from reconciler.spark.drill.place import LOCK
 from reconciler.spark.drill.reading import FirstRecord, FirstRecords, Ranges, by_client
-from tests.world import BASE, Ended, World, a_world, environment, free_port, made
+from tests.world import BASE, CommandResult, World, a_world, environment, free_port, source_record
 
 pytestmark = pytest.mark.system
 
@@ -39,7 +39,7 @@ def settled(world: World) -> World:
     return world
 
 
-def tried(world: World, config: Path, *arguments: object) -> Ended:
+def tried(world: World, config: Path, *arguments: object) -> CommandResult:
     """Run a drill with Kafka's client; it must leave nothing in the store or the temporary folder."""
     temp = world.folder / "temp"
     temp.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ def test_the_first_batch_is_the_records_after_the_anchors(settled: World) -> Non
     assert (found["format"], found["may_start"], found["read_with"]) == ("reconciler.drill/1", True, "Kafka's client")
     for partition, last in ((0, 9), (1, 3)):
         row, anchor = found["partitions"][partition], settled.offset_of(last, partition)
-        first = {"offset": settled.offset_of(last + 1, partition), "timestamp_ms": made(last + 1).timestamp_ms}
+        first = {"offset": settled.offset_of(last + 1, partition), "timestamp_ms": source_record(last + 1).timestamp_ms}
         assert (row["first"], row["verdict"], row["resume_offset"]) == (first, "moved", anchor + 1)
         assert row["found"] == f"behind {anchor:,}"
         assert 1 <= row["read"] <= 5
@@ -87,10 +87,10 @@ def test_a_job_that_has_processed_every_record_has_nothing_to_read(world: World)
 
 def test_a_partition_that_needs_a_decision_ends_with_4(world: World) -> None:
     world.deliver(8, 8)
-    world.save({0: made(3).stored, 1: StoredOffset(BASE + 4)})
+    world.save({0: source_record(3).stored, 1: StoredOffset(BASE + 4)})
     ended = tried(world, world.config())
     assert ended.code == 4, ended.output
-    assert f"{world.there}-1 must not start" in ended.out
+    assert f"{world.mirrored}-1 must not start" in ended.out
     assert ended.out.splitlines()[-1].startswith("The job could not fail over")
     both = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
     assert [(row["read"] > 0, row["stopped"] is None) for row in both] == [(True, True), (False, False)]
@@ -141,7 +141,10 @@ def drilled(world: World, change: Any) -> Drill:
 def test_a_batch_that_does_not_follow_its_anchor_is_a_fault(settled: World, wrong: SimpleNamespace) -> None:
     assert drilled(settled, list).faults == ()
     found = drilled(settled, wrong.batch)
-    assert [fault.split(":")[0] for fault in found.faults] == [f"{settled.there}-0", f"{settled.there}-1"]
+    assert [fault.split(":")[0] for fault in found.faults] == [
+        f"{settled.mirrored}-0",
+        f"{settled.mirrored}-1",
+    ]
 
 
 def interrupted(config: Path, temp: Path, number: signal.Signals) -> int:

@@ -24,7 +24,7 @@ PATIENCE_S = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnd:
     """``code`` is negative for a signal; for a killed job the last of ``steps`` did not happen."""
 
     code: int
@@ -61,7 +61,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         self._server.communicate(timeout=PATIENCE_S)
 
-    def run(self, way: str, *, kill_at: int | str | None = None, after_s: float | None = None, **job: str) -> Ended:
+    def run(self, way: str, *, kill_at: int | str | None = None, after_s: float | None = None, **job: str) -> JobEnd:
         """Run a job of this ``way`` until nothing is left; kill it right before a step (its number, or the first of its
         name), or after some seconds."""
         assert self._server.stdin is not None
@@ -72,7 +72,7 @@ class Driver:
         self._server.stdin.write(json.dumps(asked).encode() + b"\n")
         self._server.stdin.flush()
         code = int(self._server.stdout.readline())
-        return Ended(code, tuple(steps.read_text().splitlines()) if steps.exists() else ())
+        return JobEnd(code, tuple(steps.read_text().splitlines()) if steps.exists() else ())
 
 
 # ---------------------------------------------------------------- in the server

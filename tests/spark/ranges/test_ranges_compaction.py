@@ -15,7 +15,7 @@ from reconciler.core.errors import Changed
 from reconciler.folder import open_folder
 from reconciler.spark.ranges import compaction, output
 from reconciler.spark.ranges.compaction import compact
-from reconciler.spark.ranges.output import Catalogue, Entry
+from reconciler.spark.ranges.output import Catalogue, CatalogueEntry
 from tests import ROOT
 from tests.spark.ranges.world import collected, ids
 
@@ -44,7 +44,7 @@ class Finished:
             self.spark.createDataFrame(rows, "id string").coalesce(1).write.parquet(f"{self.path}/{aside}")
             (file,) = [each for each in directory.names(aside) if each.endswith(".parquet")]
             directory.move(f"{aside}/{file}", f"{name}-00000.parquet")
-            self.catalogue.put(f"{name}.json", Entry(name, "clicks", (f"{name}-00000.parquet",)))
+            self.catalogue.put(f"{name}.json", CatalogueEntry(name, "clicks", (f"{name}-00000.parquet",)))
             self.count += 3
 
     def compact(self, now_ms: int) -> compaction.Compacted:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.spark.ranges import output
-from tests.spark.ranges.killed import Driver, Ended
+from tests.spark.ranges.killed import Driver, JobEnd
 from tests.spark.ranges.world import collected, ids, sent
 from tests.spark.sent import Kafka
 from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F401
@@ -35,7 +35,7 @@ class Killed:
         self.kafka.send(self.topic, sent(range(self.count, self.count + 4)))
         self.count += 4
 
-    def run(self, way: str, **kill: Any) -> Ended:
+    def run(self, way: str, **kill: Any) -> JobEnd:
         self.more()
         ended = self.driver.run(way, **kill, **self.job)
         assert ended.killed or ended.code == 0, (way, ended)

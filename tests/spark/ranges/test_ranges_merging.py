@@ -10,7 +10,7 @@ import pytest
 from reconciler.folder import LocalFolder
 from reconciler.spark.ranges import compaction
 from reconciler.spark.ranges.compaction import to_merge
-from reconciler.spark.ranges.output import Catalogue, Entry
+from reconciler.spark.ranges.output import Catalogue, CatalogueEntry
 
 TARGET = 1_000
 
@@ -67,8 +67,10 @@ def test_the_catalogue_is_not_listed_once_more_for_each_old_batch(tmp_path: Path
     catalogue = Catalogue(folder)
     names = [f"{n:032x}" for n in range(60)]
     for name in names:
-        catalogue.put(f"{name}.json", Entry(name, "clicks", (f"{name}-00000.parquet",)))
-    catalogue.put("snapshot-00000000000000000001.json", Entry("snapshot", "", ("merged",), (), tuple(names), 1))
+        catalogue.put(f"{name}.json", CatalogueEntry(name, "clicks", (f"{name}-00000.parquet",)))
+    catalogue.put(
+        "snapshot-00000000000000000001.json", CatalogueEntry("snapshot", "", ("merged",), (), tuple(names), 1)
+    )
     folder.lists = 0
     anything: Any = directory
     assert compaction._remove_old(anything, catalogue, since_ms=2) == 60

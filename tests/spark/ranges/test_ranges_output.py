@@ -12,7 +12,17 @@ from reconciler.core.errors import ConfigError, ExitCode, Refused
 from reconciler.folder import open_folder
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges import output
-from reconciler.spark.ranges.output import BEGUN, Catalogue, Entry, Part, dumps, files, is_saved, loads, snapshot_name
+from reconciler.spark.ranges.output import (
+    BEGUN,
+    BatchPart,
+    Catalogue,
+    CatalogueEntry,
+    dumps,
+    files,
+    is_saved,
+    loads,
+    snapshot_name,
+)
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.runner import require_single_attempts
 from tests.fuzz import attempt, documents, fuzz, sized, with_field
@@ -24,12 +34,12 @@ def at(number: int, cluster: str = "a", topic_id: str = "t", record: int | None 
     return StoredOffset(number, Anchor(number - 1, stamp, None, f"{stamp:032x}", cluster, topic_id), 5)
 
 
-def part(before: StoredOffset | None, after: StoredOffset | None, partition: int = 0) -> Part:
-    return Part(OffsetRange("events", partition, 0, 10), before, after)
+def part(before: StoredOffset | None, after: StoredOffset | None, partition: int = 0) -> BatchPart:
+    return BatchPart(OffsetRange("events", partition, 0, 10), before, after)
 
 
-def entry(name: str, *parts: Part, files: tuple[str, ...] = ()) -> Entry:
-    return Entry(name, "clicks", files, parts, (), 7)
+def entry(name: str, *parts: BatchPart, files: tuple[str, ...] = ()) -> CatalogueEntry:
+    return CatalogueEntry(name, "clicks", files, parts, (), 7)
 
 
 P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
@@ -63,11 +73,13 @@ def test_finished_batches_count_and_begun_ones_do_not(catalogue: Catalogue, tmp_
 def test_a_snapshot_takes_the_place_of_the_batches_that_it_names(catalogue: Catalogue):
     for name in ("one", "two", "three"):
         catalogue.put(f"{name}.json", entry(name, files=(f"{name}-0",)))
-    catalogue.put(snapshot_name(1), Entry(snapshot_name(1), "", ("merged",), (), ("one", "two")))
+    catalogue.put(snapshot_name(1), CatalogueEntry(snapshot_name(1), "", ("merged",), (), ("one", "two")))
     assert catalogue.contents().files == ["merged", "three-0"]
-    catalogue.put(snapshot_name(2), Entry(snapshot_name(2), "", ("all",), (), ("one", "two", "three")))
+    catalogue.put(snapshot_name(2), CatalogueEntry(snapshot_name(2), "", ("all",), (), ("one", "two", "three")))
     assert catalogue.contents().files == ["all"]
-    assert not catalogue.put(snapshot_name(2), Entry(snapshot_name(2), "", ("other",))), "of two, the first counts"
+    assert not catalogue.put(snapshot_name(2), CatalogueEntry(snapshot_name(2), "", ("other",))), (
+        "of two, the first counts"
+    )
 
 
 def test_an_incomplete_entry_is_rewritten(catalogue: Catalogue, tmp_path: Path):

@@ -15,7 +15,7 @@ from reconciler.core.errors import Refused
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ReadRequest, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.last_records import Span
+from reconciler.spark.last_records import OffsetSpan
 from reconciler.spark.recording import range_ends
 from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, holds_back, lowest_of_several
 from reconciler.spark.recording.range_ends import RangeEnds, spans
@@ -40,24 +40,24 @@ def source(
 
 
 def test_a_partition_without_new_offsets_has_no_span():
-    assert spans([source({0: 5, 1: 9}, {0: 5, 1: 7})]) == {TopicPartition("events", 1): Span(7, 9)}
+    assert spans([source({0: 5, 1: 9}, {0: 5, 1: 7})]) == {TopicPartition("events", 1): OffsetSpan(7, 9)}
 
 
 def test_a_partition_that_is_new_to_the_query_begins_wherever_its_log_does():
-    assert spans([source({0: 5}, {})]) == {AT: Span(0, 5)}
+    assert spans([source({0: 5}, {})]) == {AT: OffsetSpan(0, 5)}
 
 
 def test_of_two_sources_in_one_partition_the_lower_end_counts():
     two = [source({0: 30}, {0: 20}), source({0: 10}, committed_only=True)]
-    assert spans(two) == spans(reversed(two)) == {AT: Span(0, 10, committed_only=True)}
+    assert spans(two) == spans(reversed(two)) == {AT: OffsetSpan(0, 10, committed_only=True)}
 
 
 def test_a_source_that_has_nothing_new_holds_the_others_back():
     """It has not read what they have: its records come in a later batch."""
     assert spans([source({0: 30, 1: 9}, {0: 20, 1: 7}), source({0: 10}, {0: 10})]) == {
-        TopicPartition("events", 1): Span(7, 9)
+        TopicPartition("events", 1): OffsetSpan(7, 9)
     }
-    assert spans([source({0: 30}, {0: 20}), source({0: 25}, {0: 25})]) == {AT: Span(20, 25)}
+    assert spans([source({0: 30}, {0: 20}), source({0: 25}, {0: 25})]) == {AT: OffsetSpan(20, 25)}
 
 
 def test_only_where_sources_differ_does_one_hold_the_others_back():
@@ -66,7 +66,7 @@ def test_only_where_sources_differ_does_one_hold_the_others_back():
 
 
 def test_only_the_topics_asked_for_have_spans():
-    assert spans([source({0: 5}), source({0: 5}, topic="more")], frozenset({"events"})) == {AT: Span(0, 5)}
+    assert spans([source({0: 5}), source({0: 5}, topic="more")], frozenset({"events"})) == {AT: OffsetSpan(0, 5)}
 
 
 # ---------------------------------------------------------------- the last record

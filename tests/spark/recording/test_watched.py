@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.ports import TopicPartition
-from reconciler.spark.last_records import Span
+from reconciler.spark.last_records import OffsetSpan
 from reconciler.spark.recording.batch_range import Unseen
 from reconciler.spark.recording.range_ends import spans
 from reconciler.spark.recording.watched import Watched, ranges_of, source_of
@@ -88,6 +88,9 @@ def test_a_reports_offsets_are_those_of_the_watched_topics() -> None:
     both = {("o", 0): 5, ("p", 0): 7, ("q", 0): 9}
     behind = ({("o", 0): 1}, {("o", 0): 3})
     found = ranges_of([({("o", 0): 1, ("p", 0): 7}, both), behind, (None, None)], watched)
-    assert spans(found) == {TopicPartition("o", 0): Span(1, 3)}
+    assert spans(found) == {TopicPartition("o", 0): OffsetSpan(1, 3)}
     fresh = ranges_of([(None, both)], watched)
-    assert spans(fresh) == {TopicPartition("o", 0): Span(0, 5), TopicPartition("p", 0): Span(0, 7, committed_only=True)}
+    assert spans(fresh) == {
+        TopicPartition("o", 0): OffsetSpan(0, 5),
+        TopicPartition("p", 0): OffsetSpan(0, 7, committed_only=True),
+    }

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.world import BASE, Ended, World, a_world, made, outside
+from tests.world import BASE, CommandResult, World, a_world, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -27,7 +27,7 @@ class Manifests:
 
     def line(self, partition: int, number: int, *, anchored: bool = True) -> dict[str, Any]:
         """The job's ranges after record ``number``."""
-        record = made(number, partition)
+        record = source_record(number, partition)
         line = {"topic": self.world.topic, "partition": partition, "from": BASE, "until": record.offset + 1}
         if anchored:
             anchor = record.anchor
@@ -65,14 +65,14 @@ def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.Capture
         yield made_world
 
 
-def exits(ended: Ended, code: int) -> Ended:
+def exits(ended: CommandResult, code: int) -> CommandResult:
     assert ended.code == code, ended.output
     return ended
 
 
 @pytest.mark.parametrize("policy", ["default", "identity"])
 def test_a_failover_and_back_by_the_manifests_of_a_jobs_batches(world: World, policy: str) -> None:
-    there = world.there if policy == "default" else world.topic
+    there = world.mirrored if policy == "default" else world.topic
     world.deliver(20, 12, topic=there)
     job = Manifests(world)
     job.save(1_700_000_000_000, job.line(0, 2), job.line(1, 3), snapshot=True, written_at_ms=1_700_000_000_000)
@@ -81,7 +81,7 @@ def test_a_failover_and_back_by_the_manifests_of_a_jobs_batches(world: World, po
     config = world.config(extra=f'[topics]\npolicy = "{policy}"')
     right = {0: world.offset_of(9, 0, there) + 1, 1: world.offset_of(3, 1, there) + 1}
 
-    told = outside("check", "-c", config)
+    told = run_process("check", "-c", config)
     exits(told, 3)
     assert "00000001700000002000.jsonl is ignored: it is torn" in told.err
     rows = world.checked(config)
@@ -112,7 +112,7 @@ def test_a_failover_and_back_by_the_manifests_of_a_jobs_batches(world: World, po
 def test_ranges_without_anchors_are_reported_and_may_use_the_batchs_time(world: World) -> None:
     world.deliver(20)
     job = Manifests(world)
-    job.save(1, job.line(0, 9, anchored=False), written_at_ms=made(9).timestamp_ms)
+    job.save(1, job.line(0, 9, anchored=False), written_at_ms=source_record(9).timestamp_ms)
     config = world.config()
     exits(world.run("check", "-c", config), 4)
     assert world.checked(config)[0]["verdict"] == "unresolved"

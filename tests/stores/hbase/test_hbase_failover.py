@@ -33,7 +33,7 @@ from tests.stores.hbase.jobs import (
     longs,
     rows_of,
 )
-from tests.world import BASE, ROOT, SOURCE_ID, World, a_world, outside
+from tests.world import BASE, ROOT, SOURCE_ID, World, a_world, run_process
 
 pytestmark = pytest.mark.system
 __all__ = ["happy", "hbase"]
@@ -89,10 +89,10 @@ def track(world: World, address: str) -> None:
 def test_the_products_own_rows(world: World, table) -> None:
     made = table(o={"max_versions": 100})
     for partition in PARTITIONS:
-        entry = anchored.Entry(1, StoredOffset(STORED[partition], anchor(partition), 5), "by hand", 5)
+        entry = anchored.RowChange(1, StoredOffset(STORED[partition], anchor(partition), 5), "by hand", 5)
         row = anchored.row_key(world.group, world.topic, partition)
         made.plain.put(row, {b"o:v": anchored.encode(entry, "n")})
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
     file = config(world, job(world, made.address("anchored")))
     assert {row["verdict"] for row in world.checked(file).values()} == {"moved"}
     world.plan(file)
@@ -102,7 +102,7 @@ def test_the_products_own_rows(world: World, table) -> None:
     offsets = {anchored.parse_row_key(key): entry.stored.offset for key, entry in corrected.items()}
     assert offsets == {
         (world.group, TopicPartition(topic, partition)): which[partition]
-        for topic, which in ((world.topic, STORED), (world.there, RIGHT))
+        for topic, which in ((world.topic, STORED), (world.mirrored, RIGHT))
         for partition in PARTITIONS
     }
     ends(world.run("check", "-c", file), 0)
@@ -123,7 +123,7 @@ def test_clouderas_rows_with_anchors_in_a_store_of_their_own(world: World, table
     made.plain.put(latest, batch(STORED))
     made.plain.put(f"{world.topic}:{world.group}0:{BATCH_MS + 1}".encode(), batch({0: 1, 1: 1}))
     track(world, anchors)
-    there = world.topic if identity else world.there
+    there = world.topic if identity else world.mirrored
     deliver(world, there)
     file = config(world, job(world, made.address("cloudera")), identity_policy=identity, anchors=anchors)
     before = rows_of(made.plain)
@@ -145,7 +145,7 @@ def test_clouderas_rows_with_anchors_in_a_store_of_their_own(world: World, table
 def test_clouderas_rows_with_anchors_in_a_second_family(world: World, table) -> None:
     made = table(offsets={"time_to_live": 2_592_000}, anchors={})
     made.plain.put(f"{world.topic}:{world.group}:{BATCH_MS}".encode(), batch(STORED))
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
     file = config(world, job(world, made.address("cloudera&anchor_family=anchors")))
     alone = ends(world.run("check", "-c", file), 4)
     assert "stored without an anchor" in alone.out
@@ -158,7 +158,7 @@ def test_clouderas_rows_with_anchors_in_a_second_family(world: World, table) -> 
     world.plan(file)
     ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
     rows = rows_of(made.plain)
-    assert [cells for key, cells in rows.items() if key.startswith(world.there.encode())] == [batch(RIGHT)]
+    assert [cells for key, cells in rows.items() if key.startswith(world.mirrored.encode())] == [batch(RIGHT)]
     ends(world.run("check", "-c", file), 0)
 
 
@@ -191,13 +191,13 @@ def test_the_log_savers_rows(world: World, table, prefix: int, other: int) -> No
 def test_the_metrics_processors_rows(world: World, table) -> None:
     made = table(d=None)
     names = {n: f"{world.topic}.{n:02d}".encode() for n in PARTITIONS}
-    there = {n: f"{world.there}.{n:02d}".encode() for n in PARTITIONS}
+    there = {n: f"{world.mirrored}.{n:02d}".encode() for n in PARTITIONS}
     for n in PARTITIONS:
         made.plain.put(names[n], {b"d:o": longs(STORED[n])})
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
     file = config(world, job(world, made.address("cdap-metrics")))
     old = ends(world.run("check", "-c", file), 4)
-    stopped = ", ".join(f"{world.there}-{n}" for n in PARTITIONS)
+    stopped = ", ".join(f"{world.mirrored}-{n}" for n in PARTITIONS)
     assert f"  {stopped} must not start: stored without an anchor" in old.out
     for n in PARTITIONS:
         made.plain.put(names[n], {b"d:o": longs(STORED[n]), b"d:t": longs(event_ms(DONE[n]))})
@@ -212,10 +212,10 @@ def test_the_metrics_processors_rows_with_anchors_in_a_store_of_their_own(world:
     for n in PARTITIONS:
         made.plain.put(f"{world.topic}.{n:02d}".encode(), {b"d:o": longs(STORED[n])})
     track(world, anchors)
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
     file = config(world, job(world, made.address("cdap-metrics&anchors=apart")), anchors=anchors)
     after = rows_of(made.plain) | {
-        f"{world.there}.{n:02d}".encode(): {b"d:o": longs(RIGHT[n]), b"d:t": longs(event_ms(DONE[n]))}
+        f"{world.mirrored}.{n:02d}".encode(): {b"d:o": longs(RIGHT[n]), b"d:t": longs(event_ms(DONE[n]))}
         for n in PARTITIONS
     }
     fails_over_and_back(world, file, made.plain, after)
@@ -236,7 +236,7 @@ def test_a_flowlets_rows(world: World, table, own: bool) -> None:
 
     for row, cells in rows(world.topic, STORED).items():
         made.plain.put(row, cells)
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
     identity = {"id": "python:flowlet_hooks:message_id", "id_order": "increasing", "timestamp": "record"}
     file = config(world, job(world, made.address(query), **identity))
     found = world.checked(file)
@@ -244,21 +244,21 @@ def test_a_flowlets_rows(world: World, table, own: bool) -> None:
         0: ("moved", 0),
         1: ("moved", 0),
     }
-    fails_over_and_back(world, file, made.plain, rows(world.topic, STORED) | rows(world.there, RIGHT))
+    fails_over_and_back(world, file, made.plain, rows(world.topic, STORED) | rows(world.mirrored, RIGHT))
     made.plain.put(f"{prefix}{world.topic}:0".encode(), {b"d:c": longs(STORED[0])})
     assert world.checked(file)[0]["verdict"] == "unresolved"
 
 
 def test_a_flowlet_at_the_end_of_the_log_has_no_record_to_name(world: World, table) -> None:
     made = table(d=None)
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
     file = config(world, job(world, made.address(HOOKS), id="python:flowlet_hooks:message_id", timestamp="record"))
-    end = world.cluster.end_offsets(world.there)[0]
+    end = world.cluster.end_offsets(world.mirrored)[0]
     for n in PARTITIONS:
         made.plain.put(f"{world.topic}:{n}".encode(), {b"d:c": longs(STORED[n], DONE[n] + 1)})
-    world.plan(file, "--set", f"{world.there}:0={end}", "--accept", "skips")
+    world.plan(file, "--set", f"{world.mirrored}:0={end}", "--accept", "skips")
     ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
-    assert made.plain.row(f"{world.there}:0".encode()) == {b"d:c": longs(end)}
+    assert made.plain.row(f"{world.mirrored}:0".encode()) == {b"d:c": longs(end)}
     ends(world.run("check", "-c", file), 0)
 
 
@@ -272,7 +272,7 @@ def test_rows_without_anchors_go_by_their_time_of_writing_where_the_policy_allow
     for n in PARTITIONS:
         cells = {column: longs(STORED[n])}
         made.plain.put(row.format(world.topic, n).encode(), cells, timestamp=event_ms(DONE[n]) + 500)
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
     identity = {"id": "python:flowlet_hooks:message_id"} if kind == "flowlet" else {}
     allowed = '[search]\nmax_disorder = "2s"\n[policy]\nno_anchor = "row-time"\n'
     table_of_job = job(world, made.address(query), timestamp="record", **identity)
@@ -282,7 +282,7 @@ def test_rows_without_anchors_go_by_their_time_of_writing_where_the_policy_allow
         again = RIGHT[n] - 2
         cells = {column: longs(again, FIRST + again)} if kind == "flowlet" else {column: longs(again)}
         cells |= {b"d:t": longs(event_ms(FIRST + again - 1) + 3)} if kind == "metrics" else {}
-        after[row.format(world.there, n).encode()] = cells
+        after[row.format(world.mirrored, n).encode()] = cells
     fails_over_and_back(world, config(world, table_of_job, extra=allowed), made.plain, after)
 
 
@@ -295,13 +295,13 @@ def test_a_job_that_continues_at_the_destination_is_not_sent_back(world: World, 
     for n in PARTITIONS:
         cells = {b"d:nextOffset": longs(STORED[n]), b"d:maxEventTime": longs(event_ms(DONE[n]))}
         made.plain.put(log_saver_row(world.topic, n), cells)
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
     file = config(world, job(world, made.address("cdap-logsaver&prefix=100")))
     world.plan(file)
     ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
     went_on = {n: {b"d:nextOffset": longs(RIGHT[n] + 9), b"d:maxEventTime": longs(event_ms(DONE[n] + 9))} for n in DONE}
     for n in PARTITIONS:
-        made.plain.put(log_saver_row(world.there, n), went_on[n])
+        made.plain.put(log_saver_row(world.mirrored, n), went_on[n])
     ends(world.run("check", "-c", file), 0)
     assert {row["resume_offset"] - RIGHT[n] for n, row in world.checked(file).items()} == {9}
 
@@ -335,15 +335,15 @@ def anchored_rows(world: World) -> Rows:
 
     put = {}
     for n in PARTITIONS:
-        entry = anchored.Entry(1, StoredOffset(STORED[n], anchor(n), 5), "by hand", 5)
+        entry = anchored.RowChange(1, StoredOffset(STORED[n], anchor(n), 5), "by hand", 5)
         put[anchored.row_key(world.group, world.topic, n)] = {b"o:v": anchored.encode(entry, "n")}
     after = {(world.group, TopicPartition(world.topic, n)): (STORED[n], BASE + DONE[n]) for n in PARTITIONS}
-    after |= {(world.group, TopicPartition(world.there, n)): (RIGHT[n], RIGHT[n] - 1) for n in PARTITIONS}
+    after |= {(world.group, TopicPartition(world.mirrored, n)): (RIGHT[n], RIGHT[n] - 1) for n in PARTITIONS}
     return Rows("anchored", put, after, seen)
 
 
 def cloudera_rows(world: World) -> Rows:
-    corrected = f"{world.there}:{world.group}:".encode()
+    corrected = f"{world.mirrored}:{world.group}:".encode()
 
     def seen(row: bytes, cells: Cells) -> tuple[Any, Any]:
         return (corrected if row.startswith(corrected) else row), cells
@@ -355,14 +355,14 @@ def cloudera_rows(world: World) -> Rows:
 
 def log_saver_rows(world: World) -> Rows:
     put = {log_saver_row(world.topic, n): log_saver_cells(n, STORED[n]) for n in PARTITIONS}
-    after = {log_saver_row(world.there, n): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
+    after = {log_saver_row(world.mirrored, n): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
     return Rows("cdap-logsaver&prefix=100", put, put | after)
 
 
 def metrics_rows(world: World) -> Rows:
     put, after = {}, {}
     for n in PARTITIONS:
-        here, there = (f"{topic}.{n:02d}".encode() for topic in (world.topic, world.there))
+        here, there = (f"{topic}.{n:02d}".encode() for topic in (world.topic, world.mirrored))
         put[here] = {b"d:o": longs(STORED[n]), b"d:t": longs(event_ms(DONE[n]))}
         after[there] = {b"d:o": longs(RIGHT[n] - 1), b"d:t": longs(event_ms(DONE[n] - 1))}
     return Rows("cdap-metrics", put, put | after)
@@ -370,7 +370,7 @@ def metrics_rows(world: World) -> Rows:
 
 def flowlet_rows(world: World) -> Rows:
     put = {f"{world.topic}:{n}".encode(): {b"d:c": longs(STORED[n], DONE[n] + 1)} for n in PARTITIONS}
-    after = {f"{world.there}:{n}".encode(): {b"d:c": longs(RIGHT[n], DONE[n] + 1)} for n in PARTITIONS}
+    after = {f"{world.mirrored}:{n}".encode(): {b"d:c": longs(RIGHT[n], DONE[n] + 1)} for n in PARTITIONS}
     return Rows(HOOKS, put, put | after, identity={"id": "python:flowlet_hooks:message_id", "timestamp": "record"})
 
 
@@ -398,13 +398,13 @@ def test_a_server_killed_in_the_middle_of_an_apply(
         made.plain.put(row, cells)
     if rows.anchors:
         track(world, rows.anchors)
-    deliver(world, world.there)
+    deliver(world, world.mirrored)
 
     def up() -> None:
         hbase.start()
         made.connect()
 
-    run = functools.partial(outside, PYTHONPATH=f"{ROOT}:{ROOT / 'tests/user_modules'}")
+    run = functools.partial(run_process, PYTHONPATH=f"{ROOT}:{ROOT / 'tests/user_modules'}")
     with GoBetween(Thrift, lambda: hbase.address, lambda: getattr(hbase, which).kill()) as between:
         address = made.address(rows.query).replace(hbase.address, between.address)
         file = config(world, job(world, address, **rows.identity), anchors=rows.anchors)

@@ -10,8 +10,8 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition,
 from reconciler.formats.json_fields import FieldError
 from reconciler.stores.hbase.layouts import anchored
 from reconciler.stores.hbase.layouts import cdap_companion as companion
-from reconciler.stores.hbase.layouts.anchored import Entry
-from reconciler.stores.hbase.layouts.cdap_companion import Companion, Meaning, State, continued, meaning
+from reconciler.stores.hbase.layouts.anchored import RowChange
+from reconciler.stores.hbase.layouts.cdap_companion import Companion, CompanionState, Meaning, continued, meaning
 from reconciler.stores.hbase.layouts.cells import Cell, companion_row
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -75,7 +75,7 @@ def test_other_keys_are_not_parsed(row):
     assert anchored.parse_row_key(row) is None
 
 
-@given(st.builds(Entry, INT64, st.none() | STORED, NAMES, INT64))
+@given(st.builds(RowChange, INT64, st.none() | STORED, NAMES, INT64))
 def test_a_cell_reads_back(entry):
     value = anchored.encode(entry, "nonce")
     assert anchored.decode(value) == entry
@@ -93,7 +93,7 @@ def test_any_other_cell_is_refused_with_a_reason(value):
     "change", [{"anchor": 5}, {"offset": "1"}, {"change": None}, {"at_ms": "x"}, {"anchor": {"offset": []}}]
 )
 def test_a_cell_with_a_wrong_field_names_it(change):
-    content = json.loads(anchored.encode(Entry(1, StoredOffset(5), "why", 7), "n")) | change
+    content = json.loads(anchored.encode(RowChange(1, StoredOffset(5), "why", 7), "n")) | change
     with pytest.raises(FieldError) as caught:
         anchored.decode(json.dumps(content).encode())
     assert caught.value.field in {*change, "offset"}
@@ -103,14 +103,14 @@ def test_a_cell_with_a_wrong_field_names_it(change):
 
 
 @given(
-    st.builds(State, CELLS, st.none() | STORED),
-    st.lists(st.builds(State, CELLS, st.none() | STORED), max_size=2),
+    st.builds(CompanionState, CELLS, st.none() | STORED),
+    st.lists(st.builds(CompanionState, CELLS, st.none() | STORED), max_size=2),
     st.integers(0, 2**62),
     INT64,
 )
 def test_a_companion_reads_back(new, others, floor, at):
     found = companion.decode(companion.encode(new, floor=floor, nonce="n", others=others), at)
-    stamped = State({name: Cell(cell.value, max(floor, at)) for name, cell in new.cells.items()}, new.stored)
+    stamped = CompanionState({name: Cell(cell.value, max(floor, at)) for name, cell in new.cells.items()}, new.stored)
     assert found == Companion("n", floor, at, False, (stamped, *others))
     settled = companion.decode(companion.encode_settled(found), at + 1)
     assert (settled.settled, settled.nonce, settled.states) == (True, "n", (stamped,))
@@ -123,7 +123,9 @@ def test_any_other_companion_is_refused_with_a_reason(value):
 
 
 def test_a_state_with_a_wrong_field_is_refused():
-    good = json.loads(companion.encode(State({b"d:o": Cell(b"5", 0)}, StoredOffset(5)), floor=0, nonce="n", others=[]))
+    good = json.loads(
+        companion.encode(CompanionState({b"d:o": Cell(b"5", 0)}, StoredOffset(5)), floor=0, nonce="n", others=[])
+    )
     for states in (
         [5],
         [{}],
@@ -140,8 +142,8 @@ OURS = StoredOffset(100, ANCHOR, 5)
 
 
 def beside(*, settled: bool = True, stamp: int = 50) -> Companion:
-    before = State({b"d:o": Cell(b"old", 10)}, StoredOffset(7, Anchor(timestamp_ms=3), 1))
-    written = State({b"d:o": Cell(b"new", stamp)}, OURS)
+    before = CompanionState({b"d:o": Cell(b"old", 10)}, StoredOffset(7, Anchor(timestamp_ms=3), 1))
+    written = CompanionState({b"d:o": Cell(b"new", stamp)}, OURS)
     return Companion("n", 0, stamp, settled, (written,) if settled else (written, before))
 
 

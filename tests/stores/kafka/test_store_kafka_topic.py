@@ -29,7 +29,7 @@ from reconciler.stores.registry import open_store
 from tests.lab.faults.go_between import BEFORE, UNANSWERED, GoBetween, Kafka
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, survives_a_kill
-from tests.world import BASE, Ended, World, a_world
+from tests.world import BASE, CommandResult, World, a_world
 
 pytestmark = pytest.mark.system
 
@@ -61,7 +61,7 @@ class Failed:
     rows: str
 
     @property
-    def there(self) -> str:
+    def mirrored(self) -> str:
         return self.events if self.policy == "identity" else f"{self.alias}.{self.events}"
 
     @property
@@ -152,7 +152,7 @@ def last_value(world: World, topic: str, key: bytes) -> bytes | None:
     return last_values(world, topic)[key]
 
 
-def exits(ended: Ended, code: int) -> Ended:
+def exits(ended: CommandResult, code: int) -> CommandResult:
     assert ended.code == code, ended.output
     return ended
 
@@ -177,7 +177,7 @@ def test_check_plan_apply_and_rollback_work_with_mirrored_rows(world: World, fai
         exits(world.run("anchors", "import", "-c", config, "--job", "clicks", "/dev/null"), 0)
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
 
-    key = topic_rows.encode_key(RowName(GROUP, failed.there, 0))
+    key = topic_rows.encode_key(RowName(GROUP, failed.mirrored, 0))
     written = json.loads(last_value(world, failed.rows, key) or b"null")
     assert (written["v"], written["s"]) == (1, RIGHT)
     assert (written["a"]["o"], written["a"]["t"]) == (RIGHT - 1, BEGIN + LAST // 5)
@@ -255,7 +255,7 @@ def test_a_cluster_killed_during_an_apply(
     world.processed(*done.values())
     places = {n: world.offset_of(number, n) for n, number in done.items()}
     wanted = {(world.topic, n): (BASE + number + 1, BASE + number) for n, number in done.items()}
-    wanted |= {(world.there, n): (place + 1, place) for n, place in places.items()}
+    wanted |= {(world.mirrored, n): (place + 1, place) for n, place in places.items()}
     look = functools.partial(kept, world)
     told = {"between": between, "at": at, "up": cluster.start, "hasty_s": 5}
     ended = survives_a_kill(world, world.config(), look, wanted, **told)

@@ -13,7 +13,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.ports import Capabilities, Change, Row
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired.rules import Kept, by_cluster, by_offset, pair
+from reconciler.stores.paired.rules import AnchorRows, by_cluster, by_offset, pair
 from reconciler.stores.paired.steps import aside_of
 from reconciler.stores.paired.store import PairedStore
 from tests.stores.paired.bare import BareStore
@@ -59,7 +59,7 @@ def test_the_note_of_the_jobs_store_is_kept() -> None:
         (made_for(30), "batch 4 is repeated"),
         (made_for(50), "the stored offset went back since; batch 4"),
     ):
-        row = by_offset(KEY, own, Kept(Row(KEY, of, "2")))
+        row = by_offset(KEY, own, AnchorRows(Row(KEY, of, "2")))
         assert row is not None
         assert note in row.note
 
@@ -77,11 +77,11 @@ def test_an_anchor_without_a_record_belongs_only_to_the_offset_it_was_made_for(b
 
 def test_a_row_laid_aside_is_used_only_in_an_exact_pair(both: Pair) -> None:
     main, aside = Row(KEY, made_for(50), "1"), Row(aside_of(KEY), made_for(30, "b"), "2")
-    kept = Kept(main, aside)
+    kept = AnchorRows(main, aside)
     assert pair(30, kept).anchor == anchor(29, "b")
     assert pair(31, kept).anchor is None
     assert (pair(55, kept).anchor, pair(55, kept).lag) == (anchor(49), 5)
-    assert pair(30, Kept(Row(KEY, made_for(30), "1"), aside)).anchor == anchor(29)
+    assert pair(30, AnchorRows(Row(KEY, made_for(30), "1"), aside)).anchor == anchor(29)
 
 
 def test_a_row_without_a_kept_anchor_has_none_and_an_anchor_alone_is_no_row(both: Pair) -> None:
@@ -197,11 +197,11 @@ def commit(offset: int, stored: Anchor | None = None, at_ms: int | None = None) 
     return Row(KEY, StoredOffset(offset, stored, at_ms), "own")
 
 
-def kept(stored: StoredOffset) -> Kept:
-    return Kept(Row(KEY, stored, "kept"))
+def kept(stored: StoredOffset) -> AnchorRows:
+    return AnchorRows(Row(KEY, stored, "kept"))
 
 
-def read(own: Row | None, of: Kept) -> tuple[int, tuple[int | None, str | None] | None, int | None] | None:
+def read(own: Row | None, of: AnchorRows) -> tuple[int, tuple[int | None, str | None] | None, int | None] | None:
     row = group_rule(KEY, own, of)
     return None if row is None else (*named(row.stored), row.anchor_lag)  # type: ignore[misc]
 
@@ -223,7 +223,7 @@ def test_an_offset_translated_by_the_mirror_gets_the_copied_anchor() -> None:
 def test_a_job_that_continues_at_the_destination_is_paired_with_applys_anchor() -> None:
     assert read(commit(45), kept(made_for(30, HERE))) == (45, (29, HERE), 15)
     assert read(commit(30), kept(made_for(30, HERE))) == (30, (29, HERE), 0)
-    assert read(commit(45), Kept(None, Row(aside_of(KEY), made_for(30, HERE), "x"))) == (45, (29, HERE), 15)
+    assert read(commit(45), AnchorRows(None, Row(aside_of(KEY), made_for(30, HERE), "x"))) == (45, (29, HERE), 15)
     gone_back = group_rule(KEY, commit(20), kept(made_for(30, HERE)))
     assert gone_back is not None
     assert (gone_back.stored.anchor, "later offset 30" in gone_back.note) == (None, True)
@@ -241,7 +241,7 @@ def test_a_commit_without_kept_anchor_is_unchanged_and_no_cluster_is_asked() -> 
     def never() -> str:
         raise AssertionError("asked")
 
-    row = by_cluster(never)(KEY, commit(33), Kept())
+    row = by_cluster(never)(KEY, commit(33), AnchorRows())
     assert row is not None
     assert row.stored == StoredOffset(33)
 

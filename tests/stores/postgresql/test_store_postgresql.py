@@ -63,7 +63,7 @@ class Place:
 def expected(job: BareJob, place: Place, table: str) -> list[tuple[Any, ...]]:
     """The corrected offsets, under the default policy in separate rows. All other rows are unchanged."""
     default = job.policy == "default"
-    rows = [place.row(job.there, part, offset, made=not default) for part, offset in job.right.items()]
+    rows = [place.row(job.mirrored, part, offset, made=not default) for part, offset in job.right.items()]
     if default:
         rows += [place.row(job.topic, part, offset, made=True) for part, offset in job.stored.items()]
     if table == "job_offsets":
@@ -127,7 +127,7 @@ def test_a_job_in_this_products_own_tables_keeps_its_anchors_there(
         return sorted(row[:-1] if row[5] == world.cluster.cluster_id else row for row in found)
 
     def anchored(part: int, offset: int) -> tuple[Any, ...]:
-        record = (world.group, job.there, part, offset, offset - 1, world.cluster.cluster_id)
+        record = (world.group, job.mirrored, part, offset, offset - 1, world.cluster.cluster_id)
         return (*record, b"%d/%d" % (part, (9, 3)[part]))
 
     before = look()
@@ -205,7 +205,7 @@ def test_a_server_killed_during_an_apply(
     else:
         config = job.config(anchors=False)
         exits(world.run("anchors", "import", "-c", config, job.lines()), 0)
-        offsets = {job.topic: job.stored, job.there: job.right}
+        offsets = {job.topic: job.stored, job.mirrored: job.right}
         wanted = sorted((topic, *each) for topic, rows in offsets.items() for each in rows.items())
     columns = "part, off FROM txn_offsets" if kind == "mapped" else "partition, stored_offset FROM reconciler_offsets"
 

@@ -15,7 +15,7 @@ from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_
 from tests.stores.bare_store import bare_scheme
 from tests.stores.servers import cannot
 from tests.stores.zookeeper.fixtures import chroot, kazoo, zookeeper
-from tests.world import World, a_world, made
+from tests.world import World, a_world, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
 __all__ = ["bare_scheme", "chroot", "kazoo", "zookeeper"]
@@ -62,7 +62,7 @@ class Place:
 def expected(job: BareJob, place: Place) -> dict[str, bytes]:
     """The corrected offsets in the job's own form; under the default policy the source's stay for failback."""
     kept = place.znodes(job.topic, job.stored) if job.policy == "default" else {}
-    return kept | place.znodes(job.there, job.right)
+    return kept | place.znodes(job.mirrored, job.right)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -120,13 +120,13 @@ def test_bare_offsets_may_go_by_their_time_of_writing_also_after_a_rollback(
     place.save(job.topic, job.stored)
     (path, *_) = place.look()
     # Chosen so that the time between the third and the fourth record decides; their timestamps differ.
-    disorder = kazoo.get(path)[1].mtime - made(0).timestamp_ms - 500
+    disorder = kazoo.get(path)[1].mtime - source_record(0).timestamp_ms - 500
     extra = f'[search]\nmax_disorder = "{disorder}ms"\n[policy]\nno_anchor = "row-time"'
     config = job.config(anchors=False, extra=extra)
     first = world.checked(config)
     assert {part: row["verdict"] for part, row in first.items()} == {0: "bounded", 1: "bounded"}
     for part, row in first.items():
-        assert world.offset_of(2, part, job.there) < row["resume_offset"] <= world.offset_of(3, part, job.there)
+        assert world.offset_of(2, part, job.mirrored) < row["resume_offset"] <= world.offset_of(3, part, job.mirrored)
     world.plan(config)
     assert exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert {part: row["verdict"] for part, row in world.checked(config).items()} == {0: "match", 1: "match"}
@@ -237,7 +237,7 @@ def test_an_anchor_znode_is_json_that_names_the_record(world: World, clusters, z
     exits(world.run("anchors", "import", "-c", config, job.lines()), 0)
     world.plan(config)
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
-    folder = f"{chroot}/consumers/{world.group}/anchors/{job.there}"
+    folder = f"{chroot}/consumers/{world.group}/anchors/{job.mirrored}"
     for part, offset in job.right.items():
         content = json.loads(kazoo.get(f"{folder}/{part}")[0])
         assert (content["s"], content["a"]["o"]) == (offset, offset - 1)

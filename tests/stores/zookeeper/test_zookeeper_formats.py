@@ -229,7 +229,7 @@ def test_every_entry_can_be_changed_and_restored(text, data):
 
 
 def test_one_entry_is_all_of_its_text():
-    assert parse_entry("3 : 5") == single_text.Entry(3, 5, "3 : 5")
+    assert parse_entry("3 : 5") == single_text.PartitionText(3, 5, "3 : 5")
     for text in ("3:5,", " 3:5", "3:5,4:6", ""):
         with pytest.raises(NotAListing):
             parse_entry(text)

@@ -19,7 +19,7 @@ from reconciler.fileio import making
 if TYPE_CHECKING:
     from reconciler.demo.proof import Alternative
     from reconciler.demo.restarted import Restarted
-    from reconciler.demo.scenario import Result
+    from reconciler.demo.scenario import DemoResult
     from reconciler.demo.stateful import StateProof
 
 EXAMPLE = "reconciler demo"
@@ -86,7 +86,7 @@ def _reconciler(arguments: Sequence[str]) -> int:
     return main(list(arguments))
 
 
-def _report(result: Result) -> None:
+def _report(result: DemoResult) -> None:
     found = result.by_ids
     _say(
         f"""
@@ -108,7 +108,7 @@ def _report(result: Result) -> None:
         say(f"NOT EQUAL: {result.state.cloned}", stream=sys.stderr)
 
 
-def _ways(result: Result) -> str:
+def _ways(result: DemoResult) -> str:
     """The job at its stored offsets, and MirrorMaker's synced offsets at their best, each with its condition."""
     from reconciler.demo.groups import FLOW_PER_SECOND
 

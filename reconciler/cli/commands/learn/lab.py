@@ -16,7 +16,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, print_table
 from reconciler.core.errors import ConfigError, ExitCode, Unreachable
 
 if TYPE_CHECKING:
-    from reconciler.lab.standing import StandingLab, State
+    from reconciler.lab.standing import LabState, StandingLab
 
 EXAMPLE = "reconciler lab up"
 HELP = Help(
@@ -133,7 +133,7 @@ def _down(lab: StandingLab, options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _show(lab: StandingLab, state: State) -> None:
+def _show(lab: StandingLab, state: LabState) -> None:
     _say(f"It is in {lab.folder}", "")
     rows = [
         (
@@ -147,7 +147,7 @@ def _show(lab: StandingLab, state: State) -> None:
     print_table(("PART", "STATE", "ADDRESS", "IT IS"), rows, right=frozenset())
 
 
-def _show_places(state: State) -> None:
+def _show_places(state: LabState) -> None:
     from reconciler.lab.standing import GROUP
 
     if not state.places:
@@ -167,7 +167,7 @@ def _show_places(state: State) -> None:
     print_table(heads, rows, right=frozenset({2, 3, 4}))
 
 
-def _other_ports(state: State) -> None:
+def _other_ports(state: LabState) -> None:
     from reconciler.lab.ports import HOST
     from reconciler.lab.standing import PORTS
 

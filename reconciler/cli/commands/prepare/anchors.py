@@ -31,7 +31,7 @@ from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line,
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import UNKNOWN_PARTITION, Change, HandsOver, OffsetStore, Row
 from reconciler.trust import command_trail
-from reconciler.trust.audit_trail import Written
+from reconciler.trust.audit_trail import WrittenRow
 
 MOST_NAMED = 20
 """Rows that could not be exported and are named, one a line."""
@@ -164,7 +164,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
             until_the_end.callback(store.close)
             work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
         rows = [
-            Written(job, change.key, before, change.new.offset if change.new else None)
+            WrittenRow(job, change.key, before, change.new.offset if change.new else None)
             for job, _, found in work
             for change, before in found
         ]

@@ -15,7 +15,7 @@ from reconciler.config.file import Config, read_config
 from reconciler.core.errors import ExitCode
 from reconciler.preflight import check as config_check
 from reconciler.preflight import local
-from reconciler.preflight.results import Level, Result, World, exit_code, fail
+from reconciler.preflight.results import Level, TrialResult, World, exit_code, fail
 from reconciler.preflight.words import Section, explained
 
 FORMAT = "reconciler.config-check/1"
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     return code
 
 
-def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], list[Result]]:
+def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], list[TrialResult]]:
     """The configuration in words, and the result of each trial."""
     jobs = config.chosen(*options.job)
     world = _world(config)
@@ -102,7 +102,7 @@ def _topics(client: Mapping[str, str]) -> list[str]:
 # ---------------------------------------------------------------- the output
 
 
-def to_json(path: Path, sections: Sequence[Section], tried: Sequence[Result], code: ExitCode) -> dict[str, object]:
+def to_json(path: Path, sections: Sequence[Section], tried: Sequence[TrialResult], code: ExitCode) -> dict[str, object]:
     """The result as JSON values, format ``reconciler.config-check/1``."""
     return {
         "format": FORMAT,
@@ -124,7 +124,7 @@ def _words(sections: Sequence[Section]) -> Iterator[Shown]:
             yield _folded(f"  {sentence}", "  ")
 
 
-def _tried(tried: Sequence[Result], *, colour: bool) -> Iterator[Shown]:
+def _tried(tried: Sequence[TrialResult], *, colour: bool) -> Iterator[Shown]:
     if tried:
         yield line("")
         yield line("tried")
@@ -144,7 +144,7 @@ def _folded(text: str, indent: str) -> Shown:
     return Shown(begin + fold(text.lstrip(), max(_LEAST_COLUMNS, width() - len(begin)), indent=indent))
 
 
-def _summary(tried: Sequence[Result], code: ExitCode, options: argparse.Namespace, *, loaded: bool) -> str:
+def _summary(tried: Sequence[TrialResult], code: ExitCode, options: argparse.Namespace, *, loaded: bool) -> str:
     counts = {level: sum(each.level is level for each in tried) for level in Level}
     totals = ", ".join(
         f"{counts[level]} {word}"

@@ -23,7 +23,7 @@ from reconciler.failover.outside import Outside
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import Figures
-from reconciler.watch.listener import Access, Address, Listener, Site
+from reconciler.watch.listener import Access, ListenAddress, Listener, Site
 from reconciler.watch.mirrored import LastKnown
 from reconciler.watch.schedule import Requested, Setup, Watch
 
@@ -152,11 +152,11 @@ def _prepare(
     return Setup(jobs, checker, every_s, config.search.deadline_s, reader.close, use)
 
 
-def _address(options: argparse.Namespace, config: Config) -> Address:
-    return Address.parse(options.listen if options.listen is not None else config.watch.listen)
+def _address(options: argparse.Namespace, config: Config) -> ListenAddress:
+    return ListenAddress.parse(options.listen if options.listen is not None else config.watch.listen)
 
 
-def _warn_if_open(address: Address, access: Access) -> None:
+def _warn_if_open(address: ListenAddress, access: Access) -> None:
     if address.is_loopback or (access.tls is not None and access.login is not None):
         return
     missing = " and ".join(word for word, there in (("TLS", access.tls), ("a login", access.login)) if there is None)
@@ -169,7 +169,7 @@ def _warn_if_open(address: Address, access: Access) -> None:
 
 
 @contextmanager
-def _listening(address: Address, site: Site) -> Iterator[None]:
+def _listening(address: ListenAddress, site: Site) -> Iterator[None]:
     with closing(Listener(address, site)) as listener:
         scheme = "https" if site.access.tls else "http"
         log.info("metrics: %s://%s/metrics", scheme, listener.address)

@@ -11,8 +11,8 @@ from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.audit.failovers.stays import ClusterStays, Stays
-from reconciler.spark.audit.looking import TIMEOUT_S, Edges, edges_of, is_dead, require_anchors
-from reconciler.spark.audit.spans import Span
+from reconciler.spark.audit.looking import TIMEOUT_S, PartitionEdges, edges_of, is_dead, require_anchors
+from reconciler.spark.audit.spans import ResumedRow
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.target import ClusterAccess
 
@@ -49,7 +49,7 @@ class ClusterLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ReachedLogs:
     """The logs that answered, and a sentence for each cluster that was given and did not."""
 
     logs: tuple[ClusterLog, ...]
@@ -64,7 +64,7 @@ def look_at(
     *,
     until: Mapping[TopicPartition, int] | None,
     since_ms: int | None,
-) -> Looked:
+) -> ReachedLogs:
     """The logs of the plans' clusters. ``given``: their settings, under a name for messages.
 
     Raises Changed if a cluster is none of the plans', or a log is no longer the one that the job has read; Unreachable
@@ -88,7 +88,7 @@ def look_at(
         raise next(iter(dead.values()), None) or Unreachable(
             "The cluster that the last plan leads to was not given.", hint="Add it to the configuration."
         )
-    return Looked(
+    return ReachedLogs(
         tuple(log for _, log in sorted(logs.items())),
         tuple(f"[{name}] did not answer, and was taken for dead: {error.message}" for name, error in dead.items()),
         tuple(each.cluster_id or "unknown" for each in missing) if not dead else (),
@@ -148,11 +148,13 @@ def _require_topics(stays: ClusterStays, info: ClusterInfo) -> None:
             )
 
 
-def _require_anchors(reader: LogReader, rows: Iterable[PartitionPlan], edges: Mapping[TopicPartition, Edges]) -> None:
+def _require_anchors(
+    reader: LogReader, rows: Iterable[PartitionPlan], edges: Mapping[TopicPartition, PartitionEdges]
+) -> None:
     """Raise Changed unless the last processed record of each plan is where the job saw it."""
-    rounds: list[dict[TopicPartition, Span]] = []
+    rounds: list[dict[TopicPartition, ResumedRow]] = []
     for row in rows:
-        at, span = row.source_key, Span(row, row.resume_offset or 0, remapped=False)
+        at, span = row.source_key, ResumedRow(row, row.resume_offset or 0, remapped=False)
         if at not in edges:  # the job had read nothing of it, or there is no such partition
             continue
         into = next((each for each in rounds if at not in each), None)

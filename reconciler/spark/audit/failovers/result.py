@@ -32,7 +32,7 @@ class Range(AsJson):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One side: ``records`` that could be compared, and ``nameless`` ones that could not.
 
     ``name`` is the cluster's id, or the sink's address. ``read`` are the stays' ranges on a cluster.
@@ -49,7 +49,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Place(AsJson):
+class RecordPlace(AsJson):
     """Where a log has a record first."""
 
     cluster_id: str
@@ -59,13 +59,13 @@ class Place(AsJson):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecordFinding:
     """One name with a finding: ``kind``, how often, and the record's first place on each cluster that has it."""
 
     kind: str
     count: int
     id_hash: str | None
-    places: tuple[Place, ...]
+    places: tuple[RecordPlace, ...]
 
     def to_json(self) -> dict[str, Any]:
         places = [place.to_json() for place in self.places]
@@ -81,10 +81,10 @@ class StaysResult(Result):
     FORMAT = "reconciler.audit-stays/1"
 
     order: tuple[str, ...]
-    clusters: tuple[Side, ...]
-    sink: Side
+    clusters: tuple[ComparedSide, ...]
+    sink: ComparedSide
     totals: Mapping[str, int]
-    examples: tuple[Finding, ...]
+    examples: tuple[RecordFinding, ...]
     logs_are_whole: bool
     unanswered: bool
 
@@ -105,7 +105,7 @@ class StaysResult(Result):
         }
 
 
-def empty_sides(clusters: tuple[Side, ...], sink: Side) -> list[str]:
+def empty_sides(clusters: tuple[ComparedSide, ...], sink: ComparedSide) -> list[str]:
     """A sentence for each side of which nothing could be compared."""
     found = [f"Nothing was read of cluster {side.name}: it shows nothing." for side in clusters if not side.records]
     if not sink.records:

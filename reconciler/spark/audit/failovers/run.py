@@ -18,7 +18,14 @@ from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.errors import plan_of, spark_errors, writing_findings
 from reconciler.spark.audit.failovers.extents import ClusterLog, announce, look_at
-from reconciler.spark.audit.failovers.result import Finding, Place, Range, Side, StaysResult, empty_sides
+from reconciler.spark.audit.failovers.result import (
+    ComparedSide,
+    Range,
+    RecordFinding,
+    RecordPlace,
+    StaysResult,
+    empty_sides,
+)
 from reconciler.spark.audit.failovers.stays import Stays, stays
 from reconciler.spark.audit.failovers.tally import (
     KINDS,
@@ -85,10 +92,10 @@ def audit_stays(
     announced, beyond = split_doubled(sums["doubled"], sums["doubled_read_again"], found.announced, semantics)
     totals = {**sums, "doubled_as_announced": announced, "doubled_beyond": beyond}
     sides = tuple(
-        Side(log.cluster_id, sums[f"named{number}"], sums[f"nameless{number}"], tuple(_ranges(log)))
+        ComparedSide(log.cluster_id, sums[f"named{number}"], sums[f"nameless{number}"], tuple(_ranges(log)))
         for number, log in enumerate(looked.logs)
     )
-    rows = Side(sink, sums["named"], sums["nameless"])
+    rows = ComparedSide(sink, sums["named"], sums["nameless"])
     unknown = [
         *looked.dead,
         *(f"Cluster {each} was not read: what only it has is not known." for each in looked.absent),
@@ -132,12 +139,12 @@ def sightings(
     return reduce(DataFrame.union, frames)
 
 
-def examples(counted: Found, logs: Sequence[ClusterLog], naming: Naming, of_each: int) -> tuple[Finding, ...]:
+def examples(counted: Found, logs: Sequence[ClusterLog], naming: Naming, of_each: int) -> tuple[RecordFinding, ...]:
     """The first ``of_each`` findings of every kind, by their places in the logs."""
     if not of_each:
         return ()
     at = [f"at{number}" for number in range(len(logs))]
-    found: list[Finding] = []
+    found: list[RecordFinding] = []
     for kind in (kind for kind in KINDS if counted.sums[kind]):
         order = [*(f.asc_nulls_last(name) for name in at), f.asc("name")]
         most = min(of_each, MOST_EXAMPLES - len(found))
@@ -145,7 +152,7 @@ def examples(counted: Found, logs: Sequence[ClusterLog], naming: Naming, of_each
         for row in rows:
             id_hash = bytes(row["name"])[:8].hex() if naming.by is By.ID else None
             places = tuple(_place(log, row[name]) for log, name in zip(logs, at, strict=True) if row[name] is not None)
-            found.append(Finding(kind, int(row[kind]), id_hash, places))
+            found.append(RecordFinding(kind, int(row[kind]), id_hash, places))
     return tuple(found)
 
 
@@ -176,9 +183,9 @@ def write_findings(counted: Found, logs: Sequence[ClusterLog], naming: Naming, f
         shown.select("kind", "count", "id_hash", *places).write.parquet(f"{folder.rstrip('/')}/findings")
 
 
-def _place(log: ClusterLog, at: int) -> Place:
+def _place(log: ClusterLog, at: int) -> RecordPlace:
     reach = log.reaches[at >> PART_SHIFT]
-    return Place(log.cluster_id, reach.at.topic, reach.at.partition, at & (2**PART_SHIFT - 1))
+    return RecordPlace(log.cluster_id, reach.at.topic, reach.at.partition, at & (2**PART_SHIFT - 1))
 
 
 def _ranges(log: ClusterLog) -> Iterator[Range]:
@@ -194,7 +201,9 @@ def _compared(naming: Naming) -> Iterator[str]:
     yield "unknown rows: rows of the sink that match no record of a log."
 
 
-def _unknown(found: Stays, naming: Naming, sums: Mapping[str, int], sides: Sequence[Side], rows: Side) -> Iterator[str]:
+def _unknown(
+    found: Stays, naming: Naming, sums: Mapping[str, int], sides: Sequence[ComparedSide], rows: ComparedSide
+) -> Iterator[str]:
     if found.undecided:
         places = [f"{at.topic}:{at.partition}" for at in found.undecided]
         yield f"A plan gives no offset for {some(places)}."

@@ -28,7 +28,7 @@ PER_TASK = 2_000_000
 """Records that one task reads of a partition at most, so that its names fit into its share of the memory."""
 
 
-class Columns:
+class SparkOperations:
     """``figures.Operations`` on Spark's columns."""
 
     def least(self, one: Any, other: Any) -> Column:
@@ -131,7 +131,7 @@ def tallied(seen: DataFrame, clusters: int, *, unique: bool) -> Iterator[Found]:
         *(f.min(f.when(f.col("cluster") == n, f.col("at"))).alias(f"at{n}") for n in range(clusters)),
     )
     counts = Counts([f.col(f"held{n}") for n in range(clusters)], f.col("read"), f.col("ahead"), f.col("rows"))
-    figures = judge(counts, unique=unique, use=Columns())
+    figures = judge(counts, unique=unique, use=SparkOperations())
     has_name = f.col("name").isNotNull()
     judged = counted.select(
         "*", *(f.when(has_name, figures[name]).otherwise(0).cast("bigint").alias(name) for name in FIGURES)

@@ -31,7 +31,7 @@ MAX_KEY_BYTES = 32_767
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RowChange:
     """One change of a row: its number, its result (None: deleted), its reason and its time (epoch ms)."""
 
     change: int
@@ -64,15 +64,15 @@ def parse_row_key(row: bytes) -> tuple[str, TopicPartition] | None:
     return (group, key) if row_key(group, key.topic, key.partition) == row else None
 
 
-def encode(entry: Entry, nonce: str) -> bytes:
+def encode(entry: RowChange, nonce: str) -> bytes:
     """The cell's value; ``nonce`` distinguishes it from other writers' values of the same content and time."""
     content = {"format": FORMAT, "change": entry.change, "nonce": nonce, **anchor_fields.dump_stored(entry.stored)}
     return encode_json({**content, "reason": entry.reason, "at_ms": entry.at_ms})
 
 
-def decode(value: bytes) -> Entry:
+def decode(value: bytes) -> RowChange:
     """Read a cell. Raises FieldError, and nothing else, for one that this product did not write."""
     content = decode_json(value, FORMAT)
     change = required(json_fields.integer(content, "change"), "change")
     at_ms = required(json_fields.integer(content, "at_ms"), "at_ms")
-    return Entry(change, anchor_fields.load_stored(content), json_fields.string(content, "reason") or "", at_ms)
+    return RowChange(change, anchor_fields.load_stored(content), json_fields.string(content, "reason") or "", at_ms)

@@ -33,7 +33,7 @@ MOST_STATES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CompanionState:
     """Cells of a legacy row, by column, and their meaning (None: there is no row)."""
 
     cells: Cells
@@ -48,7 +48,7 @@ class Companion:
     floor: int
     at: int
     settled: bool
-    states: tuple[State, ...]
+    states: tuple[CompanionState, ...]
 
     @property
     def stamp(self) -> int:
@@ -56,11 +56,11 @@ class Companion:
         return max(self.floor, self.at)
 
     @property
-    def written(self) -> State | None:
+    def written(self) -> CompanionState | None:
         """The state of the last write, finished or intended."""
         return self.states[0] if self.states else None
 
-    def state_of(self, cells: Cells) -> State | None:
+    def state_of(self, cells: Cells) -> CompanionState | None:
         """The state with these cells, None if another program wrote them."""
         return next((state for state in self.states if state.cells == cells), None)
 
@@ -103,7 +103,7 @@ def continued(before: StoredOffset | None, legacy: StoredOffset) -> Meaning:
     return Meaning(replace(legacy, anchor=before.anchor), legacy.offset - before.offset)
 
 
-def encode(new: State, *, floor: int, nonce: str, others: Sequence[State]) -> bytes:
+def encode(new: CompanionState, *, floor: int, nonce: str, others: Sequence[CompanionState]) -> bytes:
     """The cell of an intended write. The timestamps of ``new``'s cells are not known yet, and ignored."""
     states = [_state_fields(new, stamped=False), *(_state_fields(state) for state in others[: MOST_STATES - 1])]
     return _cell_text(nonce, floor, settled=False, states=states)
@@ -129,18 +129,18 @@ def _cell_text(nonce: str, floor: int, *, settled: bool, states: list[dict[str, 
     return encode_json({"format": FORMAT, "nonce": nonce, "floor": floor, "settled": settled, "states": states})
 
 
-def _state_fields(state: State, *, stamped: bool = True) -> dict[str, object]:
+def _state_fields(state: CompanionState, *, stamped: bool = True) -> dict[str, object]:
     cells = {
         name.decode("latin-1"): [cell.value.hex(), cell.at if stamped else None] for name, cell in state.cells.items()
     }
     return {"cells": cells, **anchor_fields.dump_stored(state.stored)}
 
 
-def _state(fields: object, stamp: int) -> State:
+def _state(fields: object, stamp: int) -> CompanionState:
     if not isinstance(fields, dict) or not isinstance(cells := fields.get("cells"), dict):
         raise FieldError("states", "holds a value that is not a state")
     found = {name.encode("latin-1", "replace"): _cell(cell, stamp) for name, cell in cells.items()}
-    return State(found, anchor_fields.load_stored(fields))
+    return CompanionState(found, anchor_fields.load_stored(fields))
 
 
 def _cell(fields: object, stamp: int) -> Cell:
