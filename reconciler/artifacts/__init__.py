@@ -1,9 +1,8 @@
 """Jars that this product runs but does not ship: downloaded once, cached, and checked before every use.
 
-There are several sets: Kafka itself (broker, MirrorMaker; for ``reconciler demo`` and the tests), Spark's Kafka
-connector (for PySpark jobs), and ZooKeeper, HBase and HDFS (for the tests). Maven downloads them if it is installed;
-if it is missing or fails, the Ivy resolver inside PySpark does. Each uses its own configuration of registries; nothing
-here names one.
+There are two sets: Kafka itself (broker, MirrorMaker; for ``reconciler demo`` and ``lab``) and Spark's Kafka connector
+(for PySpark jobs). Maven downloads them if it is installed; if it is missing or fails, the Ivy resolver inside PySpark
+does. Each uses its own configuration of registries; nothing here names one.
 
 A set is downloaded into a directory beside its final one and renamed when it is complete. Its manifest lists every file
 with its size, so an incomplete directory is downloaded again, never used. One process downloads at a time; a warm start
@@ -21,11 +20,8 @@ from reconciler.artifacts.sets import (
     KAFKA_VERSION,
     STAND_INS,
     connector_set,
-    hbase_set,
-    hdfs_set,
     kafka_set,
     pyspark_version,
-    zookeeper_set,
 )
 
 __all__ = [
@@ -35,33 +31,15 @@ __all__ = [
     "Progress",
     "Way",
     "cache_directory",
-    "hbase_jars",
-    "hdfs_jars",
     "java_executable",
     "kafka_jars",
     "spark_kafka_connector",
-    "zookeeper_jars",
 ]
 
 
 def kafka_jars(progress: Progress) -> Path:
     """The directory of a class path for a Kafka broker and MirrorMaker."""
     return cached(kafka_set(), progress)
-
-
-def zookeeper_jars(progress: Progress) -> Path:
-    """The directory of a class path for a ZooKeeper server."""
-    return cached(zookeeper_set(), progress)
-
-
-def hbase_jars(progress: Progress) -> Path:
-    """The directory of a class path for HBase and its Thrift 1 server."""
-    return cached(hbase_set(), progress)
-
-
-def hdfs_jars(progress: Progress) -> Path:
-    """The directory of a class path for HDFS."""
-    return cached(hdfs_set(), progress)
 
 
 def spark_kafka_connector(progress: Progress, *, way: Way = "auto") -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from collections.abc import Callable
 
 from reconciler.core.errors import Unreachable
 
@@ -13,7 +12,6 @@ HOST = "127.0.0.1"
 PORTS = range(15_000, 32_000)
 """Below the ports of outgoing connections, so that a restarted server finds its own port still free."""
 _TRIED = 200
-_ATTEMPTS = 3
 
 
 def free_ports(count: int) -> tuple[int, ...]:
@@ -43,22 +41,3 @@ def this_or_free(port: int) -> int:
         except OSError:
             return free_ports(1)[0]
     return port
-
-
-def launched_on_free_ports(
-    count: int, launch: Callable[[tuple[int, ...]], None], was_taken: Callable[[], bool]
-) -> tuple[int, ...]:
-    """Launch a server on free ports, and return them. Retries on other ports if ``was_taken`` reports a lost race.
-
-    Raises what ``launch`` raises; Unreachable only from the last attempt, or if no port was taken.
-    """
-    for attempt in range(1, _ATTEMPTS + 1):
-        ports = free_ports(count)
-        try:
-            launch(ports)
-        except Unreachable:
-            if attempt == _ATTEMPTS or not was_taken():
-                raise
-        else:
-            return ports
-    raise AssertionError("the last attempt returns or raises")

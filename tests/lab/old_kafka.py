@@ -8,12 +8,12 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from reconciler import artifacts
 from reconciler.artifacts.cache import cached
 from reconciler.artifacts.sets import JarSet, Request
 from reconciler.lab.broker import HOST, java_command
 from reconciler.lab.in_use import ClusterInUse, admin_client
 from reconciler.lab.kafka import KafkaCluster
+from tests.lab.jars import zookeeper_jars
 from tests.lab.server import Server
 from tests.lab.zookeeper import ZooKeeperServer
 
@@ -86,7 +86,7 @@ def cluster_of(version: str, name: str, directory: Path) -> Iterator[ClusterInUs
         if tuple(int(part) for part in version.split(".")[:2]) >= FIRST_WITHOUT_ZOOKEEPER:
             yield until_the_end.enter_context(KafkaCluster(name, directory, jars))
             return
-        zookeeper = ZooKeeperServer(directory / "zookeeper", artifacts.zookeeper_jars(print))
+        zookeeper = ZooKeeperServer(directory / "zookeeper", zookeeper_jars())
         until_the_end.enter_context(zookeeper)
         broker = until_the_end.enter_context(BrokerOnZooKeeper(directory / "broker", jars, zookeeper))
         yield ClusterOnZooKeeper(name, broker)

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 from typing import Self
 
-from reconciler.core.errors import ConfigError
-from reconciler.lab.ports import HOST, launched_on_free_ports
+from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.lab.ports import HOST, free_ports
 from reconciler.lab.processes import Child
+
+ATTEMPTS = 3
 
 
 class Server:
@@ -42,8 +44,21 @@ class Server:
         if self._ports is not None:
             self._launch(self._ports)
         else:
-            self._ports = launched_on_free_ports(self.port_count, self._launch, self._port_was_taken)
+            self._ports = self._launch_on_free_ports()
         return self
+
+    def _launch_on_free_ports(self) -> tuple[int, ...]:
+        """Retries on other ports if another process took one between the search and the launch."""
+        for attempt in range(1, ATTEMPTS + 1):
+            ports = free_ports(self.port_count)
+            try:
+                self._launch(ports)
+            except Unreachable:
+                if attempt == ATTEMPTS or not self._port_was_taken():
+                    raise
+            else:
+                return ports
+        raise AssertionError("the last attempt returns or raises")
 
     def _launch(self, ports: tuple[int, ...]) -> None:
         self._child = Child(self.name, self.command(*ports), self.log, cwd=self.directory)

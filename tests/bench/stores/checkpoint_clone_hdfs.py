@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from reconciler.artifacts import hdfs_jars, java_executable
+from reconciler.artifacts import java_executable
 from reconciler.checkpoints.clone import clone
 from reconciler.lab.broker import HOST
 from tests.bench.common import print_json
 from tests.bench.stores.checkpoint_clone import checkpoint
 from tests.checkpoints.checkpoint_files import NOW, PLAN, log, outside
 from tests.lab.hdfs import Hdfs
+from tests.lab.jars import hdfs_jars
 
 CP_THREADS = 16
 
@@ -44,7 +45,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        with Hdfs(place / "hdfs", hdfs_jars(print), heap="1g") as hdfs:
+        with Hdfs(place / "hdfs", hdfs_jars(), heap="1g") as hdfs:
             for shape in options.shapes:
                 files, size = map(int, shape.split(":"))
                 rows.append(measured(OnHdfs(hdfs, place), files, size * 1024, options))
@@ -67,7 +68,7 @@ class OnHdfs:
 
     def shell(self, *arguments: str) -> None:
         """``hdfs dfs ARGUMENTS``."""
-        places = f"{self._settings}:{hdfs_jars(print)}/*"
+        places = f"{self._settings}:{hdfs_jars()}/*"
         java = [str(java_executable()), "-cp", places, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         subprocess.run([*java, "org.apache.hadoop.fs.FsShell", *arguments], check=True, timeout=580)
 

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from reconciler.artifacts import hbase_jars, kafka_jars, zookeeper_jars
+from reconciler.artifacts import kafka_jars
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, Cost, measured, print_json, this_python
 from tests.bench.plans.speed import BEGIN_MS, LONG, SMALL_INDEXES, TOPIC, fill, value
+from tests.lab.jars import hbase_jars, zookeeper_jars
 
 RECORDS = 20
 WAIT_S = 60
@@ -65,7 +66,7 @@ def postgresql(place: Path) -> Iterator[str]:
 def zookeeper(place: Path) -> Iterator[str]:
     from tests.lab.zookeeper import ZooKeeperServer
 
-    with ZooKeeperServer(place / "zookeeper", zookeeper_jars(print), heap="512m") as server:
+    with ZooKeeperServer(place / "zookeeper", zookeeper_jars(), heap="512m") as server:
         yield f"zookeeper://{server.hosts}/bench?layout=consumers"
 
 
@@ -73,7 +74,7 @@ def zookeeper(place: Path) -> Iterator[str]:
 def hbase(place: Path) -> Iterator[str]:
     from tests.lab.hbase import HBase
 
-    with HBase(place / "hbase", hbase_jars(print)) as server:
+    with HBase(place / "hbase", hbase_jars()) as server:
         yield f"hbase://{server.address}/offsets?layout=anchored&timeout={WAIT_S}"
 
 

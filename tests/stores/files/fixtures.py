@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def hdfs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     """The run's HDFS. Tests share it, each with its own folder."""
-    from reconciler import artifacts
     from tests.lab.hdfs import Hdfs
+    from tests.lab.jars import hdfs_jars
 
     try:
-        jars = artifacts.hdfs_jars(print)
+        jars = hdfs_jars()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
     with Hdfs(tmp_path_factory.mktemp("hdfs"), jars) as server:

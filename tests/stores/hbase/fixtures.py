@@ -41,11 +41,11 @@ def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def started(request: pytest.FixtureRequest, directory: Path) -> HBase:
-    from reconciler import artifacts
     from tests.lab.hbase import HBase
+    from tests.lab.jars import hbase_jars
 
     try:
-        return HBase(directory, artifacts.hbase_jars(print)).start()
+        return HBase(directory, hbase_jars()).start()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
 

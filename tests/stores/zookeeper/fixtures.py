@@ -27,11 +27,11 @@ PATIENT_S = 60
 @pytest.fixture(scope="session")
 def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """The run's server. Tests share it: use the path of the fixture ``chroot``."""
-    from reconciler import artifacts
+    from tests.lab.jars import zookeeper_jars
     from tests.lab.zookeeper import ZooKeeperServer
 
     try:
-        jars = artifacts.zookeeper_jars(print)
+        jars = zookeeper_jars()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), jars) as server:

@@ -143,11 +143,11 @@ def test_bare_offsets_may_go_by_their_time_of_writing_also_after_a_rollback(
 @pytest.fixture(scope="module")
 def mortal(request, tmp_path_factory) -> Iterator[Any]:
     """A server to kill."""
-    from reconciler import artifacts
+    from tests.lab.jars import zookeeper_jars
     from tests.lab.zookeeper import ZooKeeperServer
 
     try:
-        jars = artifacts.zookeeper_jars(print)
+        jars = zookeeper_jars()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
     with ZooKeeperServer(tmp_path_factory.mktemp("mortal"), jars) as server:

@@ -111,11 +111,11 @@ def test_live_consumers_of_kafkas_old_client_are_refused_by_name(store, kazoo, c
 @pytest.fixture(scope="module")
 def disposable(request, tmp_path_factory) -> Iterator[Any]:
     """A server for these tests alone, which kill and freeze it."""
-    from reconciler import artifacts
+    from tests.lab.jars import zookeeper_jars
     from tests.lab.zookeeper import ZooKeeperServer
 
     try:
-        jars = artifacts.zookeeper_jars(print)
+        jars = zookeeper_jars()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
     with ZooKeeperServer(tmp_path_factory.mktemp("disposable"), jars) as server:
