@@ -1,4 +1,4 @@
-"""What the product's code never does: make code or objects out of data, or hand data to a shell.
+"""What the product's code never does: make code or objects out of data, or hand data to a shell, ours or a person's.
 
 The one exception is named. A search that goes to Spark's executors is pickled by the driver and unpickled by the
 executor, as Spark does with every task; what is in it was made here a moment before.
@@ -7,12 +7,14 @@ executor, as Spark does with every task; what is in it was made here a moment be
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import reconciler
+from reconciler.cli.main import COMMANDS
 
 ROOT = Path(reconciler.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
@@ -99,3 +101,22 @@ def test_modules_that_a_configuration_names_are_imported_in_one_place() -> None:
         and not isinstance(node.args[0], ast.Constant)
     }
     assert users <= {"identity.py", "stores/registry.py", "cli/main.py"}
+
+
+FILLED_IN = re.compile(rf"reconciler (?:{'|'.join(COMMANDS)})\b[^.;:,`]*(?:\0|%s)")
+HEADS = {("preflight/text.py", "init")}
+"""Not commands to copy: the first comment of a configuration says which command wrote it."""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_a_command_line_to_copy_is_made_of_quoted_words(path: Path) -> None:
+    """``visible.command`` quotes: a path with a space in it must not become two words in a person's shell."""
+    found = []
+    for node in parsed(path):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        found += [each for each in FILLED_IN.findall(text) if (name(path), each.split()[1]) not in HEADS]
+    assert found == []

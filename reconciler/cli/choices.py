@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from reconciler.cli.arguments import SKIPS
-from reconciler.cli.page.advice import command, path_for_job
+from reconciler.cli.page.advice import path_for_job
 from reconciler.cli.terminal.output import say
 from reconciler.core.errors import ExitCode
+from reconciler.core.visible import command
 from reconciler.failover.decisions import SeveralJobs, unaccepted_skips, within_job
 from reconciler.failover.outside import ByHand
 from reconciler.formats.plan import Plan

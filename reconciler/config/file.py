@@ -101,7 +101,7 @@ def _read(path: Path) -> tuple[str, Doubt | None]:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ConfigError(f"The configuration file {path} is larger than {MOST_BYTES >> 20} MiB.")
-        return data.decode(), doubt
+        return data.decode("utf-8-sig"), doubt  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError as error:
         raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from error
     except (OSError, ValueError) as error:
@@ -117,7 +117,20 @@ def _parsed(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOML's own, and Python's for a number of thousands of digits
-        raise ConfigError(f"it is not TOML: {error}.", hint="Correct that line.") from error
+        raise ConfigError(f"it is not TOML: {error}.", hint=_how_to_write(text, str(error))) from error
+
+
+def _how_to_write(text: str, problem: str) -> str:
+    """What to do about a line that is no TOML. The line itself is not shown: it may hold a secret."""
+    at = re.search(r"at line (\d+)", problem)
+    line = "".join(text.split("\n")[int(at[1]) - 1 : int(at[1])]) if at else ""
+    if re.match(r"\s*(?:- )?[\w.-]+\s*:(?:\s|$)", line):
+        return 'That line is YAML. In TOML: [source] over a table, name = "value" in it; reconciler init writes one.'
+    if not at:
+        return "Correct the end of the file."
+    if problem.startswith("Unclosed"):
+        return "Close it on that line or on one before."
+    return 'Correct that line. A text has quotes: name = "value".' if "value" in problem else "Correct that line."
 
 
 class _Reader:

@@ -198,7 +198,7 @@ def _content(path: Path) -> str:
             found = file.read(_LONGEST_SECRET + 1)
         if len(found) > _LONGEST_SECRET:
             raise ValueError("it is larger than a secret can be")
-        return found.decode().strip()
+        return found.decode("utf-8-sig").strip()
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"the secret file {path} cannot be read: {why(error)}.",

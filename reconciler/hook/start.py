@@ -13,6 +13,7 @@ from reconciler.clock import stamp
 from reconciler.config.addresses import scheme_of
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson, NotCreated
+from reconciler.core.visible import command
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.outside import Outside
 from reconciler.fileio import write_whole
@@ -205,5 +206,6 @@ class Start:
             log.info(words, offsets, outcome(plan))
             return
         write(changes, plan, path, outside)
-        words = "%s corrected; %s. To undo: reconciler rollback %s -c %s"
-        log.info(words, counted(count, "offset"), outcome(plan), path, self.config_file)
+        undo = command("reconciler", "rollback", path, "-c", self.config_file)
+        words = "%s corrected; %s. To undo: %s"
+        log.info(words, counted(count, "offset"), outcome(plan), undo)

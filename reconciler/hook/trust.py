@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.visible import command
 
 if TYPE_CHECKING:
     from reconciler.config.settings import TrustSettings
@@ -74,8 +75,8 @@ def applying(
         if trust.require_signature and (key is None or trust.signatures > 1):
             raise NeedsPerson(
                 "The offsets need correcting, and a plan must be signed by a person first: do not start.",
-                hint=f"Look at it: reconciler sign {path} --key FILE; then reconciler apply {path} -c "
-                f"{config}, and start again.",
+                hint=f"Look at it: {command('reconciler', 'sign', path, '--key', 'FILE')}; then "
+                f"{command('reconciler', 'apply', path, '-c', config)}, and start again.",
             )
         if key is not None:
             signers = signing.check(path, content, plan.sha256, trust)

@@ -132,14 +132,14 @@ class Child:
         self._signal(signal.SIGCONT)
 
     def log_tail(self) -> str:
-        """The last lines of its output."""
+        """The last lines of its output, as one: a message is one line."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(0, self.log.stat().st_size - 20_000))
                 text_lines = log.read().decode(errors="replace").splitlines()
         except OSError as error:
             return f"(unreadable: {error.strerror})"
-        return "\n".join(["", *text_lines[-TAIL_LINES:]]) if text_lines else "(empty)"
+        return " | ".join(text_lines[-TAIL_LINES:]) if text_lines else "(empty)"
 
     def _signal(self, number: int) -> None:
         if self.running:  # the pid of an ended child may belong to another process by now

@@ -20,6 +20,7 @@ from typing import Self
 from reconciler.artifacts import cache_directory, kafka_jars
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.core.visible import command
 from reconciler.fileio import locked, write_whole
 from reconciler.lab import traffic
 from reconciler.lab.in_use import ClusterAt, ClusterInUse
@@ -58,7 +59,7 @@ class SavedLab:
             return None
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(
-                f"{path} is damaged: {error}.", hint="Begin again: reconciler lab down, then up."
+                f"{path} is damaged: {error}.", hint="Begin again with this lab: down, then up."
             ) from None
 
     def address(self, cluster: str) -> str:
@@ -107,7 +108,12 @@ class StandingLab:
 
     def __init__(self, folder: Path | None, say: Callable[[str], None]) -> None:
         self.folder = (folder or cache_directory() / "lab").resolve()
+        self._named = folder is not None
         self._say = say
+
+    def command(self, action: str) -> str:
+        """The command line that does ``action`` with this lab, and with no other."""
+        return command("reconciler", "lab", action, *(("--folder", self.folder) if self._named else ()))
 
     # ------------------------------------------------------------ up and down
 
@@ -148,7 +154,7 @@ class StandingLab:
         with self._alone():
             record = self._required()
             if missing := {A, B, MIRROR} - self._running().keys():
-                raise Unreachable(f"Not running: {', '.join(sorted(missing))}.", hint="Start it: reconciler lab up")
+                raise Unreachable(f"Not running: {', '.join(sorted(missing))}.", hint=f"Start it: {self.command('up')}")
             a, b = record.cluster(A), record.cluster(B)
             before = b.end_offsets(f"{A}.{TOPIC}")
             sent = _produce(a, record, count)
@@ -292,7 +298,7 @@ class StandingLab:
         return record
 
     def _no_lab(self) -> Unreachable:
-        return Unreachable(f"No lab is up in {self.folder}.", hint="Start one: reconciler lab up")
+        return Unreachable(f"No lab is up in {self.folder}.", hint=f"Start one: {self.command('up')}")
 
     def _write(self, record: SavedLab) -> None:
         write_whole(self.folder / _RECORD, json.dumps(asdict(record), indent=1))

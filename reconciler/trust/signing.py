@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.visible import command
 from reconciler.fileio import locked, open_regular, write_whole
 from reconciler.formats.json_fields import FieldError, Fields, json_value
 
@@ -182,7 +183,7 @@ def check(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSetting
         raise Changed(
             f"The plan {state}: {len(known)} of {trust.signatures} required signatures present "
             "([trust] require_signature).",
-            hint=f"Have it reviewed and signed: reconciler sign {plan_path} --key FILE.",
+            hint=f"Have it reviewed and signed: {command('reconciler', 'sign', plan_path, '--key', 'FILE')}.",
         )
     return signers
 

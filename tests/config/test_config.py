@@ -227,11 +227,24 @@ def inside(section: str, line: str) -> str:
             "secret cannot be read: No such file or directory. Correct",
         ),
         ("[source", "is not TOML"),
+        ("[source", "Correct the end of the file."),
+        ("source:\n  alias: a\n", "(at line 1, column 7). That line is YAML. In TOML: [source] over a table, name"),
+        (LEAST.replace('alias = "a"', 'alias: "a"'), "That line is YAML."),
+        (LEAST.replace('alias = "a"', "alias = a"), 'Correct that line. A text has quotes: name = "value".'),
+        (LEAST.replace('["events"]', '["events"'), "Close it on that line or on one before."),
+        (LEAST.replace('alias = "a"', 'alias = "a" b'), "Correct that line."),
         ("source = 1\n" + LEAST.replace('[source]\nalias = "a"', ""), "[source] must be a table, not 1"),
     ],
 )
 def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
     assert words in complaint(text)
+
+
+def test_a_file_of_an_editor_on_windows_is_read(tmp_path: Path) -> None:
+    """It begins with a byte order mark, which no editor shows, and its lines end with CR and LF."""
+    path = tmp_path / "reconciler.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + LEAST.replace("\n", "\r\n").encode())
+    assert load_config(path, {}).jobs[0].name == "clicks"
 
 
 def test_two_topics_with_one_name_at_the_destination(complaint) -> None:

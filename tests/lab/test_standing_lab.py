@@ -88,7 +88,7 @@ def test_status_of_an_interrupted_up_says_what_runs_and_what_to_do(
         ["b", "running", "-"],
         ["mirror", "not", "running"],
     ]
-    assert "was interrupted. Begin again: reconciler lab up" in out
+    assert f"was interrupted. Begin again: reconciler lab up --folder {folder}\n" in out
 
 
 @pytest.mark.parametrize("action", ["status", "kill", "produce"])
@@ -96,7 +96,15 @@ def test_without_a_lab_there_is_nothing_to_act_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
     assert main(["lab", action, "--folder", str(tmp_path)]) == 6
-    assert capsys.readouterr().err == f"No lab is up in {tmp_path}. Start one: reconciler lab up\n"
+    assert capsys.readouterr().err == f"No lab is up in {tmp_path}. Start one: reconciler lab up --folder {tmp_path}\n"
+
+
+def test_without_a_folder_of_its_own_the_lab_is_named_without_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONCILER_CACHE", str(tmp_path))
+    assert main(["lab", "status"]) == 6
+    assert capsys.readouterr().err == f"No lab is up in {tmp_path / 'lab'}. Start one: reconciler lab up\n"
 
 
 @pytest.mark.parametrize("action", ["up", "down"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.core.verdicts import Position, Verdict
-from reconciler.core.visible import visible
+from reconciler.core.visible import command
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.stores.registry import checkpoint_path, traits
@@ -38,18 +37,6 @@ class NextStep:
 
     text: str
     command: str | None = None
-
-
-def command(*words: str) -> str:
-    """A command line for a shell, with invisible characters as escapes (bash, zsh, ksh)."""
-    return " ".join(_quoted(word) for word in words)
-
-
-def _quoted(word: str) -> str:
-    if visible(word) == word:
-        return shlex.quote(word)
-    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{visible(escaped)}'"
 
 
 def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[NextStep]:

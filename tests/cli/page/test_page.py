@@ -18,11 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.cli.main import main
-from reconciler.cli.page.advice import MOST_SETS, command, next_steps, row_steps
+from reconciler.cli.page.advice import MOST_SETS, next_steps, row_steps
 from reconciler.cli.page.markup import Markup as Safe
 from reconciler.cli.page.markup import asset, fill
 from reconciler.cli.page.picture import PIVOT, Scale, described, picture
 from reconciler.core.verdicts import Position, Skips
+from reconciler.core.visible import command
 from reconciler.formats.plan import NotJudged, PartitionPlan, Plan, StartPolicy, parse_plan
 from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row
 

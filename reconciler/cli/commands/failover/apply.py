@@ -16,6 +16,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, rend
 from reconciler.config.file import Config
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.core.visible import command
 from reconciler.failover.writing.apply import JobChanges, prepare, write
 from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.formats.decimal_text import counted
@@ -128,7 +129,8 @@ def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Nam
         say(f"Dry run: {counted(count, 'offset')} would be written, nothing was.")
     elif count:
         say(f"{counted(count, 'offset')} written and read back.")
-        say(f"To undo: reconciler rollback {options.plan} -c {options.config}")  # one line, to be copied
+        undo = command("reconciler", "rollback", options.plan, "-c", options.config)
+        say(f"To undo: {undo}")  # one line, to be copied
     elif already:
         say(f"This plan was applied before: {counted(already, 'offset')} in place.")
     elif not any(change.is_refused for change in changes):

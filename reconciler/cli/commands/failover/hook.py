@@ -19,6 +19,7 @@ from reconciler.cli.terminal.output import show, show_text, wants_colour, width
 from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
+from reconciler.core.visible import command
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan import Plan, StartPolicy
@@ -174,12 +175,11 @@ def _at_source(
     variables = start.at_source(chosen, outside, may_be_new=Verdict.NEW in by_hand.accepted)
     assert start.config.source is not None, "at_source has raised"
     log.info(
-        'job "%s" starts at the source, %s: %s. To move it: reconciler failover start -c %s --job %s',
+        'job "%s" starts at the source, %s: %s. To move it: %s',
         start.job.name,
         start.config.source.bootstrap_servers,
         chosen.why,
-        options.config,
-        start.job.name,
+        command("reconciler", "failover", "start", "-c", options.config, "--job", start.job.name),
     )
     return variables
 

@@ -12,6 +12,7 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wants_colour, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ConfigError, ExitCode, worst
+from reconciler.core.visible import command
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
@@ -120,8 +121,10 @@ def _readable(pieces: Iterable[str]) -> Iterator[str]:
 def _next_step(checked: Checked, options: argparse.Namespace) -> str:
     job = checked.copied
     if checked.handed is not None:
-        return f"reconciler hook -c {options.config} --job {checked.handed.name} --to destination -- COMMAND"
+        hook = ("reconciler", "hook", "-c", options.config, "--job", checked.handed.name)
+        return command(*hook, "--to", "destination", "--", "COMMAND")
     if job is None:
-        return f"reconciler apply {options.output} -c {options.config}"
+        return command("reconciler", "apply", options.output, "-c", options.config)
     path = checkpoint_path(job.store).partition("?")[0]
-    return f"reconciler checkpoint clone {path} NEW_PATH --plan {options.output} --job {job.name} -c {options.config}"
+    clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", options.output)
+    return command(*clone, "--job", job.name, "-c", options.config)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say
 from reconciler.cli.terminal.signals import sigterm_interrupts, unhurried
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.visible import command
 from reconciler.fileio import making
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ HELP = Help(
     {
         ExitCode.OK: "nothing lost, nothing doubled, all counts equal",
         ExitCode.BUG: "a difference was found, or a step failed",
-        ExitCode.USAGE: "Java or PySpark is missing",
+        ExitCode.USAGE: "Java or PySpark is missing, or the folder is not empty",
         ExitCode.UNREACHABLE: "the jars could not be downloaded",
     },
     environment={
@@ -49,7 +50,9 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="keep the clusters running, and print how to explore")
-    parser.add_argument("--folder", metavar="DIR", type=Path, help="the working folder (default: a temporary one)")
+    parser.add_argument(
+        "--folder", metavar="DIR", type=Path, help="a new or empty working folder (default: a temporary one)"
+    )
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -64,6 +67,8 @@ def _run(options: argparse.Namespace) -> ExitCode:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
     with making(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):  # a cluster would start with an earlier demo's data, and never answer
+            raise ConfigError(f"The folder {folder} is not empty.", hint="Name a new or an empty one for the demo.")
     try:
         result = play(Stage(folder.absolute(), _say, _reconciler, detached=options.keep))
         _report(result)
@@ -163,12 +168,12 @@ def _report_restarted(found: Restarted) -> None:
 
 
 def _look_around(folder: Path, bootstrap: str, pid: int) -> None:
-    config = folder / "reconciler.toml"
+    config, plan = folder / "reconciler.toml", folder / "clicks.plan.json"
     _say(
         f"""
 Left running: the destination at {bootstrap}; everything is in {folder}.
-   reconciler check -c {config}
-   reconciler show {folder / "clicks.plan.json"}
-   reconciler show {folder / "clicks.plan.json"} --starting-offsets
-To end it: kill {pid}; rm -r {folder}"""
+   {command("reconciler", "check", "-c", config)}
+   {command("reconciler", "show", plan)}
+   {command("reconciler", "show", plan, "--starting-offsets")}
+To end it: kill {pid}; {command("rm", "-r", folder)}"""
     )

@@ -89,13 +89,14 @@ def _up(lab: StandingLab, options: argparse.Namespace) -> ExitCode:
     state = lab.state()
     _show(lab, state)
     _other_ports(state)
-    _say("", "Offsets: reconciler lab status · end it: reconciler lab down · a walk through it: docs/tutorial.md")
+    offsets, end = lab.command("status"), lab.command("down")
+    _say("", f"Offsets: {offsets} · end it: {end} · a walk through it: docs/tutorial.md")
     return ExitCode.OK
 
 
 def _status(lab: StandingLab, options: argparse.Namespace) -> ExitCode:
     if not lab.exists:
-        raise Unreachable(f"No lab is up in {lab.folder}.", hint="Start one: reconciler lab up")
+        raise Unreachable(f"No lab is up in {lab.folder}.", hint=f"Start one: {lab.command('up')}")
     state = lab.state()
     if options.format == "json":
         show_json({"folder": str(lab.folder), **asdict(state), "up": state.is_up})
@@ -103,9 +104,9 @@ def _status(lab: StandingLab, options: argparse.Namespace) -> ExitCode:
         _show(lab, state)
         _show_places(state)
         if not state.whole:
-            _say("", "Its first `up` is still at work, or was interrupted. Begin again: reconciler lab up")
+            _say("", f"Its first `up` is still at work, or was interrupted. Begin again: {lab.command('up')}")
         elif not state.is_up:
-            _say("", "Start the parts that are not running, with their data: reconciler lab up")
+            _say("", f"Start the parts that are not running, with their data: {lab.command('up')}")
     return ExitCode.OK if state.is_up else ExitCode.UNREACHABLE
 
 
@@ -120,7 +121,7 @@ def _produce(lab: StandingLab, options: argparse.Namespace) -> ExitCode:
 def _kill(lab: StandingLab, options: argparse.Namespace) -> ExitCode:
     lost = lab.lose_source()
     _say(
-        "Cluster a and the mirror are killed; only b is left. To have them back: reconciler lab up"
+        f"Cluster a and the mirror are killed; only b is left. To have them back: {lab.command('up')}"
         if lost
         else "Neither cluster a nor the mirror was running."
     )

@@ -13,6 +13,7 @@ from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_c
 from reconciler.cli.terminal.text import fold
 from reconciler.config.file import Config, read_config
 from reconciler.core.errors import ExitCode
+from reconciler.core.visible import command
 from reconciler.preflight import check as config_check
 from reconciler.preflight import local
 from reconciler.preflight.results import Level, TrialResult, World, exit_code, fail
@@ -153,9 +154,8 @@ def _summary(tried: Sequence[TrialResult], code: ExitCode, options: argparse.Nam
     if not loaded:
         return f"{counts[Level.FAIL]} to correct. Nothing was tried: the configuration is not usable as it is."
     if code is ExitCode.OK:
-        after = (
-            "Next: the same without --offline." if options.offline else f"Next: reconciler check -c {options.config}"
-        )
+        check = command("reconciler", "check", "-c", options.config)
+        after = "Next: the same without --offline." if options.offline else f"Next: {check}"
         if not tried:
             return f"Nothing was tried: --offline connects to nothing, and no file or folder is named. {after}"
         return f"{totals}. {after}"

@@ -19,6 +19,7 @@ from reconciler.config.file import SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.policies import TopicPolicy
+from reconciler.core.visible import command
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.kafka.opening import open_log
@@ -353,4 +354,4 @@ def _report(options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Ma
     say(f"{options.output} written, with {counted(len(jobs), 'job')}: {names}.")
     if needed:
         say(f"It holds no secrets. Set in the environment first: {', '.join(needed)}.")
-    say(f"Next: reconciler config check -c {options.output}")
+    say(f"Next: {command('reconciler', 'config', 'check', '-c', options.output)}")
