@@ -69,6 +69,24 @@ def refuse_special(path: Path) -> None:
         raise OSError(errno.EINVAL, NO_FILE, str(path))
 
 
+def refuse_unwritable(path: Path, *, other: str = "place", stdout: str = "") -> None:
+    """Raise ``ConfigError`` where ``write_whole`` could not put a file: before work that its result would be lost for.
+
+    ``stdout``: what to do instead of writing to ``-``, which other commands take for stdout.
+    """
+    from tempfile import mkstemp  # noqa: PLC0415 (as below)
+
+    if str(path) == "-":
+        raise ConfigError(f"This output is a file, and - would be stdout. {stdout}".strip(), hint=f"Choose a {other}.")
+    with making(path, other=other):
+        refuse_special(path)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(descriptor)
+        os.unlink(name)
+
+
 def write_whole(path: Path, text: str | Iterable[str]) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part. Mode 0600.
 

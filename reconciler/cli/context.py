@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.arguments import pairs
 from reconciler.cli.terminal.copying import CopyDisplay
-from reconciler.cli.terminal.output import line, rewrite
+from reconciler.cli.terminal.output import can_rewrite, line, rewrite
 from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
@@ -94,7 +94,7 @@ def private_key(path: Path) -> PrivateKey:
 @contextmanager
 def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks; progress goes to stderr if that is a terminal."""
-    client, on_progress = config.destination.client, _terminal_progress() if sys.stderr.isatty() else None
+    client, on_progress = config.destination.client, _terminal_progress() if can_rewrite() else None
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
         yield replace(outside, on_progress=on_progress, on_copied=CopyDisplay())

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from reconciler.fileio import making, refuse_special, write_whole
+from reconciler.fileio import making, refuse_special, refuse_unwritable, write_whole
 
 _PLAIN = re.compile(r"[\w@%+:,./-]+", re.ASCII)
 _ESCAPED = re.compile(r'["\\$`]')
@@ -32,10 +32,12 @@ def forget(file: Path | None) -> None:
     """
     if file is None:
         return
-    with making(file, other="--env-file"):
-        refuse_special(file)
-        file.unlink(missing_ok=True)
-        file.parent.mkdir(parents=True, exist_ok=True)
+    if str(file) != "-":
+        with making(file, other="--env-file"):
+            refuse_special(file)
+            file.unlink(missing_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+    refuse_unwritable(file, other="--env-file", stdout="Without a command, the hook prints the variables.")
 
 
 def hand_over(file: Path | None, names: Mapping[str, str]) -> None:

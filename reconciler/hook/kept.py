@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError
-from reconciler.fileio import making
+from reconciler.fileio import making, refuse_unwritable
 from reconciler.formats import snapshot
 
 KEPT_STARTS = 20
@@ -62,6 +62,7 @@ def folder(chosen: Path | None) -> Path:
             f"The folder of plans {found} is writable by other users, who could choose a job's offsets and cluster.",
             hint=f"Take it for this user alone: chmod 700 {found}; or name a folder in it that does not exist yet.",
         )
+    refuse_unwritable(found / "plan.json", other="--plans")
     return found
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from reconciler.cli.terminal.output import rewrite
+from reconciler.cli.terminal.output import can_rewrite, rewrite
 from reconciler.cli.terminal.text import in_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ log = logging.getLogger("reconciler.checkpoint")
 
 class CopyDisplay:
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._terminal = can_rewrite()
         self._pause_s = REWRITE_S if self._terminal else FIRST_S
         self._next_s: float | None = None
 

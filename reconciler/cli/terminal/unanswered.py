@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from reconciler import waits
-from reconciler.cli.terminal.output import rewrite
+from reconciler.cli.terminal.output import can_rewrite, rewrite
 from reconciler.cli.terminal.text import duration
 from reconciler.waits import Waited
 
@@ -55,7 +54,7 @@ def _report(ended: threading.Event) -> None:
         for place, wait in long.items():
             if wait.waited_s >= due[place]:
                 due[place] = wait.waited_s + EVERY_S
-                if sys.stderr.isatty():
+                if can_rewrite():
                     rewrite()  # the line of a search's progress
                 log.info("%s", line(wait))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 
@@ -18,13 +19,33 @@ SHOWN = "copied 3,214 of 20,000 files, 1.2 GiB of 5.0 GiB"
 def test_a_terminal_has_one_line_that_goes_when_the_copy_is_made(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(copying.sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(copying, "REWRITE_S", 0.0)
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     display = CopyDisplay()
     display(HALF)
     display(ALL)
     assert capsys.readouterr().err == f"\r\033[K{SHOWN}\r\033[K"
+    monkeypatch.setenv("NO_COLOR", "1")  # no sequence at all: spaces clear the line
+    display(HALF)
+    display(ALL)
+    assert capsys.readouterr().err == f"\r\r{SHOWN}\r{' ' * len(SHOWN)}\r"
+
+
+def test_a_dumb_terminal_gets_a_logs_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(copying, "FIRST_S", 0.0)
+    display = CopyDisplay()
+    display(HALF)
+    display(ALL)
+    assert capsys.readouterr().err == ""
+    assert [record.message for record in caplog.records] == [SHOWN]
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

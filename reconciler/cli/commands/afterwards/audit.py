@@ -19,7 +19,7 @@ from reconciler.config.addresses import SINKS_WITH_ROWS, scheme_of, without_secr
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.fileio import write_whole
+from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.ports import TopicPartition
 from reconciler.spark.session import own_session, spark_message
 
@@ -116,6 +116,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     from reconciler.spark.target import ClusterAccess
 
     config = context.read_config(options)
+    for path in filter(None, (options.json, options.html)):  # an hour's computation must not be lost for one
+        refuse_unwritable(path, stdout="--format json prints the result.")
     plans = [context.read_plan(path) for path in options.plans]
     job = _job(config, plans, options.job)
     several = is_several(plans)
@@ -129,7 +131,6 @@ def run(options: argparse.Namespace) -> ExitCode:
             f"Over several failovers the job's output is compared with the logs. {rows.unread or 'None is given.'}",
             hint="Add --output and --column, or sink and sink_columns to the job.",
         )
-    _require_folders(options)
     with own_session("reconciler audit", asked["conf"], kafka=True, tell=_on_stderr) as spark:
         output = _output(spark, options, rows)
         source = config.source.client if config.source is not None and not options.no_source else None
@@ -295,13 +296,6 @@ def _output(spark: Any, options: argparse.Namespace, rows: _Rows) -> Output | No
     except (AnalysisException, Py4JError) as error:  # the second one for a format that Spark does not know
         reason = spark_message(error)
         raise ConfigError(f"The output cannot be read: {reason}.", hint="Correct --output or --option.") from error
-
-
-def _require_folders(options: argparse.Namespace) -> None:
-    """Check the results' folders first: an hour's computation must not be lost for a missing one."""
-    for path in (options.json, options.html):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ConfigError(f"There is no folder for {path}.", hint="Create it first.")
 
 
 def _on_stderr(text: str) -> None:

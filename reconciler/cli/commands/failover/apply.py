@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
 from reconciler.failover.writing.apply import JobChanges, prepare, write
 from reconciler.failover.writing.plan_checks import check_stores
+from reconciler.fileio import refuse_unwritable
+from reconciler.formats import snapshot
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
 from reconciler.trust import command_trail, signing
@@ -67,6 +70,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     with command_trail.attempt(logged, "apply", options.words) as attempt:
         plan = trusted_plan(config, options.plan, attempt)
         print_not_judged(plan)
+        if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):
+            refuse_unwritable(kept, other="place for the plan")
         changes, count = _apply(plan, config, options, attempt)
         _say_result(changes, count, options)
         refuse_the_rest(changes, plan)

@@ -15,7 +15,7 @@ from pathlib import Path
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import show, show_text, wants_colour, width
+from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
 from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
@@ -196,7 +196,7 @@ def _program(command: list[str]) -> str | None:
 
 def _check_or_wait(start: Start, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
     """Check until the mirror has caught up or the time is up. Nothing is written before that."""
-    display = WaitDisplay(terminal=options.log_format == "text" and sys.stderr.isatty())
+    display = WaitDisplay(terminal=options.log_format == "text" and can_rewrite())
     with stoppable(display):
         try:
             return check_or_wait(

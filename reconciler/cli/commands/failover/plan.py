@@ -16,7 +16,7 @@ from reconciler.core.visible import command
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
-from reconciler.fileio import LARGEST_FILE, making, write_whole
+from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
 from reconciler.stores.registry import checkpoint_path
@@ -68,6 +68,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             f"{options.output} was applied, and only its snapshot can undo that.",
             hint="Write the new plan under another name.",
         )
+    refuse_unwritable(options.output, stdout="check --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
     try:
         with context.outside_with_engine(config, options) as outside:

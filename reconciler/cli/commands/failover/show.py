@@ -8,10 +8,10 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
-from reconciler.cli.terminal.output import say, show, show_json_text, wants_colour, width, wrap
+from reconciler.cli.terminal.output import say, show, show_json_text, show_text, wants_colour, width, wrap
 from reconciler.cli.terminal.report import plan_text
 from reconciler.core.errors import ExitCode
-from reconciler.fileio import write_whole
+from reconciler.fileio import refuse_unwritable, write_whole
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 HELP = Help(
@@ -40,10 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_jobs(parser)
     arguments.add_optional_config(parser, "apply this configuration's [policy]")
     parser.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one self-contained page")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one page; - for stdout")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
+    to_stdout = str(options.html) == "-"
+    if options.html and not to_stdout:
+        refuse_unwritable(options.html)
     plan = context.read_plan(options.plan)
     policy = context.start_policy(options)
     if options.starting_offsets:
@@ -58,8 +61,12 @@ def run(options: argparse.Namespace) -> ExitCode:
         from reconciler.cli.page.page import page
 
         files = Files(str(options.plan), str(options.config) if options.config else Files().config)
-        write_whole(options.html, page(shown, policy, sha256=plan.to_json()["sha256"], files=files))
-        say(f"Written to {options.html}")
+        text = page(shown, policy, sha256=plan.to_json()["sha256"], files=files)
+        if to_stdout:
+            show_text(text)
+        else:
+            write_whole(options.html, text)
+            say(f"Written to {options.html}")
         return ExitCode.OK
     head = f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}"
     show(wrap(head))

@@ -26,7 +26,7 @@ from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.failover.writing.apply import confirm, name_of, put
-from reconciler.fileio import why, write_whole
+from reconciler.fileio import refuse_unwritable, why, write_whole
 from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import UNKNOWN_PARTITION, Change, HandsOver, OffsetStore, Row
@@ -88,6 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
+    if options.direction != "import" and options.path not in (None, "-"):
+        refuse_unwritable(Path(options.path))
     if options.direction == "export":
         return _export(config, jobs, options.path)
     if options.direction == "derive":

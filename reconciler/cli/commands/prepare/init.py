@@ -20,7 +20,7 @@ from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import command
-from reconciler.fileio import write_whole
+from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.survey import Surveyor
@@ -139,6 +139,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     if not 1 <= options.records <= 100_000:
         raise ConfigError(f"--records {options.records} is not a number from 1 to 100,000.")
     _refuse_to_overwrite(options)
+    if str(options.output) != "-":
+        refuse_unwritable(options.output, other="--output")
     asker = Asker.on_this_terminal(yes=options.yes)
     client = _client(options, asker)
     surveyor = Surveyor(client.used)
