@@ -212,7 +212,8 @@ def test_anchors_export_writes_the_sound_rows_and_names_the_others(
     path, config = damaged.path.with_name("out.jsonl"), damaged.path.with_name("reconciler.toml")
     damaged.memory.config("", JOBS.replace("STORE", damaged.address))
     assert main(["anchors", "export", "-c", str(config), str(path)]) == ExitCode.NEEDS_PERSON
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    part = path.with_name("out.jsonl.partial")
+    lines = [json.loads(line) for line in part.read_text().splitlines()]
     assert [(line["group"], line["partition"]) for line in lines] == [
         *((GROUP, partition) for partition in (0, 2)),
         *(("others", partition) for partition in range(3)),

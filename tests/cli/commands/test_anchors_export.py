@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,3 +79,33 @@ def test_where_no_store_can_be_read_the_file_keeps_what_it_holds(
     said = capsys.readouterr().err
     assert "not exported" not in said
     assert "missing.db" in said
+
+
+def test_a_part_goes_beside_the_earlier_export(
+    export: Callable[..., ExitCode], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, gone = f"sqlite:///{tmp_path}/offsets.db", f"sqlite:///{tmp_path}/missing.db"
+    path, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    assert export(("first", good), ("second", gone), path=path) == ExitCode.UNREACHABLE
+    assert f"2 rows written to {part}: not all could be read, so {path} was not written" in capsys.readouterr().err
+    assert not path.exists()
+    path.write_text("before")
+    assert export(("third", good), ("second", gone), path=path) == ExitCode.UNREACHABLE
+    assert path.read_text() == "before"
+    assert exported(part.read_text()) == [("third", 0), ("third", 1)]
+    assert f"so {path} keeps the earlier export" in capsys.readouterr().err
+    assert export(("fourth", good), path=path) == ExitCode.OK
+    assert exported(path.read_text()) == [("fourth", 0), ("fourth", 1)]
+    assert not part.exists()
+
+
+def test_a_row_that_cannot_be_read_makes_a_part(export: Callable[..., ExitCode], tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    assert export(("first", f"sqlite:///{tmp_path}/offsets.db"), path=path) == ExitCode.OK
+    whole = path.read_text()
+    with sqlite3.connect(tmp_path / "offsets.db") as db:
+        db.execute("UPDATE reconciler_offsets SET stored_offset = 'x' WHERE partition = 1")
+    config = str(tmp_path / "jobs.toml")
+    assert main(["anchors", "export", "-c", config, str(path)]) == ExitCode.NEEDS_PERSON
+    assert path.read_text() == whole
+    assert exported((tmp_path / "out.jsonl.partial").read_text()) == [("first", 0)]

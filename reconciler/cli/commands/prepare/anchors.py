@@ -26,7 +26,7 @@ from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.failover.writing.apply import confirm, name_of, put
-from reconciler.fileio import refuse_unwritable, why, write_whole
+from reconciler.fileio import making, refuse_unwritable, why, write_whole
 from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import UNKNOWN_PARTITION, Change, HandsOver, OffsetStore, Row
@@ -35,6 +35,8 @@ from reconciler.trust.audit_trail import WrittenRow
 
 MOST_NAMED = 20
 """Rows that could not be exported and are named, one a line."""
+PARTIAL = ".partial"
+"""Ends the name of an export that lacks rows."""
 EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
 HELP = Help(
     """
@@ -61,6 +63,7 @@ HELP = Help(
         ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
     },
     environment=CONFIG_ENVIRONMENT,
+    files={"PATH.partial": "an export that lacks rows, which could not be read; PATH then stays as it was"},
     see_also=("docs/reference/formats.md", "docs/how-to/record-anchors.md"),
 )
 
@@ -112,12 +115,15 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
         log.warning('not exported: job "%s": %s', name, as_sentence(error))
         log.debug('job "%s" was not exported', name, exc_info=error)
     code = worst(as_sentence(error).exit_code for error in failed.values())
-    return code if len(failed) == len(jobs) else worst([code, _export_rows(rows, path)])
+    if len(failed) == len(jobs):
+        return code
+    return worst([code, _export_rows(rows, path, is_whole=not failed)])
 
 
-def _export_rows(rows: Sequence[tuple[Job, Row]], path: str | None) -> ExitCode:
+def _export_rows(rows: Sequence[tuple[Job, Row]], path: str | None, *, is_whole: bool) -> ExitCode:
     sound = [(job, row) for job, row in rows if row.malformed is None]
-    _print([AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for job, row in sound], path)
+    lines = [AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for job, row in sound]
+    _print(lines, path, is_whole=is_whole and len(sound) == len(rows))
     bad = [row.malformed.refused for _, row in rows if row.malformed is not None]
     for error in bad[:MOST_NAMED]:
         log.warning("not exported: %s", error)
@@ -126,13 +132,22 @@ def _export_rows(rows: Sequence[tuple[Job, Row]], path: str | None) -> ExitCode:
     return ExitCode.NEEDS_PERSON if bad else ExitCode.OK
 
 
-def _print(lines: Sequence[AnchorLine], path: str | None) -> ExitCode:
+def _print(lines: Sequence[AnchorLine], path: str | None, *, is_whole: bool = True) -> ExitCode:
+    """A file gets the lines only if they are all there are: a part goes beside it, and an earlier export is kept."""
     text = "".join(dump_line(line) + "\n" for line in lines)
-    if path in (None, "-"):
+    if path is None or path == "-":
         show_json_text(text)
+        return ExitCode.OK
+    part = Path(f"{path}{PARTIAL}")
+    write_whole(Path(path) if is_whole else part, text)
+    rows = counted(len(lines), "row")
+    if is_whole:
+        say(f"{rows} written to {path}", stream=sys.stderr)
+        with making(part):
+            part.unlink(missing_ok=True)  # of an earlier export, which this one completes
     else:
-        write_whole(Path(str(path)), text)
-        say(f"{counted(len(lines), 'row')} written to {path}", stream=sys.stderr)
+        earlier = "keeps the earlier export" if Path(path).exists() else "was not written"
+        say(f"{rows} written to {part}: not all could be read, so {path} {earlier}", stream=sys.stderr)
     return ExitCode.OK
 
 
