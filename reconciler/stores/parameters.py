@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from reconciler.core.errors import ConfigError
+from reconciler.formats.decimal_text import whole_number
 from reconciler.stores import common
 
 
@@ -12,20 +13,42 @@ class Parameters:
     """Parameters that a store takes one by one; those left over at the end are unknown.
 
     ``wrong`` makes the store's ConfigError of the end of a sentence about its address; all methods raise it.
+    ``repeatable`` are the parameters that may be given more than once.
     """
 
-    def __init__(self, pairs: Sequence[tuple[str, str]], wrong: Callable[[str], ConfigError]) -> None:
+    def __init__(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        wrong: Callable[[str], ConfigError],
+        *,
+        repeatable: Collection[str] = (),
+    ) -> None:
+        self._pairs = pairs
         self._values = dict(pairs)
         self._wrong = wrong
         self._known: list[str] = []
         repeated = [name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number])]
-        if repeated:
+        if repeated := [name for name in repeated if name not in repeatable]:
             raise wrong(f"{min(repeated)}= is given twice")
 
     def text(self, name: str) -> str | None:
         """The parameter's text, None where the address does not have it."""
         self._known.append(name)
         return self._values.pop(name, None)
+
+    def texts(self, name: str) -> list[str] | None:
+        """The texts of a repeatable parameter, None where the address does not have it."""
+        return None if self.text(name) is None else [value for each, value in self._pairs if each == name]
+
+    def number(self, name: str, default: int | None, most: int) -> int:
+        """A number from 1 to ``most``; without a default it is required."""
+        text = self.text(name)
+        if text is None and default is None:
+            raise self._wrong(f"{name}= is missing")
+        found = default if text is None else whole_number(text, most)
+        if not found:
+            raise self._wrong(f"{name}={text!a} is not a number from 1 to {most:,}")
+        return found
 
     def choice(self, name: str, *choices: str, required: bool = False) -> str:
         """One of the choices; the first is the default, unless the parameter is required."""

@@ -13,7 +13,6 @@ from urllib.parse import parse_qsl
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.formats.decimal_text import whole_number
 from reconciler.ports import Row
 from reconciler.stores import common
 from reconciler.stores.parameters import Parameters
@@ -115,13 +114,6 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
             common.check_name(f"{name} in a store's address", value)
         return value
 
-    def number(name: str, default: int | None, most: int) -> int:
-        value = text(name, needed=default is None)
-        found = default if value is None else whole_number(value, most)
-        if not found:
-            raise wrong(f"{name}={value!a} is not a number from 1 to {most:,}")
-        return found
-
     layout = given.choice("layout", named, *(["txn"] if "txn" in others else []), COLUMNS, required=True)
     kind = Number(given.choice("number", *(each.value for each in Number), required=True))
     shown = without_secrets(address)
@@ -134,7 +126,7 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
         path = text("field")
         within = tuple(path.split(".")) if path else ()
         lists = Lists(given.choice("lists", Lists.CHANGED.value, Lists.ALL.value))
-        found = replace(found, field=name, within=within, lists=lists, walk=number("walk", WALK, 10**6))
+        found = replace(found, field=name, within=within, lists=lists, walk=given.number("walk", WALK, 10**6))
     elif layout == COLUMNS:
         topic, topic_name = text("topic"), text("topic_name")
         if (topic is None) == (topic_name is None):
@@ -151,7 +143,7 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
             raise wrong(f"app_id={app_id!a} has no {PARTITION} in it: a name for each partition is expected")
         if (topic_name is None) == (TOPIC not in app_id):
             raise wrong(f"it needs {TOPIC} in its app_id=, or topic_name=, the one topic that the names are of")
-        most = number("partitions", None, MOST_PARTITIONS)
+        most = given.number("partitions", None, MOST_PARTITIONS)
         found = replace(found, app_id=app_id, topic_name=topic_name, partitions=most)
     if found.of_group and GROUP in f"{found.field}{found.app_id}":
         raise wrong(f"of_group= says whose offsets they are, and {GROUP} asks for each group's own")

@@ -28,11 +28,11 @@ from urllib.parse import parse_qsl, quote
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import range_manifests
-from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.range_manifests import Manifest, ManifestRange, TornManifest
 from reconciler.ports import Capabilities, Change, Malformed, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
+from reconciler.stores.parameters import Parameters
 
 KEEP = 20
 WALK = 1000
@@ -324,22 +324,20 @@ def folder_of(group: str) -> str:
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``files:PATH`` or ``files:URL``, with ``?keep=N`` and ``?walk=N``."""
     url, _, query = address.partition(":")[2].partition("?")
-    settings = {"keep": KEEP, "walk": WALK}
-    for key, value in parse_qsl(query, keep_blank_values=True):
-        if key not in settings:
-            raise ConfigError(
-                f"A files: address takes no {key!r}.",
-                hint="It takes keep and walk: files:/var/offsets?keep=20&walk=1000.",
-            )
-        number = whole_number(value, 10**6)
-        if not number:
-            raise ConfigError(f"{key}={value} in a files: address is not a number from 1 to 1,000,000.")
-        settings[key] = number
     if not url:
         raise ConfigError(
             "A files: address names no folder.", hint="Write files:/var/offsets, or files:webhdfs://HOST:9870/offsets."
         )
+    parameters = Parameters(parse_qsl(query, keep_blank_values=True), _wrong)
+    keep, walk = parameters.number("keep", KEEP, 10**6), parameters.number("walk", WALK, 10**6)
+    parameters.check_all_known()
     common.check_name("path of the files store", url)
     folder = open_folder(url)
     shown = f"files:{folder.shown if '://' in url else url}" + (f"?{query}" if query else "")
-    return FilesStore(folder, address=shown, keep=settings["keep"], walk=settings["walk"])
+    return FilesStore(folder, address=shown, keep=keep, walk=walk)
+
+
+def _wrong(why: str) -> ConfigError:
+    return ConfigError(
+        f"The address of a files: store is wrong: {why}.", hint="Write it like files:/var/offsets?keep=20&walk=1000."
+    )

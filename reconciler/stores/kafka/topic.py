@@ -28,6 +28,7 @@ from reconciler.retry import insist
 from reconciler.stores import common
 from reconciler.stores.kafka import require_client, topic_rows
 from reconciler.stores.kafka.topic_rows import RowName, Value
+from reconciler.stores.parameters import Parameters
 from reconciler.waits import for_seconds
 
 if TYPE_CHECKING:
@@ -336,22 +337,11 @@ def open_address(
     the place of ``timeout_s``.
     """
     name, _, query = address.partition(":")[2].partition("?")
-    parameters = parse_qsl(query, keep_blank_values=True)
-    unknown = sorted({key for key, _ in parameters} - {"mirrored", "timeout"})
-    named = [value for key, value in parameters if key == "mirrored"]
-    mirrored = [value for value in named if value]
-    if unknown:
-        raise ConfigError(
-            f"A kafka-topic: address takes no {unknown[0]!r}.",
-            hint="It takes mirrored and timeout: kafka-topic:NAME?mirrored=a.NAME&timeout=10.",
-        )
-    times = [value for key, value in parameters if key == "timeout"]
-    limit_s = timeout_s if not times else common.timeout_s(times[0]) if len(times) == 1 else None
-    if limit_s is None:
-        raise ConfigError(
-            f"timeout={'&timeout='.join(times)} is not a time in seconds, above 0 and up to 600.",
-            hint="For example 10.",
-        )
+    parameters = Parameters(parse_qsl(query, keep_blank_values=True), _wrong, repeatable={"mirrored"})
+    named = parameters.texts("mirrored")
+    mirrored = [value for value in named or () if value]
+    limit_s = parameters.timeout_s(timeout_s)
+    parameters.check_all_known()
     for topic in (name, *mirrored):
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise ConfigError(
@@ -367,3 +357,10 @@ def open_address(
         )
     client = require_client("kafka-topic", kafka_client)
     return KafkaTopicStore(client, name, mirrored if named else None, address=address, timeout_s=limit_s)
+
+
+def _wrong(why: str) -> ConfigError:
+    return ConfigError(
+        f"The address of a kafka-topic: store is wrong: {why}.",
+        hint="Write it like kafka-topic:NAME?mirrored=a.NAME&timeout=10.",
+    )

@@ -474,9 +474,10 @@ def test_a_folder_without_write_permission_is_refused_before_any_write(store, ho
     [
         ("files:", "names no folder"),
         ("files:?keep=3", "names no folder"),
-        ("files:/x?kep=3", "takes no 'kep'"),
-        ("files:/x?keep=none", "keep=none in a files: address is not a number"),
-        ("files:/x?walk=0", "walk=0 in a files: address is not a number"),
+        ("files:/x?kep=3", "'kep' is not one of its parameters (keep, walk)"),
+        ("files:/x?keep=3&keep=4", "keep= is given twice"),
+        ("files:/x?keep=none", "keep='none' is not a number from 1 to 1,000,000"),
+        ("files:/x?walk=0", "walk='0' is not a number from 1 to 1,000,000"),
         ("files:/x?keep=٣", "is not a number"),
         ("files:nosuchfs://x/y", "fsspec knows no file system 'nosuchfs'"),
     ],
