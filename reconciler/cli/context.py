@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
 from reconciler.engine import Progress
+from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import Outside, connect
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
@@ -41,6 +42,13 @@ def one_job(config: Config, name: str | None) -> Job:
             hint="Name it with --job: " + ", ".join(job.name for job in jobs) + ".",
         )
     return jobs[0]
+
+
+def jobs_to_check(config: Config, options: argparse.Namespace) -> Sequence[Job]:
+    """The jobs of the options. Raises ConfigError if an address stops them all; logs what stops some."""
+    jobs = config.chosen(*options.job)
+    refuse_wrong(config, jobs, sinks=True)
+    return jobs
 
 
 def start_policy(options: argparse.Namespace) -> StartPolicy:

@@ -65,8 +65,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = arguments.decisions(options)
     try:
+        jobs = context.jobs_to_check(config, options)
         with context.outside_with_engine(config, options) as outside:
-            checked = check_each(config, config.chosen(*options.job), outside, by_hand)
+            checked = check_each(config, jobs, outside, by_hand)
     except SeveralJobs as error:
         return choices.refuse(error, options)
     code = verdict_code(checked, config.policy.start)

@@ -21,6 +21,7 @@ from reconciler.cli.terminal.text import in_bytes
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
+from reconciler.failover.addresses import refuse_wrong
 from reconciler.trust import command_trail
 
 EXAMPLE = (
@@ -91,7 +92,9 @@ def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
     with command_trail.attempt(config.trust, "clone", options.words) as attempt:
         plan = trusted_plan(config, options.plan, attempt)
         name = plan.job(options.job).name
-        attempt.intends_copy(plan, config.chosen(name)[0])
+        jobs = config.chosen(name)
+        refuse_wrong(config, jobs, sinks=True)
+        attempt.intends_copy(plan, jobs[0])
         made = clone(options.path, options.new_path, plan, job=name, config=config, on_copied=CopyDisplay())
         attempt.wrote()
     return made

@@ -12,6 +12,7 @@ from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import clock_ms, stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, NeedsPerson, ReconcilerError, worst
+from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import Outside
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark, Marks
@@ -64,6 +65,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
     marks = Marks(config)
+    if options.way != "start":
+        refuse_wrong(config, jobs)
     if options.way == "status":
         return _status(config, jobs, marks)
     with command_trail.attempt(config.trust, f"failover {options.way}", options.words) as attempt:

@@ -20,6 +20,7 @@ from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.core.visible import command
+from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan import Plan, StartPolicy
@@ -149,6 +150,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             if chosen.side is Side.SOURCE:
                 variables = _at_source(start, chosen, outside, by_hand, options)
             else:
+                refuse_wrong(start.config, [start.job], sinks=True)
                 checked = _check_or_wait(start, outside, by_hand, options)
                 figures.saw(checked, config.policy.start)
                 with signals.writing():

@@ -71,8 +71,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     refuse_unwritable(options.output, stdout="check --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
     try:
+        jobs = context.jobs_to_check(config, options)
         with context.outside_with_engine(config, options) as outside:
-            checked = check_each(config, config.chosen(*options.job), outside, by_hand)
+            checked = check_each(config, jobs, outside, by_hand)
     except SeveralJobs as error:
         return choices.refuse(error, options)
     policy = config.policy.start

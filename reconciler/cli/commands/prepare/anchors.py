@@ -21,6 +21,7 @@ from reconciler.cli.terminal.output import say, show_json_text
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, worst
+from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import as_sentence, read_all
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import StoreOpener
@@ -93,6 +94,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     jobs = config.chosen(*options.job)
     if options.direction != "import" and options.path not in (None, "-"):
         refuse_unwritable(Path(options.path))
+    if options.direction != "derive" or options.into_store:
+        refuse_wrong(config, jobs)
     if options.direction == "export":
         return _export(config, jobs, options.path)
     if options.direction == "derive":

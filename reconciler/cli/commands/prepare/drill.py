@@ -20,6 +20,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, rend
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ConfigError, ExitCode
+from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import replay_total
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
 from reconciler.spark.drill.place import temporary_place
@@ -79,6 +80,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--temp {options.temp} is not a folder.", hint="Create it, or choose another one.")
     config = context.read_config(options)
     job = context.one_job(config, options.job)
+    refuse_wrong(config, [job], sinks=True)
     with sigterm_interrupts(), temporary_place(options.temp) as place, ExitStack() as until_the_end:
         outside = until_the_end.enter_context(context.outside(config))
         batch, reader = _first_batch(config, options, place, until_the_end)

@@ -14,6 +14,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, rend
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
+from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.mirrored.report import MirrorReport, report
 from reconciler.failover.mirrored.unprepared import Tally
 from reconciler.formats.decimal_text import counted
@@ -57,8 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
+    jobs = config.chosen(*options.job)
+    refuse_wrong(config, jobs)
     with context.outside(config) as outside:
-        found = report(config, config.chosen(*options.job), outside, partial(read_group, config))
+        found = report(config, jobs, outside, partial(read_group, config))
     if options.format == "json":
         show_json(to_json(found, config))
     else:

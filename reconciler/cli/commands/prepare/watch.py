@@ -18,6 +18,7 @@ from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
+from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
@@ -117,6 +118,7 @@ def _prepare(
 
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
+    refuse_wrong(config, jobs, sinks=True)
     every_s = options.every if options.every is not None else config.watch.every_ms / 1000
     access = Access.of(config.watch)
     address = _address(options, config)

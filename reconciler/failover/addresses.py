@@ -1,0 +1,46 @@
+"""Tells which addresses of a configuration are wrong, before a cluster is asked: an unreachable one is waited for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ConfigError
+from reconciler.stores.registry import open_store
+
+log = logging.getLogger("reconciler.check")
+
+
+def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) -> None:
+    """Raise ConfigError if no job's store can be opened; log the faults of some jobs, and of the [anchors] store.
+
+    The other jobs go on: one job hides no other. With ``sinks``, a job's sinks count as its store does. Contacts
+    nothing.
+    """
+    faults: dict[str, ConfigError] = {}
+    for job in jobs:
+        try:
+            _open(config, job.store, config.anchor_store)
+            if sinks and job.sinks:
+                from reconciler.sinks.registry import open_sink  # noqa: PLC0415 (others need no sinks)
+
+                for sink in job.sinks:
+                    open_sink(sink)
+        except ConfigError as error:
+            faults[job.name] = error
+    if len(faults) == len(jobs):
+        first, *others = {str(each): each for each in faults.values()}.values()
+        first.others = others
+        raise first
+    for name, fault in faults.items():
+        log.warning('job "%s": %s', name, fault)
+    if config.anchor_store is not None and not faults:
+        try:
+            _open(config, config.anchor_store, None)
+        except ConfigError as error:  # a job whose rows have anchors of their own never opens it
+            log.warning("[anchors] store: %s", error)
+
+
+def _open(config: Config, address: str, anchors: str | None) -> None:
+    open_store(address, kafka_client=config.destination.client, anchors=anchors).close()

@@ -1,0 +1,85 @@
+"""Addresses that cannot be ones are told before a cluster is asked, which may be away and waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import ExitCode
+from tests.golden.corpus import HEAD, OFFSETS, Estate, job
+from tests.golden.world import World
+
+WRONG = "hbase://h:1/t?layout=nonsense"
+SAID = "layout='nonsense' is not one of anchored"
+COMMANDS = {
+    "check": "check -c wrong.toml",
+    "plan": "plan -c wrong.toml -o p.json",
+    "hook": "hook --to destination -c wrong.toml --plans plans",
+    "drill": "drill -c wrong.toml --no-spark",
+    "mirror": "mirror -c wrong.toml",
+    "watch": "watch -c wrong.toml --once",
+    "export": "anchors export -c wrong.toml",
+    "import": "anchors import -c wrong.toml lines",
+    "status": "failover status -c wrong.toml",
+    "end": "failover end -c wrong.toml",
+}
+CHECKS = ("check", "plan", "hook", "drill", "watch")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Nothing may be asked of any cluster."""
+    world = World(tmp_path, monkeypatch)
+    Estate(world)
+    world.file("lines", "")
+    for name in ("describe", "read", "topics", "offsets_for_times"):
+        monkeypatch.setattr(type(world.destination), name, asked, raising=False)
+    return world
+
+
+def asked(*_: object, **__: object) -> None:
+    raise AssertionError("a cluster was asked")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_wrong_store_is_told_before_the_cluster_is_asked(world: World, name: str) -> None:
+    world.file("wrong.toml", HEAD + job("clicks", ["events"], store=WRONG))
+    ended = world.run(*COMMANDS[name].split())
+    assert (ended.code, SAID in ended.err) == (ExitCode.USAGE, True), ended.err
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_wrong_sink_is_told_before_the_cluster_is_asked(world: World, name: str) -> None:
+    text = job("clicks", ["events"]).replace("[jobs.identity]", 'sink = "delta:/t?nonsense=1"\n[jobs.identity]')
+    world.file("wrong.toml", HEAD + text)
+    ended = world.run(*COMMANDS[name].split())
+    assert (ended.code, "'nonsense' is not one of its parameters" in ended.err) == (ExitCode.USAGE, True), ended.err
+
+
+def test_every_wrong_address_is_told(world: World) -> None:
+    other = "zookeeper://h/c?layout=nonsense"
+    world.file("wrong.toml", HEAD + job("clicks", ["a"], store=WRONG) + job("views", ["b"], store=other))
+    ended = world.run("check", "-c", "wrong.toml")
+    assert ended.code == ExitCode.USAGE
+    assert SAID in ended.err
+    assert "The address of a ZooKeeper store is wrong: layout='nonsense'" in ended.err
+
+
+def test_a_job_with_a_wrong_address_is_told_at_once_and_hides_no_other(tmp_path, monkeypatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    Estate(world)
+    world.file("wrong.toml", HEAD + job("ready", ["same", "fresh"]) + job("bad", ["events"], store=WRONG))
+    ended = world.run("check", "-c", "wrong.toml")
+    assert ended.code == ExitCode.USAGE
+    assert ended.err.startswith('job "bad": The address of an HBase store is wrong: ')
+    assert "1 of 2 jobs" in ended.out
+
+
+def test_a_wrong_store_of_anchors_stops_no_job_that_needs_none(tmp_path, monkeypatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    Estate(world).with_section(f'[anchors]\nstore = "{WRONG}"')
+    ended = world.run("check", "-c", "reconciler.toml", "--job", "ready")
+    assert ended.code == ExitCode.CORRECTABLE, ended.err
+    assert ended.err.startswith("[anchors] store: The address of an HBase store is wrong: ")
+    assert OFFSETS in ended.out
