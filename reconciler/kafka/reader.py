@@ -360,9 +360,11 @@ class KafkaLogReader:
         before = self._topics.get(kind, places.keys())
         further = [KafkaPartition(topic, tp.partition, END) for topic, tp in places.items() if topic not in before]
         self._topics[kind] = places.keys()
-        if further:
-            with suppress(KafkaException), self._connection.waiting():
-                self._consumers[kind].offsets_for_times(further, timeout=min(LEADERS_S, self._timeout_s))
+        until = monotonic() + min(LEADERS_S, self._timeout_s)
+        with suppress(KafkaException), self._connection.waiting():
+            for first in range(0, len(further), AT_ONCE):
+                if (left := until - monotonic()) > 0:
+                    self._consumers[kind].offsets_for_times(further[first : first + AT_ONCE], timeout=left)
 
     def _consumer(self, kind: Kind) -> Consumer:
         if kind not in self._consumers:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from reconciler.kafka.reader import AT_ONCE, END, START, KafkaLogReader
-from reconciler.ports import TopicPartition
+from reconciler.ports import ReadRequest, TopicPartition
 
 
 class Client:
@@ -46,3 +46,12 @@ def test_many_partitions_are_looked_up_in_several_calls(
     client.sizes.clear()
     assert reader.offsets_for_times([(place, 10**12) for place in places]) == [10**12 + n for n in range(count)]
     assert client.sizes == sizes
+
+
+def test_the_leaders_of_many_topics_are_looked_up_in_several_calls() -> None:
+    client, kind = Client(), (1, "read_uncommitted")
+    reader = KafkaLogReader({"bootstrap.servers": "none"})
+    reader._consumers[kind] = client  # type: ignore[assignment]
+    reader._topics[kind] = {"topic-0"}
+    reader._find_leaders(kind, [ReadRequest(TopicPartition(f"topic-{n}", 0), 0, 1) for n in range(2 * AT_ONCE + 2)])
+    assert client.sizes == [AT_ONCE, AT_ONCE, 1]
