@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
+from reconciler.cli.terminal.text import listed
 from reconciler.core.verdicts import MatchedBy, Position, Verdict
 from reconciler.formats.plan import (
     JobPlan,
@@ -25,7 +26,6 @@ HEADS = ("PARTITION", "VERDICT", "STORED", "RESUME", "REPLAY", "SKIPS", "EVIDENC
 SKIPS = HEADS.index("SKIPS")
 """The column that is left out where no row skips."""
 RIGHT = frozenset({2, 3, 4, SKIPS})
-MOST_NAMES = 10
 
 
 def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, most: int | None = None) -> Shown:
@@ -53,7 +53,7 @@ def not_judged_text(plan: Plan) -> str:
     names = [job.name for job in plan.not_judged]
     of = f"{len(names):,} of {len(plan.jobs) + len(names):,} jobs"
     it = "it" if len(names) == 1 else "them"
-    return f"Not judged, {of}: {_listed(names)}. Do not start {it}."
+    return f"Not judged, {of}: {listed(names)}. Do not start {it}."
 
 
 def _not_judged(job: NotJudged, columns: int) -> Shown:
@@ -65,7 +65,8 @@ def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int, 
     shown = [index for index in range(len(HEADS)) if index != SKIPS or any(row.skips for row in rows)]
     cells = [[cells[index] for index in shown] for cells in (_cells(row, policy) for row in rows)]
     right = frozenset(place for place, index in enumerate(shown) if index in RIGHT)
-    return render([HEADS[index] for index in shown], cells, right=right, columns=columns, colour=colour)
+    heads, told = [HEADS[index] for index in shown], {evidence_text(row) for row in rows if why_stopped(row, policy)}
+    return render(heads, cells, right=right, columns=columns, colour=colour, told=told)
 
 
 def _headline(job: JobPlan, columns: int) -> Shown:
@@ -151,13 +152,8 @@ def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy) -> list[s
     for row in rows:
         if why := why_stopped(row, policy):
             names.setdefault((row.detail, why), []).append(place_name(row))
-    return [stop_text(_listed(places), *reason) for reason, places in names.items()]
+    return [stop_text(listed(places), *reason) for reason, places in names.items()]
 
 
 def stopping_sink_sentences(rows: Sequence[SinkRow]) -> list[str]:
     return [_sink_text(row) for row in rows if row.stops]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return f"{', '.join(names[:MOST_NAMES])}{more}"

@@ -1,19 +1,20 @@
 """The one table renderer: columns that fit the terminal, colour only on terminals that want it.
 
-A table that is too wide shrinks in this order: the last column, if it is text, is cut at its end; the first column, a
-name, is cut at its beginning, since partitions differ at the end; then columns from the right move to a line of their
-own below each row. A line below the table reports a cut, and the width that avoids it. Output that is no terminal is
+A table that is too wide shrinks in this order: the last column, if it is text, is cut at its end, and stands in full
+below the table, once for all rows that have the same; the first column, a name, is cut at its beginning, since
+partitions differ at the end; then columns from the right move to a line of their own below each row. A line below the
+table reports what is left out, and the width that avoids it. Output that is no terminal is
 neither cut nor folded: a log keeps whole lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.cli.terminal.output import Shown, line, show, wants_colour, width
-from reconciler.cli.terminal.text import columns_of, cut, fold, padded
+from reconciler.cli.terminal.text import columns_of, cut, fold, listed, padded
 
 if TYPE_CHECKING:
     from reconciler.formats.plan import PartitionPlan
@@ -23,6 +24,8 @@ _COLOURS = {"good": "32", "warn": "33", "bad": "31", "dim": "2"}
 _GAP = 2
 LEAST_NAME, LEAST_TEXT = 24, 18
 """Least columns of the first and the last column before others move below the row."""
+MOST_IN_FULL = 20
+"""Different texts of a last column that are repeated below the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,18 @@ def partition_cell(key: TopicPartition | PartitionPlan, tone: str | None = None)
 
 
 def render(
-    heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: frozenset[int], columns: int, colour: bool
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    right: frozenset[int],
+    columns: int,
+    colour: bool,
+    told: Collection[str] = (),
 ) -> Shown:
-    """Lines of a table at most ``columns`` wide; the columns in ``right``, such as numbers, are aligned right."""
+    """Lines of a table at most ``columns`` wide; the columns in ``right``, such as numbers, are aligned right.
+
+    ``told``: texts of the last column that the caller prints in full, so that they are not repeated below the table.
+    """
     natural = [max(columns_of(head), *(columns_of(row[i].text) for row in rows), 0) for i, head in enumerate(heads)]
     widths = _fitting(natural, right, columns)
     lines = [_line([Cell(head) for head in heads[: len(widths)]], widths, right, colour=False)]
@@ -61,9 +73,24 @@ def render(
         lines.append(_line(row[: len(widths)], widths, right, colour=colour))
         if len(widths) < len(heads):
             lines += _below(heads, row, len(widths), right, columns, colour=colour)
-    if rows and any(size < wanted for size, wanted in zip(widths, natural, strict=False)):
+    texts, is_last_cut = {}, len(widths) == len(heads) > 1 and widths[-1] < natural[-1]
+    if is_last_cut:
+        texts = _cut_texts(rows, widths, told)
+        in_full = list(texts.items())[:MOST_IN_FULL]
+        lines += [fold(f"  {listed(names)}: {text}", columns, indent="    ") for text, names in in_full]
+    cut_too = zip(widths[:-1] if is_last_cut else widths, natural, strict=False)
+    if len(texts) > MOST_IN_FULL or (rows and any(size < wanted for size, wanted in cut_too)):
         lines.append(f"(cut; COLUMNS={_total(natural)} shows all)")
     return Shown("\n".join(lines))
+
+
+def _cut_texts(rows: Sequence[Sequence[Cell]], widths: Sequence[int], told: Collection[str]) -> dict[str, list[str]]:
+    """The texts of the last column that do not fit, each with its rows' names as the table has them."""
+    texts: dict[str, list[str]] = {}
+    for row in rows:
+        if columns_of(row[-1].text) > widths[-1] and row[-1].text not in told:
+            texts.setdefault(row[-1].text, []).append(cut(row[0].text, widths[0], keep_end=True))
+    return texts
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 ELLIPSIS = "…"
+MOST_NAMES = 10
 
 
 def columns_of(text: str) -> int:
@@ -59,6 +60,12 @@ def fold(text: str, columns: int, *, indent: str = "") -> str:
         else:
             line += " " + word
     return "\n".join([*lines, line])
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first ``MOST_NAMES`` names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
 def duration(seconds: float) -> str:

@@ -56,6 +56,23 @@ def test_the_last_column_is_cut_first_and_keeps_its_beginning() -> None:
     assert "the anchor" in line
 
 
+def test_a_text_that_is_cut_stands_below_the_table_once_for_all_its_rows() -> None:
+    why = "none of the 10 records read has the header: check [jobs.identity] id"
+    rows = [("a.events-0", "1", why), ("a.events-1", "2", "id of record 1"), ("a.events-2", "3", why)]
+    lines = table(*rows, columns=50)
+    assert lines[4:] == [
+        "  a.events-0, a.events-2: none of the 10 records",
+        "    read has the header: check [jobs.identity] id",
+    ]
+    cells = [tuple(map(Cell, row)) for row in rows]
+    told = render(HEADS, cells, right=RIGHT, columns=50, colour=False, told={why}).split("\n")
+    assert told == lines[:4]
+    many = table(*((f"a.events-{n}", "1", f"{n}, {why}") for n in range(21)), columns=50)
+    assert many[-1] == "(cut; COLUMNS=93 shows all)"
+    assert "a.events-19: 19, none" in "\n".join(many)
+    assert "a.events-20: " not in "\n".join(many)
+
+
 def test_a_long_name_keeps_its_end_which_tells_partitions_apart() -> None:
     lines = table(("a." + "x" * 90 + "-17", "1", "id"), ("a." + "x" * 90 + "-18", "1", "id"), columns=50)
     assert [re.search(r"…x+-(\d+)", line)[1] for line in lines[1:3]] == ["17", "18"]
