@@ -254,7 +254,9 @@ def _lacks_rows(places: Sequence[JobPartition], found: Mapping[Key, Found]) -> b
 
 
 def _without_rows(at: JobPartition, row: PartitionPlan) -> PartitionPlan:
-    return replace(row, no_rows=True, detail=row.detail.replace(NO_OFFSET, at.no_rows, 1))
+    # It stops unless a person says that the job is new: "starts" would contradict that.
+    detail = row.detail.replace(NO_OFFSET, at.no_rows, 1).replace(": starts at", ": would start at", 1)
+    return replace(row, no_rows=True, detail=detail)
 
 
 def _was_remapped(found: Found) -> bool:

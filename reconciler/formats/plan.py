@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconciler.core.errors import Changed, NeedsPerson
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.policies import Behind
 from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Position, Skips, Verdict
 from reconciler.formats import plan_text
@@ -163,6 +163,8 @@ class Plan:
         known = ", ".join(job.name for job in self.jobs) or "none"
         if self.not_judged:
             known += f" (not judged: {', '.join(job.name for job in self.not_judged)})"
+        if name is not None and not found:
+            raise ConfigError(f'The plan has no job "{name}".', hint=f"It has: {known}.")
         raise NeedsPerson(f"Which job? The plan holds: {known}.", hint="Name one of them with --job.")
 
     @property

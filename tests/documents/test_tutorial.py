@@ -142,6 +142,7 @@ def test_the_tutorials_commands_fail_a_group_and_a_job_over(reader: Reader) -> N
     run_on_a, export, more, kill, mark, fail_over, down = own_job
     with reader.starts(run_on_a) as job:
         reader.waits(job, "output-a", RECORDS)
+        assert (reader.folder / "offsets.db").exists(), "a reader stops the job once it is there"
     lines = [json.loads(line) for line in reader.runs(export).splitlines()]
     assert [line["anchor"]["id_base64"] is not None for line in lines] == [True] * 4
     reader.runs(more)

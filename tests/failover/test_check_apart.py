@@ -280,6 +280,9 @@ def test_a_plan_whose_other_jobs_were_not_judged_has_no_only_job(sick: Sick) -> 
         plan.job()
     with pytest.raises(NeedsPerson, match=r'Job "sick" could not be judged when the plan was made: The destination'):
         plan.job("sick")
+    with pytest.raises(ConfigError, match=r'The plan has no job "won"\.') as caught:
+        plan.job("won")
+    assert caught.value.hint == "It has: one (not judged: sick)."
 
 
 def test_a_reason_holds_no_secret(sick: Sick) -> None:

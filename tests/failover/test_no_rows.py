@@ -49,7 +49,8 @@ def test_a_misspelt_group_stops_and_the_detail_names_the_group_that_is_there(fil
     assert stops(config, made) == [True] * 3
     assert [(row.replay_at_most, row.replay_exact) for row in rows] == [(10, None), (0, 0), (4, None)]
     assert rows[0].detail == (
-        'no rows of "events" or "a.events" for group "raeders"; this store has "readers": starts at the earliest record'
+        'no rows of "events" or "a.events" for group "raeders"; this store has "readers": '
+        "would start at the earliest record"
     )
     why = str(why_stopped(rows[0], config.policy.start))
     assert "correct the job's group, topics or store" in why
@@ -73,7 +74,7 @@ def test_a_misspelt_group_of_a_cluster_names_the_clusters_group(
     [
         (
             "latest",
-            [": starts at the end: 10 records before it skipped, by policy", "at the end", ": 4 records before"],
+            [": would start at the end: 10 records before it skipped, by policy", "at the end", ": 4 records before"],
         ),
         ("2023-11-14T22:13:22Z", [": 2 records before it skipped, by policy", "policy's time", ": 2 records before"]),
     ],
@@ -99,7 +100,7 @@ def test_an_empty_store_is_called_empty(memory: Memory) -> None:
     memory.deliver(range(5))
     config, made = checked(memory, job())
     assert stops(config, made) == [True]
-    assert 'for group "readers"; this store is empty: starts' in made.plan.jobs[0].partitions[0].detail
+    assert 'for group "readers"; this store is empty: would start' in made.plan.jobs[0].partitions[0].detail
 
 
 def test_a_store_with_many_groups_is_not_listed(memory: Memory) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
-from reconciler.core.errors import Changed, ExitCode, NeedsPerson
+from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson
 from reconciler.core.policies import Behind
 from reconciler.core.verdicts import STOPS, Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, parse_plan, why_stopped
@@ -218,9 +218,11 @@ def test_a_job_is_found_by_name_or_alone() -> None:
     two = replace(one, jobs=(*one.jobs, replace(one.jobs[0], name="views")))
     assert one.job().name == "clicks"
     assert two.job("views").name == "views"
-    for plan, name in ((two, None), (one, "views"), (replace(one, jobs=()), None)):
+    for plan in (two, replace(one, jobs=())):
         with pytest.raises(NeedsPerson):
-            plan.job(name)
+            plan.job()
+    with pytest.raises(ConfigError, match='no job "views"'):
+        one.job("views")
 
 
 # ---------------------------------------------------------------- what may start

@@ -97,6 +97,15 @@ def test_a_failover_makes_the_hook_move_the_job_until_it_ends(job: Job, run) -> 
     assert variables(run("hook"))
 
 
+def test_a_failover_that_marks_no_job_asks_for_no_restart(job: Job, run) -> None:
+    job.save()
+    (job.folder / "reconciler.failover").write_text("a file, where the marks' folder should be")
+    ended = run("failover start")
+    assert ended.code != 0
+    assert "clicks: not marked." in ended.out
+    assert "Restart" not in ended.out
+
+
 def test_who_started_and_ended_a_failover_is_in_the_audit_log(job: Job, run) -> None:
     job.save()
     logged = job.folder / "audit.jsonl"

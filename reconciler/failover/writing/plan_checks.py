@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from reconciler.clock import stamp
-from reconciler.config.file import Config, Policy
+from reconciler.config.file import Config, Job, Policy
 from reconciler.core.anchors import Record
-from reconciler.core.errors import Changed
+from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import PartitionPlan, Plan
@@ -65,13 +65,24 @@ def _place_of(address: str) -> str:
     return re.sub(r"(?<=[?&])timeout=[^&]*&?", "", address).rstrip("?&")
 
 
+def _configured(name: str, config: Config) -> Job:
+    for job in config.jobs:
+        if job.name == name:
+            return job
+    known = ", ".join(job.name for job in config.jobs)
+    raise ConfigError(
+        f'The plan has the job "{name}", and the configuration has not: it has {known}.',
+        hint="Name the configuration that the plan was made with: -c FILE.",
+    )
+
+
 def check_configuration(plan: Plan, config: Config) -> None:
     """Raise Changed if a job has another group, or a row is of a topic that is not the job's or has another name now.
 
     Raises ConfigError for a job that the configuration does not have.
     """
     for job_plan in plan.jobs:
-        (job,) = config.chosen(job_plan.name)
+        job = _configured(job_plan.name, config)
         if job.group != job_plan.group:
             raise Changed(
                 f'Job "{job.name}" has group "{job.group}" in the configuration and "{job_plan.group}" in the plan.',

@@ -105,8 +105,9 @@ def test_a_plan_of_another_configuration_is_refused(planned: Memory, config: dic
 
 def test_a_plan_for_a_job_that_the_configuration_does_not_have_is_refused(planned: Memory) -> None:
     plan = planned.check().plan
-    with pytest.raises(ConfigError, match='no job "clicks"'):
+    with pytest.raises(ConfigError, match='job "clicks", and the configuration has not: it has views') as caught:
         apply(planned, plan, jobs=job("views"))
+    assert caught.value.hint == "Name the configuration that the plan was made with: -c FILE."
 
 
 def test_a_plan_for_another_store_is_refused(planned: Memory) -> None:

@@ -89,7 +89,8 @@ def _start(jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
         except ReconcilerError as error:
             say(f"{job.name}: not marked. {error}")
             codes.append(error.exit_code)
-    say(f"Restart the jobs that move. Their hooks must read {marks.place}.")
+    if len(codes) <= len(jobs):
+        say(f"Restart the jobs that move. Their hooks must read {marks.place}.")
     return written, worst(codes)
 
 

@@ -91,7 +91,10 @@ def run(options: argparse.Namespace) -> ExitCode:
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
-        say("", f"{outcome(checked.plan)}.", f"Next: {_next_step(checked, options)}")
+        nothing = not checked.to_write and checked.copied is None and checked.handed is None
+        right = "Nothing to apply: every offset is right where the job will look."
+        step = right if nothing else f"Next: {_next_step(checked, options)}"
+        say("", f"{outcome(checked.plan)}.", step)
     if checked.failed:
         then = "Apply leaves what was not judged alone: fix what is named above, then make another plan, with --job."
         show(wrap(f"{not_judged_text(checked.plan)} {then}"))

@@ -26,7 +26,7 @@ HELP = Help(
     ],
     {
         ExitCode.OK: "",
-        ExitCode.USAGE: "there is no such file, or the partitions are not all of a topic's",
+        ExitCode.USAGE: "there is no such file or job, or the partitions are not all of a topic's",
         ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, or the job is ambiguous",
         ExitCode.CHANGED: "the file is not a plan, or was altered",
     },
