@@ -296,7 +296,7 @@ def checkpoint(
         )
     else:
         _check_before(last, before)
-        positions = tuple(_repeated(each, last, before, initial) for each in last.sources)
+        positions = tuple(_repeated(each, before, initial) for each in last.sources)
     return Checkpoint(query_id, last, before, committed, MappingProxyType(dict(initial)), positions)
 
 
@@ -309,9 +309,7 @@ def _check_before(last: OffsetEntry, before: OffsetEntry | None) -> None:
         raise FieldError(None, f"has {len(last.sources)} sources, and offsets/{before.batch} has {len(before.sources)}")
 
 
-def _repeated(
-    end: SourceOffset, last: OffsetEntry, before: OffsetEntry | None, initial: Mapping[str, SourceOffset]
-) -> SourcePosition:
+def _repeated(end: SourceOffset, before: OffsetEntry | None, initial: Mapping[str, SourceOffset]) -> SourcePosition:
     earlier = before.source(end.name) if before else None
     if end.kafka is None:
         return SourcePosition(end.name, None)

@@ -39,7 +39,7 @@ def connections(
     """Try the clusters and the stores one by one."""
     destination = yield from _destination(config, jobs, world)
     if config.source is not None:
-        yield from _source(config, config.source, jobs, world, destination)
+        yield from _source(config.source, jobs, world, destination)
     anchors_work = yield from anchor_store(config, jobs, able, world)
     for job in jobs:
         if job.name in able:
@@ -143,7 +143,7 @@ def _no_topic(config: Config, name: str, world: World) -> TrialResult:
 
 
 def _source(
-    config: Config, source: Cluster, jobs: Sequence[Job], world: World, destination: ClusterInfo | None
+    source: Cluster, jobs: Sequence[Job], world: World, destination: ClusterInfo | None
 ) -> Iterator[TrialResult]:
     """Only track and audit connect there: every problem is a warning, except a source that is the destination."""
     try:

@@ -85,7 +85,7 @@ def derive(
     chosen = columns or Columns()
     _check(chosen)
     rows = _last_rows(output, chosen, None if topics is None else sorted(set(topics)))
-    return [_line(last_record(row, "ms"), group, chosen, identity, cluster_id) for row in rows]
+    return [_line(last_record(row, "ms"), group, identity, cluster_id) for row in rows]
 
 
 def topics_in(output: DataFrame, columns: Columns | None = None) -> list[str]:
@@ -170,9 +170,7 @@ def _require_type(output: DataFrame, field: str, name: str, kinds: tuple[str, ..
     return found
 
 
-def _line(
-    last: LastRecord, group: str, columns: Columns, identity: Identity | None, cluster_id: str | None
-) -> AnchorLine:
+def _line(last: LastRecord, group: str, identity: Identity | None, cluster_id: str | None) -> AnchorLine:
     id_bytes = last.own_id
     if id_bytes is None and last.payload_known and identity is not None and identity.id_of is not None:
         id_bytes = identity.id_of(last)

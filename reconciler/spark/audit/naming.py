@@ -87,7 +87,7 @@ class Naming:
             name = self.spec.partition(":")[2]
             found = f.filter("headers", lambda header: header["key"] == f.lit(name))
             return f.try_element_at(found, f.lit(-1))["value"]
-        return _read_in_python(self.identity)(*_record_columns(log))
+        return _read_in_python(self.identity)(*_record_columns())
 
 
 def hashed(column: Column) -> Column:
@@ -115,7 +115,7 @@ def _blake2(log: DataFrame) -> Column:
     return f.udf(name, "binary", useArrow=False)(log["key"], log["value"])
 
 
-def _record_columns(log: DataFrame) -> list[Column]:
+def _record_columns() -> list[Column]:
     names = ["topic", "partition", "offset", "key", "value", "headers"]
     return [f.unix_millis("timestamp"), f.col("timestampType"), *(f.col(name) for name in names)]
 

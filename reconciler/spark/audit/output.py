@@ -114,7 +114,7 @@ class Output:
         )
         numbered = self._numbered(kept, places)
         if columns.by is By.OFFSET:
-            return _found_by_offset(numbered, seen, places) if source_lives else _named_by_offset(numbered)
+            return _found_by_offset(numbered, seen) if source_lives else _named_by_offset(numbered)
         by = f.when(f.col("name").isNull(), NAMELESS).otherwise(ID if columns.by is By.ID else CONTENT)
         named = numbered.withColumn("name", self._name())
         return named.select("topic", "place", by.alias("by"), f.coalesce("name", f.lit(b"")).alias("name"), "seq")
@@ -211,7 +211,7 @@ def offset_name(partition: str, offset: str) -> Column:
     return f.encode(f.concat_ws(":", f.col(partition).cast("string"), f.col(offset).cast("string")), "UTF-8")
 
 
-def _found_by_offset(rows: DataFrame, seen: DataFrame, places: Places) -> DataFrame:
+def _found_by_offset(rows: DataFrame, seen: DataFrame) -> DataFrame:
     """Rows with the names of the records that the logs hold at their offsets."""
     cluster = f.when(f.col("side").isin(*SOURCE_SIDES), "s").when(f.col("side").isin(*DESTINATION_SIDES), "d")
     log = seen.select("topic", cluster.alias("cluster"), "part", "pos", f.col("by").alias("is"), "name")

@@ -162,7 +162,7 @@ class Observer:
             self._watched[name] = seen
             return frame.observe(name, f.count(f.lit(1)).alias("records"))
         log.warning("Spark looks for the last records of group %s in every batch, because %s", self._group, seen.why)
-        return frame.observe(name, _observed(frame, places, self._fields(frame, own, types)))
+        return frame.observe(name, _observed(places, self._fields(frame, own, types)))
 
     def _seen(self, frame: DataFrame, places: Sequence[TopicPartition]) -> Watched | Unseen:
         """The frame's source, if its last records can be read from Kafka."""
@@ -301,7 +301,7 @@ class Observer:
 # ---------------------------------------------------------------- the observed text
 
 
-def _observed(frame: DataFrame, places: Sequence[TopicPartition], fields: Sequence[Column]) -> Column:
+def _observed(places: Sequence[TopicPartition], fields: Sequence[Column]) -> Column:
     """All partitions' last records as one JSON text: reports in JSON lose nested values."""
     from pyspark.sql import functions as f
 

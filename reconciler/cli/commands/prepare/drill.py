@@ -164,7 +164,7 @@ def _text(done: Drill, reader: str, config: Config) -> Shown:
     lines += [wrap(f"  {fault}.", indent="    ") for fault in done.faults]
     if done.copy is not None:
         lines.append(wrap(_copy_text(done)))
-    return stack(*lines, wrap("", _summary(done, config)))
+    return stack(*lines, wrap("", _summary(done)))
 
 
 def _cells(each: Tried) -> tuple[Cell, ...]:
@@ -195,7 +195,7 @@ def _copy_text(done: Drill) -> str:
     )
 
 
-def _summary(done: Drill, config: Config) -> str:
+def _summary(done: Drill) -> str:
     if done.faults:
         return "The first batch is not as planned. Nothing was written."
     if not done.may_start:
