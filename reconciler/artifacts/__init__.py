@@ -1,5 +1,7 @@
 """Jars that this product runs but does not ship: downloaded once, cached, and checked before every use.
 
+In: the coordinates of a set. Out: a directory of jars, whole and of the sizes that were downloaded.
+
 There are two sets: Kafka itself (broker, MirrorMaker; for ``reconciler demo`` and ``lab``) and Spark's Kafka connector
 (for PySpark jobs). Maven downloads them if it is installed; if it is missing or fails, the Ivy resolver inside PySpark
 does. Each uses its own configuration of registries; nothing here names one.

@@ -1,4 +1,7 @@
 """For PySpark jobs: keep anchors while the job runs, and start it at corrected offsets after a failover.
 
+In: a job's batches or its query, and after a failover the plan that the hook applied. Out: rows with anchors in the
+job's store, options for Spark's Kafka source, and counts of what a failover lost or repeated (``audit``).
+
 Import the submodules by name. None is imported here: ``handoff`` is plain Python and must stay usable without pyspark.
 """

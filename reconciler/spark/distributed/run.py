@@ -91,7 +91,7 @@ class SparkEngine:
         )
         tasks = tasks_of(searches, leaders, self.per_task)
         orders = Orders(dict(self.client), self.timeout_s, settings.deadline_s, self.memory)
-        job = _Job(_classic(self.session()), settings.on_progress, len(searches))
+        job = CheckJob(classic_session(self.session()), settings.on_progress, len(searches))
         return outcome_of(keys, job.run(tasks, orders))
 
 
@@ -121,7 +121,8 @@ def leaders_of(client: Mapping[str, Any], topics: Collection[str], *, timeout_s:
     return found
 
 
-def _classic(session: SparkSession) -> SparkSession:
+def classic_session(session: SparkSession) -> SparkSession:
+    """``session``, which must have RDDs. Raises ConfigError for one of Spark Connect."""
     if "connect" in type(session).__module__:
         raise ConfigError(
             "The searches cannot be run through Spark Connect, which has no RDDs.",
@@ -139,7 +140,7 @@ class TaskReport:
     failed: Answer | None = None
 
 
-class _Job:
+class CheckJob:
     """One Spark job, and its tasks' reports while it runs."""
 
     def __init__(self, session: SparkSession, on_progress: Callable[[Progress], None] | None, partitions: int) -> None:
@@ -189,7 +190,7 @@ class _Job:
             cut = self._context.parallelize(tasks, len(tasks))
             return list(cut.mapPartitions(partial(_answers, shared, reports)).collect())
         except Exception as error:
-            raise _explained(error) from error
+            raise explained(error) from error
 
 
 def _answers(shared: Any, reports: Any, tasks: Iterable[bytes]) -> Iterator[Answer]:
@@ -211,7 +212,7 @@ class _Joined:
         return one + other
 
 
-def _explained(error: Exception) -> ReconcilerError:
+def explained(error: Exception) -> ReconcilerError:
     """Spark's exception as one of this product's errors."""
     missing = re.search(r"No module named '([\w.]+)'", str(getattr(error, "java_exception", None) or error))
     if missing:

@@ -63,11 +63,11 @@ def decoded(
     """
     from pyspark.sql import functions as f
 
-    parsed = _parsed(schema)
+    parsed = parsed_schema(schema)
     text, kind = json.dumps(parsed), spark_type(parsed)
 
     def decode(data):  # type: ignore[no-untyped-def]  # Spark would read type hints as a kind of UDF
-        return _decode(text, frame_bytes, broken, data)
+        return decode_value(text, frame_bytes, broken, data)
 
     return frame.withColumn(into, f.udf(decode, kind)(f.col(column)))
 
@@ -126,7 +126,8 @@ def _unfit(content: str) -> ConfigError:
     )
 
 
-def _parsed(schema: str | Mapping[str, Any]) -> Any:
+def parsed_schema(schema: str | Mapping[str, Any]) -> Any:
+    """The schema as JSON values. Raises ConfigError if it is none, or fastavro is not installed."""
     try:
         from fastavro import parse_schema
         from fastavro.schema import SchemaParseException, UnknownType
@@ -150,7 +151,7 @@ def _no_schema(error: Exception) -> ConfigError:
 _parsed_once: dict[str, Any] = {}
 
 
-def _decode(schema: str, frame_bytes: Frame, broken: str, data: bytes | None) -> Any:
+def decode_value(schema: str, frame_bytes: Frame, broken: str, data: bytes | None) -> Any:
     """Decode one value, in a task."""
     from fastavro import parse_schema, schemaless_reader
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.afterwards.audit import _until as stored_until
+from reconciler.cli.commands.afterwards.audit import stored_until
 from reconciler.cli.main import main
 from reconciler.cli.page.audit_report import report_of
 from reconciler.config.file import load_config

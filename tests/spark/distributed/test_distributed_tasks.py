@@ -26,7 +26,7 @@ from reconciler.formats.plan import Plan
 from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.ports import TopicPartition
-from reconciler.spark.distributed.run import TaskReport, _classic, _explained, _Job
+from reconciler.spark.distributed.run import CheckJob, TaskReport, classic_session, explained
 from reconciler.spark.distributed.tasks import Answer, Orders, answered, grouped, outcome_of, tasks_of
 from tests.in_memory import BEGIN, Memory, stored
 
@@ -243,7 +243,7 @@ def test_a_spark_connect_session_is_refused_before_anything_is_sent() -> None:
         __module__ = "pyspark.sql.connect.session"
 
     with pytest.raises(ConfigError, match=r"Spark Connect.*classic SparkSession"):
-        _classic(SparkSession())  # type: ignore[arg-type]
+        classic_session(SparkSession())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -255,17 +255,17 @@ def test_a_spark_connect_session_is_refused_before_anything_is_sent() -> None:
     ],
 )
 def test_sparks_error_becomes_one_sentence(said: str, kind: type[ReconcilerError], told: str) -> None:
-    error = _explained(Exception(said))
+    error = explained(Exception(said))
     assert type(error) is kind
     assert told in str(error)
     assert "\n" not in str(error)
 
 
-def job_of(on_progress: Callable[[Progress], None]) -> _Job:
+def job_of(on_progress: Callable[[Progress], None]) -> CheckJob:
     class Session:
         sparkContext = None
 
-    return _Job(Session(), on_progress, 12)  # type: ignore[arg-type]
+    return CheckJob(Session(), on_progress, 12)  # type: ignore[arg-type]
 
 
 class Reports:

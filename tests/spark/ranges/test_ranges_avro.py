@@ -12,7 +12,7 @@ import pytest
 from fastavro import schemaless_writer
 
 from reconciler.core.errors import ConfigError
-from reconciler.spark.ranges.avro import _decode, _parsed, spark_type
+from reconciler.spark.ranges.avro import decode_value, parsed_schema, spark_type
 
 CLICK = {
     "type": "record",
@@ -43,7 +43,7 @@ def written(value: Any = VALUE) -> bytes:
 
 
 def decode(data: bytes | None, frame: Any = "none", broken: str = "fail") -> Any:
-    return _decode(json.dumps(CLICK), frame, broken, data)
+    return decode_value(json.dumps(CLICK), frame, broken, data)
 
 
 def test_a_value_is_decoded_as_it_was_encoded():
@@ -84,4 +84,4 @@ def test_types_that_spark_lacks_are_refused(odd: Any):
 @pytest.mark.parametrize("schema", ["{", '{"type": "nothing"}', {"type": "record", "name": "X"}])
 def test_an_invalid_schema_is_refused(schema: Any):
     with pytest.raises(ConfigError, match="not an Avro schema"):
-        spark_type(_parsed(schema))
+        spark_type(parsed_schema(schema))

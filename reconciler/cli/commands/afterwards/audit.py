@@ -121,7 +121,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     plans = [context.read_plan(path) for path in options.plans]
     job = _job(config, plans, options.job)
     several = is_several(plans)
-    since_ms, until = _since(options.since), _until(config, job, _last(plans)) if options.until == "stored" else None
+    since_ms, until = (
+        _since(options.since),
+        stored_until(config, job, _last(plans)) if options.until == "stored" else None,
+    )
     asked = {name: arguments.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     if options.examples < 0:
         raise ConfigError(f"--examples {options.examples} is below 0.")
@@ -214,7 +217,7 @@ def _since(text: str | None) -> int | None:
     return found
 
 
-def _until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int]:
+def stored_until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int]:
     """The job's offsets in its own store, as far as they are in the destination's numbers."""
     rows = [row for plan in plans for row in plan.job(job.name).partitions if row.resume_offset is not None]
     found = {row.key: row.resume_offset or 0 for row in rows}
