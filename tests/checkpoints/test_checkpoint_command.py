@@ -29,7 +29,7 @@ def shown(files: Files, capsys: pytest.CaptureFixture[str], *options: str) -> st
     return capsys.readouterr().out
 
 
-def test_a_checkpoint_in_words(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_a_checkpoint_in_words(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(files, capsys).splitlines()
     assert lines == [
         f"checkpoint {files.path}",
@@ -59,7 +59,7 @@ def test_a_batch_within_which_the_query_stopped_has_a_start_and_an_end(
     ]
 
 
-def test_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(shown(files, capsys, "--format", "json"))
     assert found == {
         "format": "reconciler.checkpoint/1",
@@ -99,7 +99,7 @@ def test_a_query_that_planned_nothing_yet(tmp_path: Path, capsys: pytest.Capture
     assert describe(files.path).next_batch == 0
 
 
-def test_newer_metadata_of_operators_and_the_provider_of_the_state(files: Files) -> None:
+def test_newer_metadata_of_operators_and_the_states_provider_are_read(files: Files) -> None:
     files.put("state/0/_metadata/v2/3", 'v2\n{"operatorInfo":{"operatorName":"transformWithStateInPandasExec"}}')
     files.put("state/1/_metadata/metadata", "not understood")
     conf = '{"conf":{"spark.sql.streaming.stateStore.providerClass":"org.apache.x.RocksDBStateStoreProvider"}}'

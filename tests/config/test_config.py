@@ -131,7 +131,7 @@ def test_a_table_of_names(load: Load, complaint) -> None:
     assert "events" in complaint(absent)
 
 
-def test_a_secret_from_a_file(load: Load, tmp_path: Path) -> None:
+def test_a_secret_is_read_from_a_file_as_it_stands(load: Load, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hush ${NOT_A_NAME}\n")
     text = LEAST.replace("[[jobs]]", f'[destination.client]\n"sasl.password" = "file:{tmp_path / "secret"}"\n[[jobs]]')
     assert load(text).destination.client["sasl.password"] == "hush ${NOT_A_NAME}"
@@ -143,7 +143,7 @@ def test_a_replacement_is_not_expanded_again(load: Load) -> None:
 
 
 @pytest.mark.parametrize(("text", "ms"), [("250ms", 250), ("0s", 0), (" 3 m ", 180_000), ("2h", 7_200_000)])
-def test_durations(load: Load, text: str, ms: int) -> None:
+def test_a_duration_is_read_with_its_unit(load: Load, text: str, ms: int) -> None:
     assert load(f'{LEAST}[search]\nmax_disorder = "{text}"\n').search.max_disorder_ms == ms
 
 
@@ -297,7 +297,7 @@ def test_two_jobs_that_share_stored_offsets(complaint) -> None:
     assert "share the stored offsets" in complaint(LEAST + twin)
 
 
-def test_a_plan_that_would_expire_at_once(complaint) -> None:
+def test_a_plan_that_would_expire_at_once_is_refused(complaint) -> None:
     assert "at least" in complaint(LEAST.replace("[[jobs]]", '[policy]\nplan_expires = "0s"\n[[jobs]]'))
 
 

@@ -90,7 +90,7 @@ def ends(data: bytes) -> None:
 
 
 @sized
-def test_any_slip_in_a_good_file(runs: int) -> None:
+def test_any_slip_in_a_good_file_is_read_or_refused(runs: int) -> None:
     def claim(words: list[tuple[int, int, str]]) -> None:
         text = FULL
         for place, left_out, word in words:
@@ -115,7 +115,7 @@ LINES = [number for number, line in enumerate(FULL.splitlines()) if " = " in lin
 
 
 @sized
-def test_any_value_at_any_key(runs: int) -> None:
+def test_any_value_at_any_key_is_read_or_refused(runs: int) -> None:
     def claim(drawn: tuple[int, str]) -> None:
         number, value = drawn
         lines = FULL.splitlines()
@@ -152,7 +152,7 @@ def test_any_bytes(runs: int) -> None:
     ],
     ids=lambda data: repr(data[:12]),
 )
-def test_content_that_is_meant_to_exhaust_a_parser(data: bytes) -> None:
+def test_content_that_is_meant_to_exhaust_a_parser_is_read_or_refused(data: bytes) -> None:
     ends(data)
 
 

@@ -152,7 +152,7 @@ def test_an_anchor_dated_ahead_of_the_destinations_clock_skips_nothing() -> None
     assert (finding.verdict.value, finding.resume_offset) == ("moved", 2)
 
 
-def test_event_time_from_the_payload() -> None:
+def test_an_anchor_is_found_by_event_time_from_the_payload() -> None:
     log = log_of(*(event(name, 100 + 10 * i, 103 + 10 * i) for i, name in enumerate("abcd")))
     assert found(ask(log, anchor_of(event("c", 120, 123), BY_EVENT_TIME), BY_EVENT_TIME)) == ("moved", 3, 0, 0)
 

@@ -48,7 +48,7 @@ def test_match_once_it_was_applied(memory: Memory) -> None:
     assert checked.to_write == frozenset()
 
 
-def test_new(memory: Memory) -> None:
+def test_a_partition_without_an_offset_starts_at_the_earliest_record(memory: Memory) -> None:
     memory.deliver(range(5))
     config = memory.config(jobs=CALLED_NEW)
     checked = check(config, config.jobs, memory.outside)
@@ -60,7 +60,7 @@ def test_new(memory: Memory) -> None:
     assert found(memory.row()) == (Verdict.NEW, 0)
 
 
-def test_new_where_the_policy_says(memory: Memory) -> None:
+def test_a_partition_without_an_offset_starts_where_the_policy_says(memory: Memory) -> None:
     memory.deliver(range(5))
     assert found(memory.row('[policy]\nnew = "latest"')) == (Verdict.NEW, 5)
     assert len(memory.check('[policy]\nnew = "latest"').to_write) == 1
@@ -70,7 +70,7 @@ def test_new_where_the_policy_says(memory: Memory) -> None:
     assert found(memory.row('[policy]\nnew = "latest"')) == (Verdict.MATCH, 5)
 
 
-def test_tied(memory: Memory) -> None:
+def test_records_that_share_the_anchors_only_time_are_tied(memory: Memory) -> None:
     memory.deliver(range(10))
     only_time = Anchor(BASE + 7, content(7)[0], cluster_id="a")
     memory.save({0: StoredOffset(BASE + 8, only_time)})
@@ -80,7 +80,7 @@ def test_tied(memory: Memory) -> None:
     assert why_stopped(row, memory.config().policy.start) is None
 
 
-def test_bounded(memory: Memory) -> None:
+def test_an_anchor_older_than_its_offset_bounds_the_replay(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.save({0: StoredOffset(BASE + 9, anchor(5))})  # the anchor is three offsets older than the offset
     row = memory.row()
@@ -90,7 +90,7 @@ def test_bounded(memory: Memory) -> None:
     assert "more than max_replay = 2" in str(why_stopped(row, policy))
 
 
-def test_bounded_by_the_rows_own_time(memory: Memory) -> None:
+def test_without_an_anchor_the_rows_time_bounds_it_if_the_policy_allows(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.save({0: StoredOffset(BASE + 6, None, content(5)[0])})
     assert found(memory.row()) == (Verdict.UNRESOLVED, None)
@@ -99,7 +99,7 @@ def test_bounded_by_the_rows_own_time(memory: Memory) -> None:
     assert row.replay_exact is None
 
 
-def test_behind(memory: Memory) -> None:
+def test_a_mirror_that_is_behind_starts_waits_or_stops_by_policy(memory: Memory) -> None:
     memory.deliver(range(4))
     memory.save({0: stored(6)})
     row = memory.row()
@@ -111,7 +111,7 @@ def test_behind(memory: Memory) -> None:
 WAYS = ("start", "wait", "stop")
 
 
-def test_lost(memory: Memory) -> None:
+def test_records_that_retention_took_are_lost_until_a_person_accepts_it(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.log.partition("a.events", 0).delete_before(8)
     memory.save({0: stored(2)})
@@ -123,7 +123,7 @@ def test_lost(memory: Memory) -> None:
     assert why_stopped(accepted, memory.config().policy.start) is None
 
 
-def test_missing(wide: Memory) -> None:
+def test_a_stored_partition_that_the_destination_lacks_is_missing(wide: Memory) -> None:
     for partition in range(3):
         wide.deliver(range(5), partition)
     rows: dict[int, StoredOffset] = {partition: stored(2, partition) for partition in range(3)}
@@ -133,7 +133,7 @@ def test_missing(wide: Memory) -> None:
     assert job.verdict is Verdict.UNRESOLVED
 
 
-def test_a_missing_topic(memory: Memory) -> None:
+def test_a_topic_that_the_destination_lacks_is_missing(memory: Memory) -> None:
     memory.log.partitions.clear()
     memory.log.topic_ids.clear()
     memory.save({0: stored(2)})

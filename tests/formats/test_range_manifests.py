@@ -135,7 +135,7 @@ def test_the_format_is_fixed():
     assert lines[-1] == ""
 
 
-def test_a_manifest_that_a_jobs_own_code_wrote():
+def test_a_manifest_that_a_jobs_own_code_wrote_is_read():
     found = range_manifests.load(
         whole(
             '{"format": "reconciler.ranges/1", "group": "clicks"}',

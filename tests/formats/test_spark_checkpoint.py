@@ -84,14 +84,14 @@ def test_where_a_kafka_source_began_has_a_nul_in_front():
     assert layout.parse_initial("1", b'v1\n{"path":"\xff"}').kafka is None, "other sources' files may be anything"
 
 
-def test_commits_of_both_versions():
+def test_commits_of_both_versions_are_read():
     layout.check_commit(b'v1\n{"nextBatchWatermarkMs":0}')
     layout.check_commit(b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["8bc8bb00-062f"]]}}')
     layout.check_commit(b"v1\n{}")
     layout.check_commit(b"v1\n")
 
 
-def test_the_querys_id():
+def test_the_querys_id_is_read():
     assert layout.parse_query_id(b'{"id":"86b8d69f-40e2-47bc-acd1-662df118fed0"}') == (
         "86b8d69f-40e2-47bc-acd1-662df118fed0"
     )

@@ -17,19 +17,19 @@ def record(key: bytes | None, value: bytes | None) -> MemoryRecord:
     return MemoryRecord(3, 77, key, value)
 
 
-def test_an_offset_sync() -> None:
+def test_an_offset_sync_is_read() -> None:
     key = bytes.fromhex("0006 6576656e7473 00000002")
     value = bytes.fromhex("0000000000001151 0000000000000e0e")
     assert read_sync(record(key, value)) == (TopicPartition("events", 2), Sync(4433, 3598, 77))
 
 
-def test_a_checkpoint() -> None:
+def test_a_checkpoint_is_read() -> None:
     key = bytes.fromhex("0001 67 0008 612e6576656e7473 00000000")
     value = bytes.fromhex("0000 0000000000001151 0000000000000e0f 0000")
     assert read_checkpoint(record(key, value)) == (TopicPartition("a.events", 0), MirrorCheckpoint("g", 4433, 3599, 77))
 
 
-def test_a_heartbeat() -> None:
+def test_a_heartbeat_is_read() -> None:
     key = text("a") + text("b")
     assert read_heartbeat(record(key, struct.pack(">hq", 0, 1700))) == Beat("a", "b", 1700)
 

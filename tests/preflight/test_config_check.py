@@ -132,7 +132,9 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("text", "words"), WORDS)
-def test_a_configuration_in_words(write: Callable[[str], Path], text: str, words: str, monkeypatch: Any) -> None:
+def test_a_configuration_is_explained_in_words(
+    write: Callable[[str], Path], text: str, words: str, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("PW", "hushhush")
     config = load_config(write(text))
     able, tried = check.abilities(config, config.jobs, WITHOUT_CLUSTERS)
@@ -145,7 +147,7 @@ def test_a_configuration_in_words(write: Callable[[str], Path], text: str, words
 @pytest.mark.parametrize(
     ("ms", "words"), [(0, "0 ms"), (250, "250 ms"), (1000, "1 second"), (90_000, "90 seconds"), (172_800_000, "2 days")]
 )
-def test_a_span_of_time_in_words(ms: int, words: str) -> None:
+def test_a_span_of_time_is_told_in_words(ms: int, words: str) -> None:
     assert span(ms) == words
 
 

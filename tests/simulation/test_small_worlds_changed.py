@@ -102,7 +102,9 @@ def removes_something(case: Case, cleaned: int) -> bool:
 @LAST_AND_NEXT
 @pytest.mark.parametrize("told", [True, None])
 @pytest.mark.parametrize(("count", "runs", "keys"), [(3, 2, 9), (3, 2, 2), (2, 3, 9)])
-def test_however_far_the_cleaner_came(count: int, runs: int, keys: int, told: bool | None, names: Names) -> None:
+def test_however_far_the_cleaner_came_nothing_is_skipped(
+    count: int, runs: int, keys: int, told: bool | None, names: Names
+) -> None:
     failures = failures_of(
         replace(case, cleaned=cleaned, compacted=told)
         for case in worlds(count, (10, 20), names, runs=runs, keys=keys)
@@ -112,7 +114,7 @@ def test_however_far_the_cleaner_came(count: int, runs: int, keys: int, told: bo
     assert not failures, complain(failures)
 
 
-def test_a_marker_anywhere() -> None:
+def test_with_a_marker_anywhere_nothing_is_skipped() -> None:
     failures = failures_of(
         replace(case, markers=((place, 40),), deleted=deleted)
         for case in worlds(3, (10, 20))
@@ -123,7 +125,7 @@ def test_a_marker_anywhere() -> None:
 
 
 @pytest.mark.parametrize("lag", [1, 2])
-def test_anchors_that_lag(lag: int) -> None:
+def test_with_anchors_that_lag_nothing_is_skipped(lag: int) -> None:
     failures = failures_of(
         anchored(replace(case, anchor_index=case.processed - lag, lag=lag), kind)
         for kind in KINDS

@@ -130,7 +130,9 @@ def test_the_page_has_every_way() -> None:
 
 
 @pytest.mark.parametrize(("way", "sink", "outcome"), CELLS)
-def test_a_cell_of_the_table(query: Query, way: str, sink: str, outcome: str) -> None:
+def test_each_way_to_start_ends_with_each_sink_as_the_table_says(
+    query: Query, way: str, sink: str, outcome: str
+) -> None:
     address, write = writer(sink, query)
     query.sinks = [address]
     if sink != "files:":

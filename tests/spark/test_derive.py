@@ -207,6 +207,6 @@ def test_the_command_refuses_invalid_arguments(
     assert why in capsys.readouterr().err
 
 
-def test_a_missing_output(config: Path, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_output_is_refused(config: Path, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["anchors", "derive", "-c", str(config), "--from", "/nowhere", "--whole"]) == 2
     assert "cannot be read" in capsys.readouterr().err

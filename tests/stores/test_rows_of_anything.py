@@ -75,7 +75,7 @@ def _refused_or(read: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("runs", RUNS)
-def test_a_row_of_sql_columns(runs: int) -> None:
+def test_any_row_of_sql_columns_is_read_or_marked(runs: int) -> None:
     decoder = Decoder("a place", lambda what: Refused(what))
 
     @settings(max_examples=runs)
@@ -88,7 +88,7 @@ def test_a_row_of_sql_columns(runs: int) -> None:
 
 
 @pytest.mark.parametrize("runs", RUNS)
-def test_the_cells_of_hbase(runs: int) -> None:
+def test_any_cells_of_hbase_are_read_or_marked(runs: int) -> None:
     layouts = [cdap.LogSaver(100), cdap.Metrics()]
 
     @settings(max_examples=runs)

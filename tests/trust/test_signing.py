@@ -275,7 +275,7 @@ def test_an_unusable_key_is_reported(plan: Path, ada: Key, tmp_path: Path) -> No
     assert "openssl genpkey -algorithm ed25519" in usage(lambda: signing.private_key(plan, None))
 
 
-def test_a_key_with_a_passphrase(plan: Path, ada: Key, tmp_path: Path) -> None:
+def test_a_key_with_a_passphrase_is_told_from_one_without(plan: Path, ada: Key, tmp_path: Path) -> None:
     locked = tmp_path / "locked.pem"
     openssl(
         "pkcs8", "-topk8", "-in", ada.private, "-out", locked, "-passout", "env:PASSPHRASE", passphrase="open sesame"

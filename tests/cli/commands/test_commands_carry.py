@@ -125,13 +125,13 @@ def planned(world: World) -> World:
     return world
 
 
-def test_a_plan_as_sparks_starting_offsets(planned: World) -> None:
+def test_show_prints_a_plan_as_sparks_starting_offsets(planned: World) -> None:
     ended = run_process("show", planned.plan_file, "--starting-offsets")
     assert (ended.code, ended.err) == (0, "")
     assert json.loads(ended.out) == {planned.mirrored: {"0": planned.offset_of(5) + 1, "1": 0}}
 
 
-def test_a_plan_as_a_table(planned: World) -> None:
+def test_show_prints_a_plan_as_a_table(planned: World) -> None:
     ended = planned.run("show", planned.plan_file)
     assert ended.code == 0
     assert f"for cluster {planned.cluster.cluster_id}" in ended.out

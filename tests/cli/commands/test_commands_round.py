@@ -74,7 +74,7 @@ def test_a_failover_from_the_first_check_to_the_rollback(settled: World) -> None
     assert (third.code, settled.offsets()) == (0, right)
 
 
-def test_the_same_as_programs_of_their_own(settled: World) -> None:
+def test_check_and_apply_do_the_same_as_processes_of_their_own(settled: World) -> None:
     config, plan = settled.config(), settled.plan_file
     check = run_process("check", "-c", config)
     assert (check.code, check.err) == (3, "")

@@ -201,12 +201,12 @@ def test_a_plan_edited_by_hand(planned: World) -> None:
         ('{"format": "reconciler.plan/1", "note": "\\ud800"}', "altered after it was made"),
     ],
 )
-def test_a_file_that_is_no_plan(planned: World, text: str, answer: str) -> None:
+def test_a_file_that_is_no_plan_is_refused(planned: World, text: str, answer: str) -> None:
     planned.plan_file.write_text(text)
     refused_as_changed(planned, answer)
 
 
-def test_a_plan_that_has_expired(world: World) -> None:
+def test_a_plan_that_has_expired_is_refused(world: World) -> None:
     world.deliver(5)
     world.processed(2)
     config = world.config(extra="[policy]\nplan_expires = '1s'")
@@ -217,31 +217,31 @@ def test_a_plan_that_has_expired(world: World) -> None:
     refused_as_changed(world, "The plan expired at", "Make a new one", config=config)
 
 
-def test_a_job_that_went_on_since_the_plan(planned: World) -> None:
+def test_the_plan_of_a_job_that_went_on_since_is_refused(planned: World) -> None:
     planned.processed(10)
     refused_as_changed(planned, "has moved on since the plan", f"had offset {BASE + 10}, and has offset {BASE + 11}")
 
 
-def test_a_topic_recreated_since_the_plan(planned: World) -> None:
+def test_a_plan_for_a_topic_recreated_since_is_refused(planned: World) -> None:
     admin = planned.cluster.admin()
     admin.delete_topics([planned.mirrored])[planned.mirrored].result(30)
     planned.deliver(20)
     refused_as_changed(planned, f'The topic "{planned.mirrored}" was deleted or recreated since the plan')
 
 
-def test_retention_past_the_planned_record(planned: World) -> None:
+def test_a_plan_whose_record_retention_took_is_refused(planned: World) -> None:
     planned.cluster.delete_records(planned.mirrored, 0, planned.offset_of(15))
     refused_as_changed(planned, "does not hold the planned offset")
 
 
-def test_a_plan_for_another_cluster(planned: World) -> None:
+def test_a_plan_for_another_cluster_is_refused(planned: World) -> None:
     plan = json.loads(planned.plan_file.read_text())
     plan["destination"]["cluster_id"] = "another-cluster"
     planned.plan_file.write_text(json.dumps({**plan, "sha256": digest(plan)}))
     refused_as_changed(planned, "The plan is for cluster another-cluster, but [destination] is")
 
 
-def test_a_plan_for_another_group(planned: World) -> None:
+def test_a_plan_for_another_group_is_refused(planned: World) -> None:
     config = planned.config(planned.job().replace("readers of", "writers of"))
     refused_as_changed(planned, "in the configuration and", config=config)
 
@@ -260,7 +260,7 @@ def test_a_job_that_has_gone_on_is_not_rolled_back(planned: World) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "plan", "hook", "apply"])
-def test_a_destination_that_is_down(planned: World, command: str) -> None:
+def test_a_destination_that_is_down_is_named_and_nothing_is_written(planned: World, command: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     config = planned.config(bootstrap=address, extra="[search]\ndeadline = '1s'")
     other = planned.folder / "other.plan.json"

@@ -50,18 +50,18 @@ def test_a_secret_that_is_not_set(fine: World, monkeypatch: pytest.MonkeyPatch) 
     assert "${NOT_SET_ANYWHERE} is not set in the environment" in refused(fine, "check", "-c", config)
 
 
-def test_a_topic_that_is_nowhere(fine: World) -> None:
+def test_a_topic_that_is_nowhere_is_refused(fine: World) -> None:
     said = refused(fine, "check", "-c", fine.config(fine.job("clicks", "misspelt")))
     assert 'The destination has no topic "a.misspelt", and the store holds no offset for "misspelt"' in said
 
 
-def test_a_wrong_alias(fine: World) -> None:
+def test_a_wrong_alias_is_refused(fine: World) -> None:
     empty = fine.job("clicks", f"{fine.topic}-new")
     said = refused(fine, "check", "-c", fine.config(empty, source='alias = "z"'))
     assert f'The destination has no topic "z.{fine.topic}-new"' in said
 
 
-def test_a_destination_where_the_anchors_come_from(world: World) -> None:
+def test_a_destination_that_the_anchors_come_from_is_refused(world: World) -> None:
     world.deliver(6)
     anchor = source_record(3).anchor
     own = type(anchor)(3, anchor.timestamp_ms, anchor.id, anchor.fingerprint, world.cluster.cluster_id)

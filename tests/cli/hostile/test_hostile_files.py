@@ -85,7 +85,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 @pytest.mark.parametrize("command", ["show", "show --html", "apply", "rollback"])
-def test_a_plan_file_of_anything(folder: Path, command: str, content: Callable[[], bytes]) -> None:
+def test_a_plan_file_of_anything_is_refused(folder: Path, command: str, content: Callable[[], bytes]) -> None:
     path, config = folder / "plan.json", folder / "reconciler.toml"
     path.write_bytes(content())
     more = {
@@ -99,7 +99,7 @@ def test_a_plan_file_of_anything(folder: Path, command: str, content: Callable[[
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 @pytest.mark.parametrize("piped", [False, True], ids=["a file", "a pipe"])
-def test_anchor_lines_of_anything(
+def test_anchor_lines_of_anything_are_imported_or_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, content: Callable[[], bytes], piped: bool
 ) -> None:
     path = folder / "lines"
@@ -111,7 +111,7 @@ def test_anchor_lines_of_anything(
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_a_configuration_of_anything(folder: Path, content: Callable[[], bytes]) -> None:
+def test_a_configuration_of_anything_is_refused(folder: Path, content: Callable[[], bytes]) -> None:
     path = folder / "other.toml"
     path.write_bytes(content())
     assert command_line.main(["check", "-c", str(path)]) == 2

@@ -129,7 +129,7 @@ def test_a_checkpoint_that_would_skip_is_counted(memory: Memory) -> None:
     assert reported(memory).grades[GROUP, THERE].skips == 5
 
 
-def test_the_newest_heartbeat(lost: Memory) -> None:
+def test_the_newest_heartbeat_is_reported(lost: Memory) -> None:
     assert reported(lost).heartbeat_ms is None
     lost.log.create("a.heartbeats", 1)
     beat = struct.pack(">hq", 0, NOW - 7_000)

@@ -71,7 +71,9 @@ def handed_over(world: World, estate: Estate, route: Route, job: Stopped) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("partitions", "wanted"), NARROWER)
-def test_fewer_partitions(estate: Estate, world: World, kind: str, partitions: int, wanted: int) -> None:
+def test_with_fewer_partitions_the_promises_hold(
+    estate: Estate, world: World, kind: str, partitions: int, wanted: int
+) -> None:
     route = estate.routes[kind, partitions, wanted]
     for seed in range(DRAWS):
         _, rows = kept(world, estate, route, somewhere(estate.sent[route.source], seed))
@@ -81,7 +83,9 @@ def test_fewer_partitions(estate: Estate, world: World, kind: str, partitions: i
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("partitions", "wanted"), WIDER)
-def test_more_partitions(estate: Estate, world: World, kind: str, partitions: int, wanted: int) -> None:
+def test_with_more_partitions_the_promises_hold(
+    estate: Estate, world: World, kind: str, partitions: int, wanted: int
+) -> None:
     route = estate.routes[kind, partitions, wanted]
     *jobs, last = islice(noticed(estate, route, (somewhere(estate.sent[route.source], s) for s in count())), DRAWS + 1)
     for job in jobs:
@@ -96,7 +100,7 @@ def noticed(estate: Estate, route: Route, jobs: Iterable[Stopped]) -> Iterator[S
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("partitions", "wanted"), WIDER)
-def test_more_partitions_of_which_the_job_has_hardly_begun_one(
+def test_with_more_partitions_of_which_one_is_hardly_begun_the_promises_hold(
     estate: Estate, world: World, kind: str, partitions: int, wanted: int
 ) -> None:
     """Partitions that were never read then begin with records that are younger than the oldest anchor."""
@@ -111,7 +115,7 @@ def test_more_partitions_of_which_the_job_has_hardly_begun_one(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("partitions", "wanted"), NARROWER)
-def test_fewer_partitions_of_which_the_job_has_read_nothing_of_one(
+def test_with_fewer_partitions_of_which_one_is_unread_the_promises_hold(
     estate: Estate, world: World, kind: str, partitions: int, wanted: int
 ) -> None:
     """Without a row, or with one that says so. All records of that partition are unprocessed, wherever they lie."""
@@ -159,7 +163,9 @@ def take_away(world: World, rows: Sequence[Row]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_partitions_and_anchors_without_a_time(estate: Estate, world: World, kind: str) -> None:
+def test_with_more_partitions_and_anchors_without_a_time_the_promises_hold(
+    estate: Estate, world: World, kind: str
+) -> None:
     route = estate.routes[kind, 2, 3]
     for job in islice(noticed(estate, route, (somewhere(estate.sent[route.source], s) for s in count())), DRAWS * 2):
         timeless = {

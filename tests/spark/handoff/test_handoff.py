@@ -16,7 +16,7 @@ from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.spark import handoff
-from reconciler.spark.handoff import cluster as cluster
+from reconciler.spark.handoff import cluster
 
 
 def row(topic: str, partition: int, offset: int | None, verdict: Verdict = Verdict.MOVED, **changes: Any):
@@ -61,7 +61,7 @@ def test_a_plan_is_accepted_as_object_as_json_or_as_file(tmp_path):
     assert handoff.starting_offsets(str(path), "clicks") == expected
 
 
-def test_stream_options():
+def test_stream_options_start_the_source_at_the_plan():
     assert handoff.read_stream_options(TWELVE, extra={"includeHeaders": "true"}) == {
         "kafka.bootstrap.servers": "west:9092",
         "subscribe": "a.audit,a.events",
@@ -189,7 +189,7 @@ def test_with_several_jobs_one_must_be_named():
     assert handoff.starting_offsets(both, "views") == {"a.events": {"0": 20}}
 
 
-def test_a_missing_plan_file(tmp_path):
+def test_a_missing_plan_file_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         handoff.starting_offsets(tmp_path / "none.json")
 

@@ -76,7 +76,7 @@ def run_job(place: Path, *addresses: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_recording_and_observing_over_spark_connect(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
+def test_recording_and_observing_work_over_spark_connect(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     kafka.create(topic_name, 1)
     kafka.send(topic_name, [Sent(0, b"k%d" % n, json.dumps({"id": n}).encode()) for n in range(5)])
     for attempt in range(ATTEMPTS):

@@ -48,7 +48,7 @@ def anchors(identity: BatchIdentity, frame: Any) -> list[Any]:
     return [identity.anchor_of(last, cluster_id="c", topic_id="i") for last in identity.last_records(frame)]
 
 
-def test_the_largest_offset_of_each_partition_of_each_topic(batch):
+def test_the_largest_offset_of_each_partition_of_each_topic_is_found(batch):
     frame = batch(
         record(5, value=b"five"), record(9, value=b"nine"), record(7), record(2, partition=1), record(3, topic="u")
     ).repartition(3)
@@ -119,7 +119,7 @@ def test_a_tombstone_has_a_fingerprint_but_no_json(batch):
     assert (anchor.id, anchor.timestamp_ms, anchor.fingerprint) == (None, None, fingerprint(b"k", None))
 
 
-def test_columns_of_the_user(batch):
+def test_an_id_may_be_any_column_of_the_user(batch):
     from pyspark.sql import functions as f
 
     frame = batch(record(1, value=b"12;x"), record(2, value=b"34;y")).withColumn(

@@ -86,7 +86,7 @@ def track(world: World, address: str) -> None:
 # ---------------------------------------------------------------- byte for byte
 
 
-def test_the_products_own_rows(world: World, table) -> None:
+def test_the_products_own_rows_are_corrected(world: World, table) -> None:
     made = table(o={"max_versions": 100})
     for partition in PARTITIONS:
         entry = anchored.RowChange(1, StoredOffset(STORED[partition], anchor(partition), 5), "by hand", 5)
@@ -116,7 +116,7 @@ def batch(offsets: dict[int, int]) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("identity", [False, True], ids=["default", "identity"])
-def test_clouderas_rows_with_anchors_in_a_store_of_their_own(world: World, table, identity: bool) -> None:
+def test_clouderas_rows_with_anchors_apart_are_corrected(world: World, table, identity: bool) -> None:
     made, anchors = table(offsets={"time_to_live": 2_592_000}), f"sqlite:///{world.folder / 'anchors.db'}"
     older, latest = (f"{world.topic}:{world.group}:{time}".encode() for time in (BATCH_MS - 60_000, BATCH_MS))
     made.plain.put(older, batch({0: 5_010, 1: 5_011}))
@@ -142,7 +142,7 @@ def test_clouderas_rows_with_anchors_in_a_store_of_their_own(world: World, table
     ends(world.run("check", "-c", file), 3)
 
 
-def test_clouderas_rows_with_anchors_in_a_second_family(world: World, table) -> None:
+def test_clouderas_rows_with_anchors_in_a_second_family_are_corrected(world: World, table) -> None:
     made = table(offsets={"time_to_live": 2_592_000}, anchors={})
     made.plain.put(f"{world.topic}:{world.group}:{BATCH_MS}".encode(), batch(STORED))
     deliver(world, world.mirrored)
@@ -188,7 +188,7 @@ def test_the_log_savers_rows(world: World, table, prefix: int, other: int) -> No
     fails_over_and_back(world, file, made.plain, after | untouched)
 
 
-def test_the_metrics_processors_rows(world: World, table) -> None:
+def test_the_metrics_processors_rows_fail_over_and_back(world: World, table) -> None:
     made = table(d=None)
     names = {n: f"{world.topic}.{n:02d}".encode() for n in PARTITIONS}
     there = {n: f"{world.mirrored}.{n:02d}".encode() for n in PARTITIONS}
@@ -207,7 +207,7 @@ def test_the_metrics_processors_rows(world: World, table) -> None:
     fails_over_and_back(world, file, made.plain, after)
 
 
-def test_the_metrics_processors_rows_with_anchors_in_a_store_of_their_own(world: World, table) -> None:
+def test_the_metrics_processors_rows_with_anchors_apart_fail_over_and_back(world: World, table) -> None:
     made, anchors = table(d=None), f"sqlite:///{world.folder / 'anchors.db'}"
     for n in PARTITIONS:
         made.plain.put(f"{world.topic}.{n:02d}".encode(), {b"d:o": longs(STORED[n])})
@@ -225,7 +225,7 @@ HOOKS = "cdap-flowlet&id_of=python:flowlet_hooks:message_id"
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["CDAP's keys", "the developer's own"])
-def test_a_flowlets_rows(world: World, table, own: bool) -> None:
+def test_a_flowlets_rows_are_corrected(world: World, table, own: bool) -> None:
     """The value names the record *at* the offset, also after the correction; a row of the old form names none."""
     made = table(d=None)
     prefix = "_Tracker:" if own else ""

@@ -193,6 +193,6 @@ def test_a_bare_anchor_gives_only_the_numbering():
     assert continued(bare, StoredOffset(20)) == Meaning(StoredOffset(20, Anchor(cluster_id="b", topic_id="t")))
 
 
-def test_the_companions_key_and_column():
+def test_the_companions_key_and_column_are_fixed():
     assert companion_row(b"metrics.00") == b"!reconciler:metrics.00"
     assert companion.COLUMN == b"d:beside"

@@ -72,7 +72,7 @@ def test_values_of_the_right_shape_and_wrong_types_are_read_or_refused_with_a_me
         (b'["reconciler.rows/1","a\\"],[","\\u4e3b",2147483647]', RowName('a"],[', "主", 2147483647)),
     ],
 )
-def test_keys_to_the_byte(key, name):
+def test_keys_are_encoded_to_the_byte(key, name):
     assert topic_rows.encode_key(name) == key
     assert topic_rows.decode_key(key) == name
 

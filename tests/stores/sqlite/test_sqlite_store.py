@@ -146,23 +146,23 @@ def refuses_everything(path, sentence):
     assert before is None or path.read_bytes() == before
 
 
-def test_a_file_that_is_not_sqlite(path):
+def test_a_file_that_is_not_sqlite_is_refused(path):
     path.write_bytes(b"offsets: 17\n" * 200)
     refuses_everything(path, "is not a SQLite file")
 
 
-def test_a_directory(path):
+def test_a_directory_is_refused(path):
     path.mkdir()
     refuses_everything(path, "cannot be opened")
 
 
-def test_another_programs_database(path):
+def test_another_programs_database_is_refused(path):
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE bookmarks (url TEXT)")
     refuses_everything(path, "is a SQLite file of another program")
 
 
-def test_a_newer_schema(path):
+def test_a_newer_schema_is_refused(path):
     made(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
