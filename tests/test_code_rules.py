@@ -120,3 +120,18 @@ def test_a_command_line_to_copy_is_made_of_quoted_words(path: Path) -> None:
             text = node.value
         found += [each for each in FILLED_IN.findall(text) if (name(path), each.split()[1]) not in HEADS]
     assert found == []
+
+
+ARGUMENTS = {
+    *("cli/arguments.py", "cli/choices.py", "cli/page/advice.py"),
+    *("failover/check.py", "failover/decisions.py", "failover/passes.py"),
+}
+"""Modules that quote what is given to ``--set``, TOPIC:PARTITION."""
+DATA = {"stores/files/store.py", "stores/hbase/layouts/flowlet.py", "core/anchors.py"}
+"""Where the two stand in a key or a version; and the one function that names a partition."""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_a_partition_is_named_as_kafkas_tools_do_it_and_by_one_function(path: Path) -> None:
+    named = re.findall(r"(?:topic|name)\w*\}[:-]\{[\w.]*partition", path.read_text(encoding="utf-8"))
+    assert named == [] or name(path) in ARGUMENTS | DATA, "str() of a TopicPartition"

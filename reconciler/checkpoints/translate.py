@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.sinks import refuse
@@ -231,10 +232,12 @@ def _misfit(topic: _Topic, name: str, reading: Reading) -> str | None:
     rows = topic.rows_at(reading.position)
     for partition, row in sorted(rows.items()):
         if row.stored_offset != now.get(partition):
-            return _difference(f"{name}-{partition}", row.stored_offset, now.get(partition), reading.file)
+            return _difference(
+                str(TopicPartition(name, partition)), row.stored_offset, now.get(partition), reading.file
+            )
     beyond = sorted(set(now) - set(rows))
     if beyond and not any(row.verdict is Verdict.REMAPPED for row in rows.values()):
-        return f"{name}-{beyond[0]} is in {reading.file}, and not in the plan"
+        return f"{TopicPartition(name, beyond[0])} is in {reading.file}, and not in the plan"
     return None
 
 

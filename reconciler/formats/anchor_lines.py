@@ -69,7 +69,7 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
             raise _error(number, err.sentence) from err
         first = seen.setdefault((line.group, line.topic, line.partition), number)
         if first != number:
-            row = f"{line.topic}:{line.partition} of group {line.group!r}"
+            row = f"{line.key} of group {line.group!r}"
             raise _error(number, f"repeats {row}, which line {first} has already")
         yield line
 

@@ -163,7 +163,7 @@ def load(data: bytes) -> Manifest:
     seen: set[TopicPartition] = set()
     for each in ranges:
         if each.key in seen:
-            raise FieldError(None, f"repeats {each.topic}:{each.partition}")
+            raise FieldError(None, f"repeats {each.key}")
         seen.add(each.key)
     group = json_fields.required_text(header, "group")
     return Manifest(group, ranges, json_fields.flag(header, "snapshot"), digest, written_at_ms)

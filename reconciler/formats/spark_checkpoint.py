@@ -261,7 +261,7 @@ def kafka_offsets(text: str) -> Offsets | None:
         for partition in partitions:
             number, offset = int(partition), json_fields.integer(partitions, partition, 0)
             if number > json_fields.INT32_MAX or offset is None:
-                raise FieldError(f"{topic}:{partition}", "has no offset")
+                raise FieldError(str(TopicPartition(topic, number)), "has no offset")
             offsets[topic, number] = offset
     return MappingProxyType(offsets)
 

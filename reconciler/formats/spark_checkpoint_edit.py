@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.formats import json_fields
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Offsets, parse_initial, parse_offsets
@@ -23,7 +24,7 @@ def offsets_text(offsets: Offsets, topics: Iterable[str] = ()) -> str:
     content: dict[str, dict[str, int]] = {topic: {} for topic in order}
     for (topic, partition), offset in sorted(offsets.items()):
         if not 0 <= offset <= json_fields.INT64_MAX:
-            raise FieldError(f"{topic}:{partition}", f"would start at {offset}, which is not an offset")
+            raise FieldError(str(TopicPartition(topic, partition)), f"would start at {offset}, which is not an offset")
         content[topic][str(partition)] = offset
     return json.dumps({topic: each for topic, each in content.items() if each}, separators=(",", ":"))
 

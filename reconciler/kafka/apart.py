@@ -97,7 +97,7 @@ class ApartReader:
     def _withheld(self, request: ReadRequest) -> Withheld:
         tp = request.partition
         error = NotRead(
-            f"{tp.topic}-{tp.partition} could not be read from offset {request.offset:,} on: the records there "
+            f"{tp} could not be read from offset {request.offset:,} on: the records there "
             f"decompress to more than {self._memory // MIB:,} MiB ([search] memory_mib), or to more than can be read "
             f"here in {self._timeout_s:g} s, or they are damaged.",
             hint="Raise memory_mib if they are the job's; else find out who wrote them, and delete the log up to it.",

@@ -251,7 +251,7 @@ class KafkaLogReader:
 
     def _lookup_failed(self, error: KafkaException, topic: str, partition: int) -> ReconcilerError:
         needs = Needs(topic=f'Describe on topic "{topic}"')
-        return self._connection.failure(error, f"look up offsets of {topic}-{partition}", needs)
+        return self._connection.failure(error, f"look up offsets of {TopicPartition(topic, partition)}", needs)
 
     def _edges(self, partitions: Sequence[TopicPartition], which: int) -> Mapping[TopicPartition, int]:
         return dict(zip(partitions, self._list_offsets([(tp, which) for tp in partitions]), strict=True))
@@ -300,7 +300,7 @@ class KafkaLogReader:
                     del sizes[0]
             if waiting:
                 self._forget()
-                names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(waiting)[:3])
+                names = ", ".join(str(tp) for tp in sorted(waiting)[:3])
                 raise self._connection.no_answer(f"Could not read {names}")
 
     def _read_with(

@@ -204,7 +204,7 @@ def _require_same(field: str, spec: str | None, last: LastRecord, own: object, c
     if spec is None or own == configured or not last.payload_known:
         return
     raise ConfigError(
-        f"The {field} column gives {own!r} for offset {last.offset} of {last.at.topic}:{last.at.partition}, and "
+        f"The {field} column gives {own!r} for offset {last.offset} of {last.at}, and "
         f"{field} = {spec!r} reads {configured!r} from the same record: the reconciler could not find it again.",
         hint=f"Make both give the same, or correct config_{field} and the job's [jobs.identity].",
     )

@@ -112,7 +112,7 @@ def check_changes(group: str, changes: Sequence[Change]) -> None:
     for change in changes:
         check_name("topic's name", change.key.topic)
         if change.key in seen:
-            raise ValueError(f"two changes for {change.key.topic}:{change.key.partition} in one batch")
+            raise ValueError(f"two changes for {change.key} in one batch")
         seen.add(change.key)
         if not 0 <= change.key.partition <= INT32_MAX:
             raise ValueError(f"{change.key.partition} is not a partition's number")
@@ -137,7 +137,7 @@ def sound(row: Row) -> Row:
 
 def malformed(key: TopicPartition, problem: str, *, group: str, place: str, version: str = "", hint: str = "") -> Row:
     """The row of ``key`` that cannot be read. ``problem`` is a clause; ``place`` names the store."""
-    which = key.topic if key.partition == UNKNOWN_PARTITION else f"{key.topic}:{key.partition}"
+    which = key.topic if key.partition == UNKNOWN_PARTITION else str(key)
     message = f"The row of group {group!a} for {which!a} in {place} cannot be read: {problem}."
     return Row(key, Malformed(message, hint or "Correct or delete the row."), version)
 

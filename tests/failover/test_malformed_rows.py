@@ -133,7 +133,7 @@ def test_a_malformed_row_is_unresolved_by_its_name_and_hides_no_other(damaged, c
     clicks, other = checked.plan.jobs
     bad = clicks.partitions[1]
     assert (bad.verdict, bad.resume_offset, bad.stored_offset) == (Verdict.UNRESOLVED, None, None)
-    for part in (problem, GROUP, "'events:1'", str(damaged.path), "Correct or delete the row"):
+    for part in (problem, GROUP, "'events-1'", str(damaged.path), "Correct or delete the row"):
         assert part in bad.detail
     assert [row.verdict for row in clicks.partitions] == [Verdict.MOVED, Verdict.UNRESOLVED, Verdict.MOVED]
     assert {row.verdict for row in other.partitions} == {Verdict.MOVED}
@@ -189,7 +189,7 @@ def test_apply_refuses_a_row_that_became_malformed_after_the_plan(damaged):
     config = damaged.memory.config("", JOBS.replace("STORE", damaged.address))
     plan = damaged.checked(jobs="clicks").plan
     damaged.damage("anchor_offset", 1.5)
-    with pytest.raises(NeedsPerson, match=r"'events:1'.*Nothing was written"):
+    with pytest.raises(NeedsPerson, match=r"'events-1'.*Nothing was written"):
         prepare(plan, config, damaged.outside)
     damaged.damage("partition", "one")
     with pytest.raises(NeedsPerson, match=r"'events'.*Nothing was written"):
@@ -219,7 +219,7 @@ def test_anchors_export_writes_the_sound_rows_and_names_the_others(
         *(("others", partition) for partition in range(3)),
     ]
     (bad,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("not exported")]
-    for part in ("'events:1'", GROUP, "Correct or delete the row"):
+    for part in ("'events-1'", GROUP, "Correct or delete the row"):
         assert part in bad
     damaged.damage("stored_offset", 21)
     assert main(["anchors", "export", "-c", str(config), str(path)]) == ExitCode.OK
@@ -240,7 +240,7 @@ def test_anchors_import_writes_over_no_row_that_cannot_be_read(
     capsys.readouterr()
     assert main(["anchors", "import", "-c", str(config), *replace, str(path)]) == ExitCode.NEEDS_PERSON
     said = capsys.readouterr().err
-    for part in ("'events:1'", GROUP, "Nothing was written", "Correct or delete the row", "run this again"):
+    for part in ("'events-1'", GROUP, "Nothing was written", "Correct or delete the row", "run this again"):
         assert part in said
     with closing(open_store(damaged.address)) as store:
         assert store.read("others") == []

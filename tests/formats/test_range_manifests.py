@@ -161,7 +161,7 @@ def test_a_manifest_that_a_jobs_own_code_wrote_is_read():
         ([HEADER, '{"partition":0,"until":1}'], "line 2: topic is missing"),
         ([HEADER, '{"topic":"t","until":1}'], "line 2: partition is missing"),
         ([HEADER, '{"manifest":"x","written_at_ms":1}'], "line 2: manifest is not a manifest's version"),
-        ([HEADER, *['{"topic":"t","partition":0,"until":1}'] * 2], "repeats t:0"),
+        ([HEADER, *['{"topic":"t","partition":0,"until":1}'] * 2], "repeats t-0"),
         ([HEADER, '{"topic":"\ud800","partition":0,"until":1}'], "is not text"),
     ],
 )

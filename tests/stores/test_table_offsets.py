@@ -58,7 +58,7 @@ def test_the_address_says_whether_a_number_is_the_last_or_the_next(value: int, n
 def test_a_number_that_is_no_offset_is_a_malformed_row_and_hides_no_other(value: object) -> None:
     bad, good = rows_of([commit(3, {"events": {"0": value, "1": 7}})], kept(), "g")
     assert bad.malformed is not None
-    assert "'events:0' in the commits of t, version 3 cannot be read: its offset is" in bad.malformed.message
+    assert "'events-0' in the commits of t, version 3 cannot be read: its offset is" in bad.malformed.message
     assert good.stored == StoredOffset(7, None, 1_003)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.page.markup import document, fill, fill_each
 from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
+from reconciler.core.anchors import TopicPartition
 
 if TYPE_CHECKING:
     from reconciler.spark.audit.failovers.result import RecordFinding, StaysResult
@@ -119,19 +120,19 @@ def _cells(row: PartitionResult, result: AuditResult) -> list[Cell]:
     for name in _FIGURES:
         count = row.figures[name] if judged.get(name, True) else None
         figures.append(count_cell(count, "bad" if count and name in _BAD else None))
-    name = row.topic if row.partition is None else f"{row.topic}-{row.partition}"
+    name = row.topic if row.partition is None else str(TopicPartition(row.topic, row.partition))
     offsets = [count_cell(row.stored_offset), count_cell(row.resume_offset)]
     return [Cell(name, "good" if row.is_clean else "bad"), *offsets, *figures]
 
 
 def _where(example: Example) -> str:
     places = []
-    if example.source_offset is not None:
-        places.append(f"{example.source_topic}:{example.source_partition} at {example.source_offset:,} of the source")
-    if example.destination_offset is not None:
-        places.append(
-            f"{example.topic}:{example.destination_partition} at {example.destination_offset:,} of the destination"
-        )
+    if example.source_partition is not None and example.source_offset is not None:
+        at = TopicPartition(example.source_topic, example.source_partition)
+        places.append(f"{at} at {example.source_offset:,} of the source")
+    if example.destination_partition is not None and example.destination_offset is not None:
+        at = TopicPartition(example.topic, example.destination_partition)
+        places.append(f"{at} at {example.destination_offset:,} of the destination")
     return ", ".join(places) or f"of {example.source_topic}"
 
 
@@ -170,5 +171,7 @@ def _sum_of_stays(result: StaysResult) -> str:
 
 
 def _places(example: RecordFinding) -> str:
-    places = [f"{at.topic}:{at.partition} at {at.offset:,} of cluster {at.cluster_id}" for at in example.places]
+    places = [
+        f"{TopicPartition(at.topic, at.partition)} at {at.offset:,} of cluster {at.cluster_id}" for at in example.places
+    ]
     return ", ".join(places) or "in no log"

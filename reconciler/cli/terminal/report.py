@@ -110,7 +110,7 @@ def tone_of(row: PartitionPlan, policy: StartPolicy) -> str:
 
 def place_name(row: PartitionPlan) -> str:
     """A partition's name, with the position if the plan has both ends of a repeated batch."""
-    name = f"{row.topic}-{row.partition}"
+    name = str(row.key)
     return name if row.position == Position.NEXT else f"{name} {row.position}"
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.terminal.output import Shown, line, show, wants_colour, width
 from reconciler.cli.terminal.text import columns_of, cut, fold, listed, padded
+from reconciler.core.anchors import TopicPartition
 
 if TYPE_CHECKING:
     from reconciler.formats.plan import PartitionPlan
-    from reconciler.ports import TopicPartition
 
 _COLOURS = {"good": "32", "warn": "33", "bad": "31", "dim": "2"}
 _GAP = 2
@@ -50,7 +50,7 @@ def count_cell(value: int | None, tone: str | None = None) -> Cell:
 
 
 def partition_cell(key: TopicPartition | PartitionPlan, tone: str | None = None) -> Cell:
-    return Cell(f"{key.topic}-{key.partition}", tone)
+    return Cell(str(TopicPartition(key.topic, key.partition)), tone)
 
 
 def render(

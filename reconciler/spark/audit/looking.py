@@ -62,8 +62,7 @@ def look_at_destination(
             recreated = info is not None and row.topic_id not in (None, info.topic_id) and info.topic_id is not None
             if info is None or not info.has(row.partition) or recreated:
                 raise Changed(
-                    f"{row.topic}:{row.partition} is no longer the log that the plan is about: it was deleted or "
-                    "recreated.",
+                    f"{row.key} is no longer the log that the plan is about: it was deleted or recreated.",
                     hint="Its records cannot be compared any more; audit the other topics with another --job.",
                 )
         places = {span.row.key: span for span in planned.spans}
@@ -94,7 +93,7 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
                 places[at] = span
             elif span.processed_until:
                 raise Changed(
-                    f"The source has no {at.topic}:{at.partition} any more, which the job has read.",
+                    f"The source has no {at} any more, which the job has read.",
                     hint="Audit without the source.",
                 )
         edges = edges_of(reader, places, since_ms)
@@ -162,7 +161,7 @@ def require_anchors(
 
 def _another_log(at: TopicPartition) -> Changed:
     return Changed(
-        f"The source's {at.topic}:{at.partition} is not the log that the job has read: the last processed record is "
+        f"The source's {at} is not the log that the job has read: the last processed record is "
         "not where the plan says.",
         hint="It was recreated, or the plan was made after the failover. Audit without the source.",
     )

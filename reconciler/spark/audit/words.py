@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.formats.decimal_text import some
 from reconciler.spark.audit.looking import LogExtent
 from reconciler.spark.audit.naming import By, Naming
@@ -75,22 +76,22 @@ def _of_source(rules: Rules, why_dead: str | None) -> Iterable[str]:
 
 def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | None) -> Iterable[str]:
     if planned.undecided:
-        places = [f"{topic}:{partition}" for topic, partition in planned.undecided]
+        places = [str(TopicPartition(*place)) for place in planned.undecided]
         yield f"The plan gives no offset for {some(places)}: not compared."
-    gone = [f"{s.at.topic}:{s.at.partition}" for s in destination.stretches if s.log_start > s.cut]
+    gone = [str(s.at) for s in destination.stretches if s.log_start > s.cut]
     if gone:
         yield f"The destination has deleted records after the resume offset of {some(gone)}: not compared."
-    short = [f"{s.at.topic}:{s.at.partition}" for s in destination.stretches if s.end < s.cut]
+    short = [str(s.at) for s in destination.stretches if s.end < s.cut]
     if short:
         yield f"The log of {some(short)} ends before the resume offset: was it recreated?"
-    unread = [f"{s.at.topic}:{s.at.partition}" for s in destination.stretches if s.until <= s.cut < s.end]
+    unread = [str(s.at) for s in destination.stretches if s.until <= s.cut < s.end]
     if unread:
         yield f"By the given positions (until) the job has read nothing of {some(unread)} yet."
     if source is not None:
         if source.silent:
-            names = [f"{at.topic}:{at.partition}" for at in source.silent]
+            names = [str(at) for at in source.silent]
             yield f"The source's {some(names)} is not in the plan: not compared."
-        cut = [f"{s.at.topic}:{s.at.partition}" for s in source.stretches if s.log_start > 0]
+        cut = [str(s.at) for s in source.stretches if s.log_start > 0]
         if cut:
             yield f"The source has deleted the first records of {some(cut)}: they are not known."
     spread = sorted({span.row.topic for span in planned.spans if span.remapped})

@@ -247,4 +247,4 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
 
 
 def _named(row: PartitionPlan, fault: str) -> str:
-    return f"{row.topic}-{row.partition}: {fault}"
+    return f"{row.key}: {fault}"

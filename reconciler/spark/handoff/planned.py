@@ -78,7 +78,7 @@ def _may_start(row: PartitionPlan) -> bool:
 
 
 def _name(row: PartitionPlan) -> str:
-    return f"{row.topic}:{row.partition}"
+    return str(row.key)
 
 
 def _require_all_partitions(topic: str, partitions: Mapping[int, int]) -> None:

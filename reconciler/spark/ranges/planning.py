@@ -47,7 +47,7 @@ class OffsetRange:
         return self.until_offset - self.from_offset
 
     def __str__(self) -> str:
-        return f"{self.topic}:{self.partition}:{self.from_offset}-{self.until_offset}"
+        return f"{TopicPartition(self.topic, self.partition)}:{self.from_offset}-{self.until_offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,4 +360,4 @@ def shares(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
 
 def named(partitions: Iterable[TopicPartition]) -> str:
     """Partitions for a sentence: the first ones, in order."""
-    return some([f"{at.topic}:{at.partition}" for at in sorted(partitions)])
+    return some([str(at) for at in sorted(partitions)])

@@ -216,7 +216,7 @@ class Recorder(GroupRecorder):
 def another_job(conflicts: Iterable[TopicPartition], group: str, address: str, reason: str) -> Changed:
     """The error for rows that changed at every attempt to store a batch."""
     return Changed(
-        f"The rows of {', '.join(f'{at.topic}:{at.partition}' for at in conflicts)} in group {group} of "
+        f"The rows of {', '.join(str(at) for at in conflicts)} in group {group} of "
         f"{address} changed twice while {reason} was being stored: another job writes this group.",
         hint="Stop the other job or give each its own group; then start this one again, which repeats the batch.",
     )

@@ -297,7 +297,7 @@ class CdapStore(HBaseStore):
         for write in done:
             if not write.is_done(after[write.key]):
                 raise OutcomeUnknown(
-                    f"{write.key.topic}:{write.key.partition} was written by another program at the same time.",
+                    f"{write.key} was written by another program at the same time.",
                     hint="Stop the other program, then run this again.",
                 )
         for write in done:

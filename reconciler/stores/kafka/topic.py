@@ -60,7 +60,7 @@ class _Record:
         except FieldError as err:
             raise Refused(
                 f"The record at offset {self.offset} of topic {self.topic!r}, which holds the offset of group"
-                f" {name.group!r} for {name.topic}:{name.partition}, is damaged: {err}.",
+                f" {name.group!r} for {TopicPartition(name.topic, name.partition)}, is damaged: {err}.",
                 hint="Find its writer. Delete the row by a record with the same key and no value, then import it.",
             ) from err
 

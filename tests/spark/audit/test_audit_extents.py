@@ -53,7 +53,7 @@ def test_a_later_beginning_keeps_the_logs_own_start(source: MemoryLog) -> None:
 
 @pytest.mark.parametrize("wrong", [stopped_at(7, named=1), stopped_at(11)], ids=["another record", "beyond the end"])
 def test_a_log_without_the_last_processed_record_is_another_one(source: MemoryLog, wrong: Plan) -> None:
-    with pytest.raises(Changed, match="events:0 is not the log that the job has read"):
+    with pytest.raises(Changed, match="events-0 is not the log that the job has read"):
         look_at_source(planned([wrong]), CLUSTER, since_ms=None)
 
 
@@ -63,5 +63,5 @@ def test_a_recreated_destination_is_refused(source: MemoryLog) -> None:
     (stretch,) = look_at_destination(about, CLUSTER, until=None, since_ms=None).stretches
     assert (stretch.at.topic, stretch.cut) == ("a.events", 5)
     source.create("a.events", 1, "another")
-    with pytest.raises(Changed, match=r"a\.events:0 is no longer the log .* deleted or recreated"):
+    with pytest.raises(Changed, match=r"a\.events-0 is no longer the log .* deleted or recreated"):
         look_at_destination(about, CLUSTER, until=None, since_ms=None)

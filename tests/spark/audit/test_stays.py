@@ -88,7 +88,7 @@ def test_a_partition_of_which_a_plan_is_silent_is_assumed_and_told() -> None:
     found = stays([plan(1, "A", "B", row(SAME, 0, 10, 8), row(SAME, 1, None, None)), plan(2, "B", "A")])
     assert found.clusters[1].intervals == {TopicPartition("events", 0): (Interval(1, 8, None),)}
     assert found.undecided == (TopicPartition("events", 1),)
-    assert found.assumed == ("No plan says where the job left events:0: taken to be its end.",)
+    assert found.assumed == ("No plan says where the job left events-0: taken to be its end.",)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_the_result_is_shown_as_text_page_and_sealed_json() -> None:
     text, page = report.text(columns=120, colour=False), report.page()
     assert content["sha256"] == digest(content)
     assert content["clusters"][0]["read"] == [{"topic": "events", "partition": 0, "start": 0, "end": 25}]
-    for shown in ("1 lost (1 of them read by no stay)", "events:0 at 30 of cluster A", "id 00ff"):
+    for shown in ("1 lost (1 of them read by no stay)", "events-0 at 30 of cluster A", "id 00ff"):
         assert shown in text
         assert shown in page
     assert "files:/<out>" in text

@@ -50,7 +50,7 @@ def test_clusters_are_known_by_their_ids_whatever_they_are_called(logs: dict[str
     assert (a.read, a.start, a.end, a.until) == (((0, 6), (9, 12)), 0, 12, 12)
     assert (b.read, b.end, b.until) == (((4, 7),), 10, None)
     assert found.dead == found.absent == ()
-    assert all("events:1" in said for said in announce(found.logs))
+    assert all("events-1" in said for said in announce(found.logs))
 
 
 def test_a_position_ends_the_last_stay_alone(logs: dict[str, MemoryLog]) -> None:
@@ -81,9 +81,9 @@ def test_a_cluster_of_no_plan_and_one_that_is_given_twice_are_refused(logs: dict
 
 def test_a_topic_that_is_gone_and_a_log_that_has_lost_its_start_are_told(logs: dict[str, MemoryLog]) -> None:
     logs["B"].partition("events", 0).delete_before(5)
-    assert any("Cluster B has deleted the first records of events:0" in said for said in announce(look("A", "B").logs))
+    assert any("Cluster B has deleted the first records of events-0" in said for said in announce(look("A", "B").logs))
     logs["B"].delete("events")
-    with pytest.raises(Changed, match="events:0 is no longer the log"):
+    with pytest.raises(Changed, match="events-0 is no longer the log"):
         look("A", "B")
 
 

@@ -118,13 +118,13 @@ def test_a_partition_of_the_largest_number_takes_no_memory():
 
 def test_a_partition_without_offset_needs_a_person():
     undecided = plan(job("clicks", row("a.events", 0, 10), row("a.events", 1, None, Verdict.UNRESOLVED)))
-    with pytest.raises(NeedsPerson, match=r"a\.events:1 \(unresolved\)"):
+    with pytest.raises(NeedsPerson, match=r"a\.events-1 \(unresolved\)"):
         handoff.starting_offsets(undecided)
 
 
 def test_of_many_partitions_without_a_decision_the_first_ones_are_named():
     rows = [row("a.events", number, None, Verdict.UNRESOLVED) for number in range(1, 500)]
-    with pytest.raises(NeedsPerson, match=r"499 of 500: a\.events:1 \(unresolved\), .* and 479 more\.") as stopped:
+    with pytest.raises(NeedsPerson, match=r"499 of 500: a\.events-1 \(unresolved\), .* and 479 more\.") as stopped:
         handoff.starting_offsets(plan(job("clicks", row("a.events", 0, 10), *rows)))
     assert len(stopped.value.message) < 1_000
     assert stopped.value.hint is not None

@@ -97,7 +97,7 @@ def test_a_changed_topic_is_noticed_and_nothing_is_skipped_silently(
 
     more = Change(TopicPartition(topic_name, 7), None, StoredOffset(3))
     assert not store.write("clicks", [more], reason="test", now_ms=1).conflicts
-    with pytest.raises(NeedsPerson, match=f"{topic_name}:7.*fewer partitions"):
+    with pytest.raises(NeedsPerson, match=f"{topic_name}-7.*fewer partitions"):
         job().run(seen.semantics)
 
     # Retention that comes between plan and read.

@@ -82,7 +82,7 @@ def test_a_new_partition_is_read_from_its_start_by_default():
     log = a_log((0, 30), (2, 20))
     assert spans(planned(log, a_row(30))) == [(1, 2, 20)]
     assert planned(log, a_row(30), policy=Policy(new="latest")).begin == {TopicPartition("events", 1): 20}
-    with pytest.raises(NeedsPerson, match="events:1"):
+    with pytest.raises(NeedsPerson, match="events-1"):
         planned(log, a_row(30), policy=Policy(new="stop"))
 
 
@@ -97,7 +97,7 @@ def test_partitions_that_start_at_the_earliest_are_not_new_later():
 
 def test_fewer_partitions_stop_the_job_unless_it_may_leave_them():
     rows = a_row(10), a_row(5, 1)
-    with pytest.raises(NeedsPerson, match=r"events:1.*fewer partitions"):
+    with pytest.raises(NeedsPerson, match=r"events-1.*fewer partitions"):
         planned(a_log((0, 30)), *rows)
     found = planned(a_log((0, 30)), *rows, policy=Policy(fewer="leave"))
     assert (spans(found), found.left) == ([(0, 10, 30)], (TopicPartition("events", 1),))
@@ -105,7 +105,7 @@ def test_fewer_partitions_stop_the_job_unless_it_may_leave_them():
 
 def test_retention_that_overtook_the_job_stops_it_with_the_number_of_lost_records():
     log = a_log((1_500, 3_000))
-    with pytest.raises(NeedsPerson, match=r"1,490 records.*events:0:10-1500"):
+    with pytest.raises(NeedsPerson, match=r"1,490 records.*events-0:10-1500"):
         planned(log, a_row(10))
     found = planned(log, a_row(10), policy=Policy(overtaken="earliest"))
     assert spans(found) == [(0, 1_500, 3_000)]

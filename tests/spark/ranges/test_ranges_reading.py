@@ -57,7 +57,7 @@ def test_a_range_that_left_the_log_is_not_an_empty_one():
     log = a_log()
     log.partition("events", 0).delete_before(25)
     assert reading.last_records(WHOLE, log) == []
-    with pytest.raises(NeedsPerson, match=r"events:0:0-20.*removed while they were read\. Nothing was saved"):
+    with pytest.raises(NeedsPerson, match=r"events-0:0-20.*removed while they were read\. Nothing was saved"):
         reading.check_read(WHOLE, [], log)
     beyond = (OffsetRange("events", 0, 35, 40),)
     assert reading.last_records(beyond, log) == []

@@ -137,7 +137,7 @@ def test_a_conflict_with_a_writer_further_ahead_keeps_its_row(name):
 def test_two_conflicts_are_another_job(name):
     other = MemoryStore(name)
     store = Shaky(name, lambda: put(other, stored(5)), lambda: put(other, stored(6)))
-    with pytest.raises(Changed, match=r"events:0 in group g .* another job writes this group"):
+    with pytest.raises(Changed, match=r"events-0 in group g .* another job writes this group"):
         recorder(store).store([end(41)], reason="batch 3")
     assert only_row(store).stored.offset == 6
 
@@ -295,7 +295,7 @@ def test_a_column_that_the_configuration_would_not_find_again_is_refused():
     own = BatchIdentity(timestamp=object(), id=object(), **OWN)
     last = replace(end(41), value=b'{"id":7,"ts":8}', own_id=b"7", own_time_ms=8)
     assert own.anchor_of(last, cluster_id="here", topic_id=None).id == b"7"
-    with pytest.raises(ConfigError, match=r"b'07' for offset 41 of events:0.*json:\$\.id.*b'7'"):
+    with pytest.raises(ConfigError, match=r"b'07' for offset 41 of events-0.*json:\$\.id.*b'7'"):
         own.anchor_of(replace(last, own_id=b"07"), cluster_id="here", topic_id=None)
     with pytest.raises(ConfigError, match=r"timestamp column gives 9"):
         own.anchor_of(replace(last, own_time_ms=9), cluster_id="here", topic_id=None)

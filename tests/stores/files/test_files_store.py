@@ -184,7 +184,7 @@ def test_only_torn_manifests_are_no_rows(store, home, caplog):
     [
         (whole('{"topic": "events"}'), "line 2: partition is missing"),
         (whole(batch(0, 1)).replace(b"ranges/1", b"ranges/2"), None),
-        (whole(batch(0, 1), batch(1, 2)), "repeats events:0"),
+        (whole(batch(0, 1), batch(1, 2)), "repeats events-0"),
         (whole(batch(0, 1), group="others"), "is of group 'others', in the folder of 'clicks'"),
     ],
 )

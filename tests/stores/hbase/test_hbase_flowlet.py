@@ -45,7 +45,7 @@ def test_the_key_function_makes_a_rows_key(function, row):
 
 @pytest.mark.parametrize("function", [raising, lambda *_: None, lambda *_: 5, lambda *_: b"", lambda *_: ""])
 def test_a_key_function_that_returns_no_key_is_a_configuration_error(function):
-    with pytest.raises(ConfigError, match=r"The key function (raised RuntimeError|returned ).* for events:3"):
+    with pytest.raises(ConfigError, match=r"The key function (raised RuntimeError|returned ).* for events-3"):
         flowlet(key_of=function).row_key(KEY)
 
 

@@ -181,7 +181,7 @@ def test_a_damaged_record_is_named_and_blocks_no_other_rows(store, place, value,
     place.produce((place.key(), value), (place.key(group="others"), b'{"v":1,"s":6}'))
     bad, sound = store.read("clicks")
     assert (bad.key, sound.stored.offset) == (EVENTS, 5)
-    assert "holds the offset of group 'clicks' for events:0, is damaged" in bad.malformed.message
+    assert "holds the offset of group 'clicks' for events-0, is damaged" in bad.malformed.message
     assert problem in bad.malformed.message
     assert f"of topic '{place.name}'" in bad.malformed.message
     with pytest.raises(Refused, match="is damaged"):

@@ -217,11 +217,11 @@ def test_a_trigger_that_suppresses_a_change_is_detected(open_at, psql):
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ("('events', '0', '5'), ('events', '0', '6')", "'events:0' .*: the table has two rows of it"),
-        ("('events', '0', NULL)", "'events:0' .*: its offset is None, which is empty"),
+        ("('events', '0', '5'), ('events', '0', '6')", "'events-0' .*: the table has two rows of it"),
+        ("('events', '0', NULL)", "'events-0' .*: its offset is None, which is empty"),
         ("(NULL, '0', '5')", "'' .*: its partition is '0'"),
         ("('events', '00', '5')", "'events' .*: its partition is '00'"),
-        ("('events', '0', '5.5')", "'events:0' .*: its offset is '5.5', which is not a whole number"),
+        ("('events', '0', '5.5')", "'events-0' .*: its offset is '5.5', which is not a whole number"),
     ],
 )
 def test_rows_that_are_no_offsets_are_named_and_hide_no_other(open_at, psql, rows, sentence):
@@ -393,6 +393,6 @@ def test_a_row_damaged_by_another_program_is_named_and_hides_no_other(own, psql)
     put(own, "g", {KEY: StoredOffset(1, ANCHOR), TopicPartition("events", 1): StoredOffset(2, ANCHOR)})
     psql.execute("UPDATE reconciler_offsets SET names = 'nonsense' WHERE partition = 0")
     bad, sound = own.read("g")
-    assert "The row of group 'g' for 'events:0' in PostgreSQL at" in bad.malformed.message
+    assert "The row of group 'g' for 'events-0' in PostgreSQL at" in bad.malformed.message
     assert "'nonsense'" in bad.malformed.message
     assert sound.stored.offset == 2

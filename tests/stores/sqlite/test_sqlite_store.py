@@ -184,7 +184,7 @@ def test_a_row_damaged_by_another_program(path):
         db.execute("UPDATE reconciler_offsets SET names = 'last', fingerprint = 'short'")
     put(store, "g", {TopicPartition("payments", 0): StoredOffset(1)})
     bad, sound = store.read("g")
-    assert bad.malformed.message.startswith(f"The row of group 'g' for 'events:0' in the offset store {path} cannot be")
+    assert bad.malformed.message.startswith(f"The row of group 'g' for 'events-0' in the offset store {path} cannot be")
     with pytest.raises(Refused, match="cannot be read"):
         _ = bad.stored.anchor
     assert sound.stored.offset == 1, "it hides no other row"

@@ -147,7 +147,7 @@ def changes_text(changes: Sequence[JobChanges]) -> Shown:
     lines: list[Shown] = []
     for change in changes:
         for row, why in change.refused[:MOST_REFUSED]:
-            name = f"{row.topic}-{row.partition}"
+            name = str(row.key)
             lines.append(wrap(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
         if (more := len(change.refused) - MOST_REFUSED) > 0:
             lines.append(wrap(f"{change.job.name}: … and {more:,} more; `reconciler show PLAN` lists all."))

@@ -20,6 +20,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, print_table
 from reconciler.cli.terminal.text import in_bytes
 from reconciler.clock import stamp
 from reconciler.config.file import Config
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.trust import command_trail
@@ -148,7 +149,7 @@ def _rows(found: Description) -> Iterator[tuple[Cell, ...]]:
         starts, ends = source.start or {}, source.end or {}
         for topic, partition in sorted({*starts, *ends}):
             at = [starts.get((topic, partition))] + ([ends.get((topic, partition))] if found.repeats else [])
-            yield (Cell(source.name), Cell(f"{topic}-{partition}"), *map(count_cell, at))
+            yield (Cell(source.name), Cell(str(TopicPartition(topic, partition))), *map(count_cell, at))
 
 
 # ---------------------------------------------------------------- clone

@@ -13,6 +13,7 @@ from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_json
 from reconciler.cli.terminal.signals import sigterm_interrupts, unhurried
 from reconciler.cli.terminal.table import Cell, count_cell, print_table
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, ExitCode, Unreachable
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _show_places(state: LabState) -> None:
         return
     rows = [
         (
-            Cell(f"{place.topic}-{place.partition}"),
+            Cell(str(TopicPartition(place.topic, place.partition))),
             Cell(place.cluster),
             count_cell(place.first),
             count_cell(place.next),

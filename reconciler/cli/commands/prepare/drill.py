@@ -159,7 +159,7 @@ def _text(done: Drill, reader: str, config: Config) -> Shown:
         lines.append(render(HEADS, rows, right=RIGHT, columns=width(), colour=wants_colour()))
     for each in done.partitions:
         if each.stopped:
-            text = stop_text(f"{each.row.topic}-{each.row.partition}", each.row.detail, each.stopped)
+            text = stop_text(str(each.row.key), each.row.detail, each.stopped)
             lines.append(wrap(f"  {text}", indent="    "))
     lines += [wrap(f"  {fault}.", indent="    ") for fault in done.faults]
     if done.copy is not None:

@@ -142,8 +142,7 @@ def _require_topics(stays: ClusterStays, info: ClusterInfo) -> None:
         recreated = topic is not None and None not in (planned_id, topic.topic_id) and planned_id != topic.topic_id
         if topic is None or not topic.has(at.partition) or recreated:
             raise Changed(
-                f"{at.topic}:{at.partition} is no longer the log that the plans are about: it was deleted or "
-                "recreated.",
+                f"{at} is no longer the log that the plans are about: it was deleted or recreated.",
                 hint="Its records cannot be compared any more: leave out the plans from before.",
             )
 
@@ -169,13 +168,13 @@ def announce(logs: Sequence[ClusterLog]) -> Iterable[str]:
     """Sentences on what the logs do not show."""
     for log in logs:
         if log.silent:
-            yield f"{some([f'{at.topic}:{at.partition}' for at in log.silent])} of cluster {log.cluster_id} " + (
+            yield f"{some([str(at) for at in log.silent])} of cluster {log.cluster_id} " + (
                 "is in no plan: not compared."
             )
-        cut = [f"{each.at.topic}:{each.at.partition}" for each in log.reaches if each.log_start > 0]
+        cut = [str(each.at) for each in log.reaches if each.log_start > 0]
         if cut:
             yield f"Cluster {log.cluster_id} has deleted the first records of {some(cut)}: they are not known."
-        short = [f"{each.at.topic}:{each.at.partition}" for each in log.reaches if _ends_early(each)]
+        short = [str(each.at) for each in log.reaches if _ends_early(each)]
         if short:
             yield f"On cluster {log.cluster_id} the log of {some(short)} ends before an offset of the plans."
 

@@ -205,7 +205,7 @@ def _unknown(
     found: Stays, naming: Naming, sums: Mapping[str, int], sides: Sequence[ComparedSide], rows: ComparedSide
 ) -> Iterator[str]:
     if found.undecided:
-        places = [f"{at.topic}:{at.partition}" for at in found.undecided]
+        places = [str(at) for at in found.undecided]
         yield f"A plan gives no offset for {some(places)}."
     nameless = sum(side.nameless for side in (*sides, rows))
     if nameless:

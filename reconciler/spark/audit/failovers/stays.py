@@ -153,9 +153,9 @@ def _stay(
             yield at, Interval(number, start, None)
             continue
         if before is not None and at not in starts:
-            assumed.append(f"No plan says where the job began {at.topic}:{at.partition}: taken to be its start.")
+            assumed.append(f"No plan says where the job began {at}: taken to be its start.")
         if at not in ends:
-            assumed.append(f"No plan says where the job left {at.topic}:{at.partition}: taken to be its end.")
+            assumed.append(f"No plan says where the job left {at}: taken to be its end.")
             yield at, Interval(number, start, None)
             continue
         stored = ends[at]

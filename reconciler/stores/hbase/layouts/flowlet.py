@@ -145,6 +145,4 @@ def as_message_id(id_bytes: bytes | None) -> int | None:
 
 
 def _bad_key(key: TopicPartition, what: str) -> ConfigError:
-    return ConfigError(
-        f"The key function {what} for {key.topic}:{key.partition}.", hint="It must return a row's key as bytes or text."
-    )
+    return ConfigError(f"The key function {what} for {key}.", hint="It must return a row's key as bytes or text.")
