@@ -77,14 +77,16 @@ def refuse_unwritable(path: Path, *, other: str = "place", stdout: str = "") -> 
     from tempfile import mkstemp  # noqa: PLC0415 (as below)
 
     if str(path) == "-":
-        raise ConfigError(f"This output is a file, and - would be stdout. {stdout}".strip(), hint=f"Choose a {other}.")
+        raise ConfigError(f"This output is a file, and - would be stdout. {stdout}".strip(), hint="Name a file.")
     with making(path, other=other):
         refuse_special(path)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(descriptor)
-        os.unlink(name)
+        try:
+            os.close(descriptor)
+        finally:
+            os.unlink(name)
 
 
 def write_whole(path: Path, text: str | Iterable[str]) -> None:
