@@ -223,5 +223,5 @@ def test_a_row_that_cannot_be_read_needs_a_person_and_is_named(job: Job, run) ->
         db.execute("UPDATE reconciler_offsets SET anchor_offset = 1.5")
     ended = run("hook")
     assert (ended.code, ended.out) == (4, "")
-    assert "'events:0'" in ended.err
+    assert "'events-0'" in ended.err
     assert "the anchor's offset is 1.5, not a whole number" in ended.err

@@ -207,7 +207,7 @@ def test_page_and_text_show_every_figure_and_escape_every_name() -> None:
         (["--column", "id=x"], "none is given"),
         (["--conf", "x"], "--conf x is not NAME=VALUE"),
         (["--examples", "-1"], "below 0"),
-        (["--html", "/nowhere/at/all.html"], "no folder"),
+        (["--html", "/nowhere/at/all.html"], "all.html cannot be written: No such file or directory"),
         (["--job", "sums"], 'no job "sums"'),
     ],
 )
