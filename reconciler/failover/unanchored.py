@@ -10,6 +10,7 @@ number of that checkpoint. If only an older one names it, it is that one's, unle
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.config.settings import Config
@@ -42,8 +43,19 @@ def mirror_evidence(config: Config, places: Iterable[JobPartition], reader: LogR
     known = Known()
     if asked:
         wanted = [Wanted(at.source, at.destination, None if at.translated else _offset(at)) for at in asked]
-        known = read_pairs(reader, own_topics(config), wanted)
+        known = with_positions(config, read_pairs(reader, own_topics(config), wanted), reader)
     return {at.key: _evidence(at, known) for at in bare}
+
+
+def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
+    """With the positions that Connect committed, where they may tell whose the offset syncs are."""
+    from reconciler.mirror.positions import read_positions
+
+    alias = config.topics.alias
+    if not known.syncs or known.is_one_way or alias is None:
+        return known
+    delivered, _ = read_positions(reader, f"mm2-offsets.{alias}.internal", alias)
+    return replace(known, delivered=delivered)
 
 
 def own_topics(config: Config) -> OwnTopics:

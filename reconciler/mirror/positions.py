@@ -29,11 +29,14 @@ def read_positions(reader: LogReader, topic: str, alias: str) -> tuple[dict[Topi
             return {}, f'there is no topic "{topic}"'
         places = info.places
         starts, ends = reader.log_starts(places), reader.log_ends(places)
-        found: dict[TopicPartition, int] = {}
+        newest: dict[TopicPartition, tuple[int, int]] = {}  # a connector of another name has a key of its own
         for place in places:
             for record in between(reader, place, max(starts[place], ends[place] - MOST), ends[place]):
                 if (position := position_of(record, alias)) is not None:
-                    found[position[0]] = position[1]
+                    time = record.timestamp_ms or 0
+                    if time >= newest.get(position[0], (0, 0))[0]:
+                        newest[position[0]] = (time, position[1])
+        found = {place: position for place, (_, position) in newest.items()}
     except (Refused, Unreachable) as error:
         return {}, f'"{topic}" could not be read: {error.message.rstrip(".")}'
     return found, "" if found else f'"{topic}" holds no position of this mirror'

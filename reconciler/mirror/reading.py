@@ -20,6 +20,8 @@ from reconciler.ports import LogReader, ReadRequest, TopicPartition
 LEAST = 200_000
 MOST = 1_000_000
 CHUNK = 8_192
+HEARTBEATS = "heartbeats"
+"""Every mirror copies topics of such names, and their copies may be deleted or left out."""
 
 P = TypeVar("P", Sync, MirrorCheckpoint)
 
@@ -52,14 +54,21 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The pairs that were read: syncs by the source's partition, checkpoints by the destination's."""
+    """The pairs that were read: syncs by the source's partition, checkpoints by the destination's.
+
+    ``delivered``: the source's offsets that Connect committed, by the source's partition. ``is_one_way`` as in
+    ``OwnTopics``.
+    """
 
     syncs: Mapping[TopicPartition, Sequence[Sync]] = field(default_factory=dict)
     checkpoints: Mapping[TopicPartition, Sequence[MirrorCheckpoint]] = field(default_factory=dict)
     note: str = ""
+    delivered: Mapping[TopicPartition, int] = field(default_factory=dict)
+    is_one_way: bool = False
 
     def of(self, source: TopicPartition, destination: TopicPartition) -> Pairs:
-        return Pairs(tuple(self.syncs.get(source, ())), tuple(self.checkpoints.get(destination, ())))
+        syncs, checkpoints = tuple(self.syncs.get(source, ())), tuple(self.checkpoints.get(destination, ()))
+        return Pairs(syncs, checkpoints, self.delivered.get(source), self.is_one_way)
 
 
 def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -> Known:
@@ -85,19 +94,31 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
     elif missing:
         reasons.append(f"there is no topic {missing[0]}")
     found = syncs.found()
-    doubtful = set() if topics.is_one_way else _own_topics(reader, {place.topic for place in found})
+    wanted_topics = {place.topic for place in found}
+    doubtful = set() if topics.is_one_way else _own_topics(reader, wanted_topics, syncs.topics, wanted)
     if doubtful:
         reasons.append(
             f'offset syncs are left out: this cluster has a topic "{min(doubtful)}" of its own, so they may be of a '
             "mirror from here. If they are not, name their topic: [mirror] offset_syncs_topic"
         )
+    if doubtful - wanted_topics:  # another mirror writes there
+        doubtful |= wanted_topics
     kept = {place: pairs for place, pairs in found.items() if place.topic not in doubtful}
-    return Known(kept, checkpoints.found(), "; ".join(reasons))
+    return Known(kept, checkpoints.found(), "; ".join(reasons), is_one_way=topics.is_one_way)
 
 
-def _own_topics(reader: LogReader, names: set[str]) -> set[str]:
-    """Those of the source's topics that exist here under the same name: a mirror from here may copy them."""
-    return set(reader.describe(tuple(sorted(names))).topics) if names else set()
+def _own_topics(reader: LogReader, names: set[str], others: set[str], wanted: Sequence[Wanted]) -> set[str]:
+    """Those of the source's topics that exist here under the same name: a mirror from here may copy them.
+
+    Of topics that are not asked for, only those that no mirror to this cluster copies: a mirror from here does.
+    """
+    if not names:
+        return set()
+    prefixes = {each.destination.topic.removesuffix(each.source.topic) for each in wanted}
+    copies = {name: {prefix + name for prefix in prefixes} for name in others - names if not name.endswith(HEARTBEATS)}
+    asked = {*names, *copies, *(copy for each in copies.values() for copy in each)} if "" not in prefixes else names
+    here = set(reader.describe(tuple(sorted(asked))).topics)
+    return {name for name in here if name in names or (name in copies and not copies[name] & here)}
 
 
 class _Pairs(Generic[P]):
@@ -113,6 +134,7 @@ class _Pairs(Generic[P]):
         self._parts: dict[TopicPartition, list[list[P]]] = {}
         self._lacking = {(place, offset) for place, offsets in wanted.items() for offset in offsets}
         self.unreadable = 0
+        self.topics: set[str] = set()
 
     @property
     def is_enough(self) -> bool:
@@ -127,6 +149,8 @@ class _Pairs(Generic[P]):
             except UnreadableRecord:
                 self.unreadable += 1
                 continue
+            if decoded is not None:
+                self.topics.add(decoded[0].topic)
             if decoded is not None and decoded[0] in self._wanted:
                 here.setdefault(decoded[0], []).append(decoded[1])
         for place, pairs in here.items():

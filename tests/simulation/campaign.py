@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Protocol, Self, TypeVar
 
 from tests.simulation.tally import Tally
-from tests.simulation.worlds import bare, bare_small, carried, mirrored, own, resent, small, spreads
+from tests.simulation.worlds import bare, bare_small, both_ways, carried, mirrored, own, resent, small, spreads
 from tests.simulation.worlds.bare_small import BareTally
 from tests.simulation.worlds.small import SmallTally, Task
 
@@ -46,7 +46,15 @@ class Judged(Protocol):
     broken: Counter[str]
 
 
-FAMILIES = {"mirrored": mirrored, "bare": bare, "carried": carried, "own": own, "resent": resent, "spreads": spreads}
+FAMILIES = {
+    "mirrored": mirrored,
+    "bare": bare,
+    "both-ways": both_ways,
+    "carried": carried,
+    "own": own,
+    "resent": resent,
+    "spreads": spreads,
+}
 
 
 def family(seed: int, name: str | None = None) -> ModuleType:

@@ -7,11 +7,12 @@ and python -m tests.simulation.campaign pairs --records 3 --resends 2
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from reconciler.core.unanchored import between, carried, mirrored
+from reconciler.core.unanchored import between, carried, mirrored, owners
 from reconciler.core.unanchored.pairs import usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.campaign import add_up, blocks, finds, try_seeds
@@ -135,3 +136,32 @@ def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monk
 
     monkeypatch.setattr(carried, "search", trusting)
     assert finds(partial(try_seeds, name="carried"), blocks(0, 1000, 50), "skips", at_least=11)
+
+
+# ---------------------------------------------------------------- two clusters that mirror each other
+
+
+@pytest.fixture(scope="module")
+def two_ways(pytestconfig: pytest.Config) -> Tally:
+    cases = 30_000 if pytestconfig.getoption("--thorough") else 2_000
+    return add_up(partial(try_seeds, name="both-ways"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+
+
+def test_syncs_of_another_mirror_skip_nothing_and_its_own_are_not_doubted(two_ways: Tally) -> None:
+    assert not two_ways.broken, two_ways.text()
+
+
+def test_most_syncs_of_another_mirror_can_be_told(two_ways: Tally) -> None:
+    all_of, untold = (
+        sum(count for (found, _), count in two_ways.verdicts.items() if found == kind)
+        for kind in ("syncs of the other mirror", "syncs of the other mirror, nothing tells")
+    )
+    assert all_of > 700
+    assert untold < 0.4 * all_of
+
+
+@pytest.mark.parametrize("blind", ["explained", "delivered"])
+def test_each_sign_of_another_mirror_is_needed(monkeypatch: pytest.MonkeyPatch, blind: str) -> None:
+    right = owners.ownership
+    monkeypatch.setattr(owners, "ownership", lambda pairs: replace(right(pairs), **{blind: None}))
+    assert finds(partial(try_seeds, name="both-ways"), blocks(0, 2000, 50), "skips", at_least=3)

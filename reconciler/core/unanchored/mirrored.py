@@ -26,6 +26,8 @@ C   A checkpoint (u, d) with u <= S. Either the record at d is u, or the record 
 T   A sync that goes back to a smaller number, not behind S, is of a record that was sent again: an earlier copy of it
     is here. If there is none, the source's topic was recreated, and S may be a number of either.
 
+Syncs that may be another mirror's (``owners``) are left out.
+
 What contradicts this is not resolved: more new records between u1 and u2 than there are numbers. Then the pairs are of
 different topics of one name, or others than the mirror wrote in between. Where other writers are possible, B is left
 out. A number that may be in the destination's own numbering is safe at itself at most.
@@ -51,6 +53,7 @@ from reconciler.core.scan import advance, last_before, read_once
 from reconciler.core.search import search
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.between import Between
+from reconciler.core.unanchored.owners import doubt
 from reconciler.core.unanchored.pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
 from reconciler.core.verdicts import Finding, Verdict
 
@@ -65,7 +68,28 @@ def find_by_mirror(question: Question, evidence: MirrorEvidence) -> Search[Findi
     if not (evidence.below or evidence.above or evidence.checkpoints):
         return None
     edges = yield from ask_edges()
-    case = _Case(question, evidence, edges)
+    foreign = _foreign(evidence, edges)
+    if foreign:
+        evidence = replace(evidence, below=(), above=())
+    found = yield from _find(_Case(question, evidence, edges))
+    if not foreign:
+        return found
+    if found is None:
+        return Finding(Verdict.UNRESOLVED, None, detail=foreign)
+    return replace(found, detail=f"{found.detail}; {foreign}")
+
+
+def _foreign(evidence: MirrorEvidence, edges: LogRange) -> str:
+    """Why the syncs are left out; empty if they are not."""
+    reason = "" if evidence.doubtful is None else doubt(evidence.doubtful, edges.end)
+    return reason and (
+        f"MirrorMaker's offset syncs are left out, since they may be of a mirror from here: {reason}. If only the "
+        "mirror to this cluster writes them, name their topic: [mirror] offset_syncs_topic"
+    )
+
+
+def _find(case: _Case) -> Search[Finding | None]:
+    question, evidence = case.question, case.evidence
     records = yield from _look(case)
     if (turn := (yield from _of_another_topic(case, records))) is not None:
         return turn

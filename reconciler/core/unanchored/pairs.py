@@ -52,10 +52,16 @@ class MirrorCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What is known of one partition: its syncs and checkpoints, each in the order of its topic."""
+    """What is known of one partition: its syncs and checkpoints, each in the order of its topic, and the last of the
+    source's offsets that Connect committed as delivered.
+
+    ``is_one_way``: the syncs are known to be of the mirror to this cluster.
+    """
 
     syncs: tuple[Sync, ...] = ()
     checkpoints: tuple[MirrorCheckpoint, ...] = ()
+    delivered: int | None = None
+    is_one_way: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class MirrorEvidence:
     """False where the number is the job's own of the destination, as far as is known."""
     turns: tuple[tuple[Sync, Sync], ...] = ()
     """Syncs, not behind the offset, that follow one of no smaller number: that one, and the sync itself."""
+    doubtful: Pairs | None = None
+    """All that is known of the partition, where its syncs may be another mirror's."""
 
 
 def evidence_for(
@@ -101,6 +109,7 @@ def evidence_for(
         local_writers,
         note,
         turns=tuple(_turns(syncs, offset)),
+        doubtful=pairs if pairs.syncs and not pairs.is_one_way else None,
     )
 
 

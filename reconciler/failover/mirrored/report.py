@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, ReconcilerError, Refused, Unreachable, worst
@@ -98,6 +98,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     if config.topics.alias is not None:
         positions, note = read_positions(reader, f"mm2-offsets.{config.topics.alias}.internal", config.topics.alias)
         notes.append(note)
+        known = replace(known, delivered=positions)
     ends = reader.log_ends(list(places)) if places else {}
     starts = reader.log_starts(list(places)) if places else {}
     newest = newest_ms(reader, list(places))

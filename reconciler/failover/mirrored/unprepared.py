@@ -14,7 +14,7 @@ from reconciler.config.file import Config
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import reconcile
-from reconciler.core.unanchored.pairs import Pairs, evidence_for
+from reconciler.core.unanchored.pairs import evidence_for
 from reconciler.core.verdicts import Finding
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key, question_of
@@ -77,7 +77,7 @@ def unprepared(
     asked: dict[tuple[Key, bool], Inquiry[Finding]] = {}
     for key, (at, offset) in numbers.items():
         pairs = known.of(at.source, at.destination)
-        for with_syncs, used in ((True, pairs), (False, Pairs((), pairs.checkpoints))):
+        for with_syncs, used in ((True, pairs), (False, replace(pairs, syncs=()))):
             evidence = evidence_for(offset, used, local_writers=at.source.topic == at.destination.topic)
             question = question_of(config, _bare(at, offset), cluster_id, limits, evidence)
             asked[key, with_syncs] = Inquiry(at.destination, partial(reconcile, question))

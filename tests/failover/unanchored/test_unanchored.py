@@ -11,11 +11,14 @@ from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import parse_plan
+from reconciler.kafka.memory import MemoryLog
 from reconciler.stores.memory import MemoryStore
 from tests.in_memory import BASE, GROUP, Memory, found, memory, stored, wide
-from tests.mirror.written import SYNCS, write_checkpoints, write_syncs
+from tests.mirror.written import LATER, SYNCS, write_checkpoints, write_syncs
 
 __all__ = ["memory", "wide"]
+
+POSITIONS = "mm2-offsets.a.internal"
 
 
 def bare(number: int) -> StoredOffset:
@@ -137,6 +140,61 @@ def test_syncs_that_may_be_of_a_mirror_the_other_way_prove_nothing(lost: Memory)
     assert "[mirror] offset_syncs_topic" in row.detail
     write_checkpoints(lost.log, (BASE + 5, 5))
     assert found(lost.row()) == (Verdict.BOUNDED, 5), "checkpoints are of one mirror only"
+
+
+def write_position(log: MemoryLog, upstream: int, topic: str = "events", at_ms: int = LATER, name: str = "any") -> None:
+    """What Connect commits for the mirror's connector."""
+    if POSITIONS not in log.topic_ids:
+        log.create(POSITIONS, 1)
+    key = b'["%b",{"cluster":"a","partition":0,"topic":"%b"}]' % (name.encode(), topic.encode())
+    log.partition(POSITIONS, 0).append(at_ms, key, b'{"offset":%d}' % upstream)
+
+
+LEFT_OUT = "offset syncs are left out, since they may be of a mirror from here"
+
+
+def test_syncs_that_the_mirrors_own_position_contradicts_are_left_out(lost: Memory) -> None:
+    """A topic "events" was here, was mirrored to the source, and is gone: its number 704 was at 7 there."""
+    write_syncs(lost.log, (BASE + 4, 7))
+    assert found(lost.row()) == (Verdict.MOVED, 8), "nothing tells"
+    write_position(lost.log, BASE + 9)
+    row = lost.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert LEFT_OUT in row.detail
+    assert "has delivered up to 709, which does not follow from the sync 704→7" in row.detail
+    assert "[mirror] offset_syncs_topic" in row.detail
+    assert found(lost.row(ONE_WAY)) == (Verdict.MOVED, 8), "a person says that they are the mirror's"
+
+
+def test_a_mirror_whose_position_follows_from_its_syncs_is_believed(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    write_position(lost.log, BASE + 20, name="an old one", at_ms=1)
+    for position in (BASE + 3, BASE + 9):
+        write_position(lost.log, position)
+        assert found(lost.row()) == (Verdict.MOVED, 5)
+
+
+def test_syncs_that_gave_no_checkpoint_are_left_out_and_checkpoints_are_used(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE + 4, 7))
+    write_checkpoints(lost.log, (BASE + 5, 4), at_ms=LATER + 61_000)
+    row = lost.row()
+    assert found(row) == (Verdict.BOUNDED, 4)
+    assert LEFT_OUT in row.detail
+    assert "the checkpoint 705→4 comes from none of them" in row.detail
+
+
+def test_a_topic_that_is_mirrored_from_here_shows_whose_the_syncs_are(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    write_syncs(lost.log, (5, 5), topic="orders")
+    write_syncs(lost.log, (5, 5), topic="heartbeats")
+    lost.log.create("heartbeats", 1)
+    lost.log.create("orders", 1)
+    lost.log.create("a.orders", 1)
+    assert found(lost.row()) == (Verdict.MOVED, 5), "both clusters have such a topic"
+    lost.log.delete("a.orders")
+    row = lost.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert 'this cluster has a topic "orders" of its own' in row.detail
 
 
 def test_syncs_that_are_said_to_be_of_one_mirror_are_used_beside_a_topic_of_that_name(lost: Memory) -> None:
