@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Identity, StoredOffset
+from reconciler.core.question import Limits
 from reconciler.core.unanchored.pairs import (
     MirrorCheckpoint,
     Pairs,
@@ -195,6 +196,37 @@ def test_numbers_that_begin_again_with_a_new_record_are_of_a_topic_that_was_recr
         assert "the source's topic was recreated" in found.detail
     again = log_of(*letters("abcdef abcdefgh"))
     assert [by(again, stored, *syncs).resume_offset for stored in range(1, 6)] == [1, 2, 3, 4, 5]
+
+
+RENEWED = "abcdef uvwxyz"
+"""a to f are 0 to 5 of the old topic, of the times 100 to 150, and u to z are 0 to 5 of the new one, from 300 on."""
+
+
+def renewed(stored: int, pairs: Pairs, deleted_before: int = 0, letters_here: str = RENEWED, **words: Any) -> Finding:
+    log = log_of(*letters(letters_here), deleted_before=deleted_before)
+    return ask(log, StoredOffset(stored), BY_ID, mirror=evidence_for(stored, pairs), **words)
+
+
+def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_of_a_topic_that_was_recreated() -> None:
+    """Where checkpoints are all that there is, or retention has passed the place where the numbers begin again."""
+    by_checkpoints = Pairs((), (MirrorCheckpoint("one", 5, 5, 160), MirrorCheckpoint("other", 2, 8, 500)))
+    by_syncs = Pairs((Sync(4, 4, 160), Sync(0, 6, 400), Sync(3, 9, 500)))
+    for pairs, deleted in ((by_checkpoints, 0), (by_syncs, 7)):
+        found = renewed(4, pairs, deleted)
+        assert found.verdict is Verdict.UNRESOLVED
+        assert "a record that is newer than a pair of a larger number" in found.detail
+        assert "the source's topic was recreated" in found.detail
+    disordered = renewed(4, by_syncs, 7, limits=Limits(max_disorder_ms=300))
+    assert "newer than a pair" not in disordered.detail, "records may be dated so much later than those behind them"
+
+
+def test_a_group_that_is_behind_another_one_is_no_sign_of_a_topic_that_was_recreated() -> None:
+    pairs = Pairs((), (MirrorCheckpoint("one", 5, 5, 160), MirrorCheckpoint("other", 2, 8, 500)))
+    assert renewed(4, pairs, letters_here="abcdef abcdef").resume_offset == 2
+    assert (
+        renewed(4, Pairs((), (MirrorCheckpoint("one", 5, 5, 160), MirrorCheckpoint("other", 2, 2, 500)))).resume_offset
+        == 2
+    )
 
 
 def test_syncs_before_a_smaller_place_are_dropped() -> None:

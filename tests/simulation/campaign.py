@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Protocol, Self, TypeVar
 
 from tests.simulation.tally import Tally
-from tests.simulation.worlds import bare, bare_small, both_ways, carried, mirrored, own, resent, small, spreads
+from tests.simulation.worlds import bare, bare_small, both_ways, carried, mirrored, own, renewed, resent, small, spreads
 from tests.simulation.worlds.bare_small import BareTally
 from tests.simulation.worlds.small import SmallTally, Task
 
@@ -50,6 +50,7 @@ FAMILIES = {
     "mirrored": mirrored,
     "bare": bare,
     "both-ways": both_ways,
+    "renewed": renewed,
     "carried": carried,
     "own": own,
     "resent": resent,

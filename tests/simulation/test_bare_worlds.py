@@ -165,3 +165,23 @@ def test_each_sign_of_another_mirror_is_needed(monkeypatch: pytest.MonkeyPatch, 
     right = owners.ownership
     monkeypatch.setattr(owners, "ownership", lambda pairs: replace(right(pairs), **{blind: None}))
     assert finds(partial(try_seeds, name="both-ways"), blocks(0, 2000, 50), "skips", at_least=3)
+
+
+# ---------------------------------------------------------------- a source topic that was recreated
+
+
+def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_is_left(
+    pytestconfig: pytest.Config,
+) -> None:
+    cases = 30_000 if pytestconfig.getoption("--thorough") else 1_000
+    tally = add_up(partial(try_seeds, name="renewed"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+    assert not tally.broken, tally.text()
+    assert {kind for kind, _ in tally.verdicts} >= {
+        *("renewed", "renewed, nothing shows it"),
+        *("renewed, number of the old topic", "renewed, number of the new topic"),
+    }
+
+
+def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrored, "_denied", lambda *_: None)
+    assert finds(partial(try_seeds, name="renewed"), blocks(0, 1000, 50), "skips", at_least=11)

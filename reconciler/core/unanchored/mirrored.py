@@ -26,6 +26,9 @@ C   A checkpoint (u, d) with u <= S. Either the record at d is u, or the record 
 T   A sync that goes back to a smaller number, not behind S, is of a record that was sent again: an earlier copy of it
     is here. If there is none, the source's topic was recreated, and S may be a number of either.
 
+O   When a pair of a number was written, all records of smaller numbers were there. So a pair whose record is dated
+    later, by more than the disorder, is of another topic of the source's name, and S may be a number of either.
+
 Syncs that may be another mirror's (``owners``) are left out.
 
 What contradicts this is not resolved: more new records between u1 and u2 than there are numbers. Then the pairs are of
@@ -91,6 +94,8 @@ def _foreign(evidence: MirrorEvidence, edges: LogRange) -> str:
 def _find(case: _Case) -> Search[Finding | None]:
     question, evidence = case.question, case.evidence
     records = yield from _look(case)
+    if (other := _denied(case, records)) is not None:
+        return other
     if (turn := (yield from _of_another_topic(case, records))) is not None:
         return turn
     below = next((sync for sync in evidence.below if sync.may_name(records.get(sync.downstream))), None)
@@ -149,7 +154,9 @@ def _look(case: _Case) -> Search[dict[int, Record]]:
     none."""
     evidence, edges = case.evidence, case.edges
     places = {sync.downstream for sync in (*evidence.below, *evidence.above, *(turn for _, turn in evidence.turns))}
-    places |= {place for each in evidence.checkpoints for place in (each.downstream - 1, each.downstream)}
+    places |= {
+        place for each in (*evidence.checkpoints, *evidence.returns) for place in (each.downstream - 1, each.downstream)
+    }
     asked = [Read(place, 1) for place in sorted(places) if edges.start <= place < edges.end]
     answers = (yield tuple(asked)) if asked else ()
     found = {}
@@ -160,6 +167,39 @@ def _look(case: _Case) -> Search[dict[int, Record]]:
         if chunk.records and chunk.records[0].offset == read.offset:
             found[read.offset] = chunk.records[0]
     return found
+
+
+def _denied(case: _Case, records: dict[int, Record]) -> Finding | None:
+    """The finding where a pair's record is newer than a pair of a larger number; else None (O)."""
+    evidence, disorder = case.evidence, case.question.limits.max_disorder_ms
+    existed = evidence.existed
+    if existed is None:
+        return None
+
+    def is_denied(place: int, upstream: int) -> bool:
+        record = records.get(place)
+        return record is not None and existed.denies(record, upstream, disorder)
+
+    syncs = (*evidence.below, *evidence.above, *(turn for _, turn in evidence.turns))
+    denied: list[Sync | MirrorCheckpoint] = [
+        sync
+        for sync in syncs
+        if sync.may_name(records.get(sync.downstream)) and is_denied(sync.downstream, sync.upstream)
+    ]
+    for each in (*evidence.checkpoints, *evidence.returns):  # one of both records is not behind the group's offset
+        here, before = records.get(each.downstream), records.get(each.downstream - 1)
+        is_stale = before is not None and is_dated_after(before, each.written_ms)
+        by_here = here is None or is_denied(each.downstream, each.upstream)
+        by_before = each.upstream == 0 or is_denied(each.downstream - 1, each.upstream)
+        if not is_stale and by_here and by_before and (here is not None or before is not None):
+            denied.append(each)
+    if not denied:
+        return None
+    detail = (
+        f"MirrorMaker's pair {denied[0]} names a record that is newer than a pair of a larger number: the source's "
+        "topic was recreated or cut, so the stored number may be of either"
+    )
+    return Finding(Verdict.UNRESOLVED, None, detail=detail)
 
 
 def _of_another_topic(case: _Case, records: dict[int, Record]) -> Search[Finding | None]:

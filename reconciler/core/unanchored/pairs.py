@@ -65,6 +65,37 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
+class Existed:
+    """By when the source's records were there: a pair of a larger number was written then.
+
+    ``upstreams`` increase, and with each comes the earliest time (epoch ms) of a pair of its number or a larger one.
+    """
+
+    upstreams: tuple[int, ...]
+    times_ms: tuple[int, ...]
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Existed:
+        written = [(sync.upstream, sync.written_ms) for sync in pairs.syncs]
+        written += [(each.upstream, each.written_ms) for each in pairs.checkpoints]
+        known = sorted((upstream, time) for upstream, time in written if time is not None)
+        least = [*accumulate((time for _, time in reversed(known)), min)][::-1]
+        return cls(tuple(upstream for upstream, _ in known), tuple(least))
+
+    def before_ms(self, upstream: int) -> int | None:
+        """A time at which a record behind ``upstream`` was there; None if that is not known."""
+        at = bisect_right(self.upstreams, upstream)
+        return self.times_ms[at] if at < len(self.upstreams) else None
+
+    def denies(self, record: Record, upstream: int, disorder_ms: int) -> bool:
+        """True if ``record`` is dated after a pair of a larger number than ``upstream``, so that it is not this one."""
+        known = self.before_ms(upstream)
+        if known is None or record.append_time or record.timestamp_ms is None:
+            return False
+        return record.timestamp_ms > known + disorder_ms
+
+
+@dataclass(frozen=True, slots=True)
 class MirrorEvidence:
     """The pairs that bear on one stored offset.
 
@@ -85,6 +116,10 @@ class MirrorEvidence:
     """False where the number is the job's own of the destination, as far as is known."""
     turns: tuple[tuple[Sync, Sync], ...] = ()
     """Syncs, not behind the offset, that follow one of no smaller number: that one, and the sync itself."""
+    existed: Existed | None = None
+    """When records of some numbers were there at the latest."""
+    returns: tuple[MirrorCheckpoint, ...] = ()
+    """Checkpoints of small numbers that were written after pairs of larger ones."""
     doubtful: Pairs | None = None
     """All that is known of the partition, where its syncs may be another mirror's."""
 
@@ -109,6 +144,8 @@ def evidence_for(
         local_writers,
         note,
         turns=tuple(_turns(syncs, offset)),
+        existed=(existed := Existed.of(pairs)),
+        returns=tuple(_returns(pairs.checkpoints, existed)),
         doubtful=pairs if pairs.syncs and not pairs.is_one_way else None,
     )
 
@@ -119,6 +156,18 @@ def _turns(syncs: Sequence[Sync], offset: int) -> list[tuple[Sync, Sync]]:
     back = [step for step in pairwise(syncs) if step[1].upstream <= step[0].upstream and step[0] != step[1]]
     near = [(before, turn) for before, turn in back if turn.upstream <= offset]
     return sorted(near, key=lambda step: (step[1].upstream, -step[1].downstream))[:MOST_TURNS]
+
+
+def _returns(checkpoints: Sequence[MirrorCheckpoint], existed: Existed) -> list[MirrorCheckpoint]:
+    """A group was behind another one there, or the numbers begin again. The smallest, and of equal ones the latest."""
+    back = [
+        each
+        for each in checkpoints
+        if each.written_ms is not None
+        and (known := existed.before_ms(each.upstream)) is not None
+        and known < each.written_ms
+    ]
+    return sorted(back, key=lambda each: (each.upstream, -each.downstream))[:MOST_TURNS]
 
 
 def usable_syncs(syncs: Sequence[Sync]) -> list[Sync]:

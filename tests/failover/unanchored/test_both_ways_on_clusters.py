@@ -70,7 +70,6 @@ def test_syncs_of_a_topic_that_was_mirrored_from_here_and_is_gone_skip_nothing(
         send(source, TOPIC, "second", COUNT)  # the failback, and the next failover
         mirrored(source, destination, tmp_path / "to b", kafka_jars, 2 * COUNT)
         there = records(destination, THERE, 0)
-        origin = {value: offset for offset, value in records(source, TOPIC, 0).items()}
         source.kill()
         address = f"sqlite:///{tmp_path / 'offsets.db'}"
         stored = {f"g{number}": GONE + 150 * number + 77 for number in range(5)}
@@ -79,6 +78,8 @@ def test_syncs_of_a_topic_that_was_mirrored_from_here_and_is_gone_skip_nothing(
         found = checked(configured(tmp_path / "by default.toml", destination, jobs), capsys)
         believed = [*jobs, f'[mirror]\noffset_syncs_topic = "{SYNCS}"\n']
         told = checked(configured(tmp_path / "believed.toml", destination, believed), capsys)
+    sent = [b"%s %d" % (word, number) for word in (b"first", b"second") for number in range(COUNT)]
+    origin = {value: GONE + at for at, value in enumerate(sent)}
     numbers = {at: origin[value] for at, value in there.items()}
     assert sum(skipped(numbers, told[name][0]["resume_offset"], at) for name, at in stored.items()) > GONE, (
         "these syncs do skip, where a person says that they are the mirror's"

@@ -137,7 +137,12 @@ def _pairs(rng: random.Random, case: Case, world: World, numbers: Sequence[int],
             written.append(Sync(numbers[index], offset, now))
         if written and rng.random() < 0.3:
             now += 1
-            checkpoints.append(_checkpoint(rng, rng.choice(written[-6:]), numbers, now))
+            found = _checkpoint(rng, rng.choice(written[-6:]), numbers, now)
+            most = next(
+                (n for n, made in zip(numbers, case.source, strict=True) if now < made.stamp_ms < FAR_AHEAD), None
+            )
+            if most is None or found.upstream <= most:  # no group has committed what was not there yet
+                checkpoints.append(found)
     at_source = rng.random() < 0.35 and not recreated
     if at_source:
         return Pairs((), tuple(checkpoints))
