@@ -25,6 +25,7 @@ from reconciler.spark.handoff.options import read_stream_options
 from tests.checkpoints.checkpoint_files import job, plan, row
 from tests.spark.sent import Kafka, Sent
 from tests.spark.sessions import set_for_now
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 NOW = 1_795_000_000_000
@@ -147,10 +148,7 @@ def test_a_query_in_real_time_mode_leaves_the_same_files_and_goes_on(
             return writer.trigger(realTime="1 second").start()
 
     def await_true(query: Any, is_so: Callable[[], bool]) -> None:
-        for attempt in Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(120), reraise=True):
-            with attempt:
-                assert query.exception() is None
-                assert is_so()
+        wait_until(is_so, lambda: query.exception() or "the query runs on", ended=query.exception)
 
     kafka.send(topic_name, [Sent(value=b"early")] * 5)
     query = begin(topic_name, home)

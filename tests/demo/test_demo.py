@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from tests.world import environment
 
 pytestmark = pytest.mark.system
@@ -45,10 +45,7 @@ def processes_in(folder: Path) -> list[str]:
 
 def nothing_left(folder: Path) -> bool:
     """Wait a little for processes that are on their way out."""
-    deadline = time.monotonic() + 30
-    while processes_in(folder) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert processes_in(folder) == []
+    wait_until(lambda: processes_in(folder) == [], lambda: f"{processes_in(folder)} have ended")
     assert list(folder.glob("reconciler-demo-*")) == []
     return True
 

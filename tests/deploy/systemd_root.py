@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests import ROOT
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 CODE, PACKAGES = "/opt/reconciler", "/opt/packages"
@@ -86,11 +87,14 @@ class Systemd:
 
     def awaited(self, look: Callable[[], T], came: Callable[[T], bool], what: str) -> T:
         """The first result of ``look`` that ``came`` accepts."""
-        deadline = time.monotonic() + 120
-        while not came(seen := look()):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: still {seen}")
-            time.sleep(0.1)
+        seen = look()
+
+        def has_come() -> bool:
+            nonlocal seen
+            seen = look()
+            return came(seen)
+
+        wait_until(has_come, lambda: f"{what}: still {seen}")
         return seen
 
 

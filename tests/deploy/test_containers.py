@@ -22,6 +22,7 @@ from reconciler.lab import traffic
 from tests.lab.containers import IMAGE, ContainerCluster, container_mirror, kafka_image
 from tests.lab.private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
 from tests.lab.real_clusters import Clusters, in_containers
+from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough]
 GROUP, PARTITIONS, PRODUCED = "clicks", 2, 600
@@ -61,7 +62,7 @@ def ids_from(cluster: ContainerCluster, topic: str, offsets: dict[int, int]) -> 
     consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in offsets.items()])
     found: set[str] = set()
     unread = set(offsets)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while unread:
         assert time.monotonic() < deadline
         message = consumer.poll(1)
@@ -106,10 +107,7 @@ def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
     wanted = Counter(event.partition for event in events)
     (folder := tmp_path / "mirror").mkdir()
     with container_mirror(source, destination, IMAGE, folder) as mirror:
-        deadline = time.monotonic() + 120
-        while Counter(destination.end_offsets(mirrored)) != wanted:
-            assert time.monotonic() < deadline, mirror.get_logs()
-            time.sleep(0.5)
+        wait_until(lambda: Counter(destination.end_offsets(mirrored)) == wanted, mirror.get_logs, look_s=0.5)
     source.kill()
     assert not source.running
 

@@ -13,7 +13,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 
 from tests import ROOT
 from tests.spark.sent import BASE_MS, Kafka, Sent
+from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.system
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Five minutes")[2].partition("\n## ")[0]
@@ -54,7 +54,12 @@ class Reader:
 
     def runs(self, command: str, code: int = 0) -> str:
         done = subprocess.run(
-            shlex.split(command), cwd=self.folder, env=self._environment, capture_output=True, text=True, timeout=120
+            shlex.split(command),
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -80,11 +85,12 @@ class Reader:
 
     def processes(self, said: Path, expected: list[str], checkpoint: str) -> None:
         """Wait until the job has processed these records, and has committed its last batch to this checkpoint."""
-        deadline = time.monotonic() + 120
-        while self.processed != expected or not self._is_committed(checkpoint):
+
+        def done() -> bool:
             assert len(self.processed) <= len(expected), "a record was processed twice"
-            assert time.monotonic() < deadline, (self.processed[-3:], said.read_text()[-3_000:])
-            time.sleep(0.2)
+            return self.processed == expected and self._is_committed(checkpoint)
+
+        wait_until(done, lambda: (self.processed[-3:], said.read_text()[-3_000:]), look_s=0.2)
 
     def _is_committed(self, checkpoint: str) -> bool:
         batches, commits = ({file.name for file in (self.folder / checkpoint / of).glob("[0-9]*")} for of in LOGS)

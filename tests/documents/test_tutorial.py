@@ -10,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 from reconciler.artifacts import cache_directory
 from reconciler.lab.servers import servers_in
 from tests import ROOT
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 RECORDS, MORE = 6_000, 1_000
@@ -103,11 +103,14 @@ class Reader:
 
     def waits(self, process: subprocess.Popen[bytes], output: str, count: int) -> None:
         """Until the output holds so many records, and the store an offset of every partition that it has read."""
-        deadline = time.monotonic() + 240
-        while len(self.processed(output)) < count or len(self.stored()) < 4:
-            assert process.poll() is None, (self.folder / "said.log").read_text()[-3_000:]
-            assert time.monotonic() < deadline, (self.folder / "said.log").read_text()[-3_000:]
-            time.sleep(0.5)
+
+        def arrived() -> bool:
+            return len(self.processed(output)) >= count and len(self.stored()) >= 4
+
+        def said() -> str:
+            return (self.folder / "said.log").read_text()[-3_000:]
+
+        wait_until(arrived, said, ended=lambda: process.poll() is not None, look_s=0.5)
 
 
 @pytest.fixture

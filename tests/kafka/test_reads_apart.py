@@ -29,6 +29,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.worker import error_of
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.kafka.bombs import MIB, plant
+from tests.waiting import wait_until
 
 TOPIC = "events"
 MEMORY = 128 * MIB
@@ -174,10 +175,7 @@ def test_what_it_started_ends_with_the_process(bootstrap: str, end: str) -> None
     )
     following, child = map(int, ended.stdout.split())
     assert following == 10
-    until = time.monotonic() + 20
-    while Path(f"/proc/{child}").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{child}").exists()
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "the reading process has ended")
 
 
 def test_a_starter_that_was_killed_is_replaced(bootstrap: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests import ROOT
 from tests.sinks.queries import Flow
+from tests.waiting import wait_until
 
 STEPS = ("planned", "writing", "taken", "committed")
 """Of a batch: in the offset log, with data files, in the sink's log, in the commit log."""
@@ -86,10 +87,7 @@ class Program:
     ) -> None:
         """The queries, killed so long after ``begun``; unless they end before."""
         with self.running(bootstrap, topic, checkpoints) as child:
-            until = time.monotonic() + 300
-            while child.poll() is None and not begun():
-                assert time.monotonic() < until, "the batch did not begin"
-                time.sleep(0.005)
+            wait_until(lambda: begun() or child.poll() is not None, "the batch has begun", look_s=0.005)
             time.sleep(seconds)
 
     @contextmanager

@@ -30,6 +30,7 @@ from reconciler.stores.paired.rules import pair
 from reconciler.stores.paired.store import read_kept
 from reconciler.stores.registry import open_store
 from tests.stores.bare_store import BareStore, bare_scheme
+from tests.waiting import LIMIT_S, wait_until
 from tests.world import environment
 
 pytestmark = pytest.mark.system
@@ -81,7 +82,7 @@ def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[i
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     try:
         consumer.assign(patiently(lambda: consumer.committed(wanted, timeout=30)))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_S
         while any(len(values) < count for values in found.values()):
             message = consumer.poll(1)
             assert time.monotonic() < deadline, found
@@ -163,11 +164,9 @@ class Tracking:
         return all(key in found and pair(offset, found[key]).is_exact for key, offset in stored.items())
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 120
-        while not condition():
-            assert self.process.poll() is None, self._log.read_text()[-3_000:]
-            assert time.monotonic() < deadline, f"waited for {what}; it said {self.messages()[-5:]}"
-            time.sleep(0.1)
+        wait_until(
+            condition, lambda: f"{what}; it said {self.messages()[-5:]}", ended=lambda: self.process.poll() is not None
+        )
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

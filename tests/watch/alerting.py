@@ -12,7 +12,6 @@ import signal
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from reconciler.lab.ports import HOST, free_ports
 from reconciler.lab.processes import Child
 from tests.lab.prometheus import PrometheusServer
 from tests.mirror.written import CHECKPOINTS, checkpoint_key, checkpoint_value, text
+from tests.waiting import wait_until
 from tests.world import ROOT, CommandResult, World, run_process, source_record
 
 T = TypeVar("T")
@@ -60,15 +60,6 @@ def with_short_times(rules: str) -> str:
     text, count = re.subn(r"^( +for:) \S+$", rf"\1 {FOR}", rules, flags=re.MULTILINE)
     assert count == rules.count("for: "), "every 'for' stands on a line of its own"
     return text
-
-
-def until(condition: Callable[[], T], what: str) -> T:
-    """Wait for something that must come about."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"this did not come about: {what}"
-        time.sleep(0.2)
-    return found
 
 
 # ---------------------------------------------------------------- jobs, their faults and the way back
@@ -120,7 +111,7 @@ def lives_here(number: int) -> Callable[[World], None]:
 
 def topic_is_deleted(world: World) -> None:
     world.cluster.admin().delete_topics([world.mirrored], operation_timeout=30)[world.mirrored].result(timeout=30)
-    until(lambda: world.cluster.partitions(world.mirrored) == 0, "the topic is gone")
+    wait_until(lambda: world.cluster.partitions(world.mirrored) == 0, "the topic is gone")
 
 
 def topic_is_recreated(world: World) -> None:

@@ -16,7 +16,8 @@ from reconciler.core.errors import ConfigError
 from reconciler.lab.kafka import KafkaCluster
 from tests.lab.prometheus import PrometheusServer, Sample, program
 from tests.stores.servers import cannot
-from tests.watch.alerting import Night, textfile_collector, until
+from tests.waiting import wait_until
+from tests.watch.alerting import Night, textfile_collector
 from tests.world import ROOT
 
 pytestmark = pytest.mark.system
@@ -92,14 +93,14 @@ def _live_through(night: Night, prometheus: PrometheusServer) -> Seen:
             seen.firing[moment] = firing()
             return seen.names(moment).issuperset(there) and seen.names(moment).isdisjoint(not_there)
 
-        until(come_about, f"{moment}: {', '.join(there)} fire, {', '.join(not_there)} do not")
+        wait_until(come_about, f"{moment}: {', '.join(there)} fire, {', '.join(not_there)} do not")
 
     night.begin()
     assert night.hook("unread") == 0
     whole = f"count(reconciler_up == 1) == {len(night.subjects)}"
-    until(lambda: prometheus.query(whole), "every job had a whole check")
+    wait_until(lambda: prometheus.query(whole), "every job had a whole check")
     reached("all is well", (), {rule["name"] for rule in prometheus.rules() if rule["type"] == "alerting"})
-    until(lambda: not prometheus.alerts(), "what was pending while all began is over")
+    wait_until(lambda: not prometheus.alerts(), "what was pending while all began is over")
 
     night.harm()
     assert night.hook("lost") == 4
@@ -108,7 +109,7 @@ def _live_through(night: Night, prometheus: PrometheusServer) -> Seen:
     night.reload("nobody = 'knows this'\n" + good)
     reached("harmed", {*HARM, "ReconcilerReloadFailed"})
     for panel, query in _queries().items():  # there are no figures for a moment if a scrape has just failed
-        seen.answers[panel] = until(partial(prometheus.query, query), f"an answer to {panel}")
+        seen.answers[panel] = wait_until(partial(prometheus.query, query), f"an answer to {panel}")
     seen.rules = prometheus.rules()
 
     night.reload(good)

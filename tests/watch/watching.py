@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,9 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.kafka.reader import KafkaLogReader
+from tests.waiting import LIMIT_S, wait_until
 from tests.world import World, environment, source_record
-
-PATIENCE_S = 300
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -70,11 +68,7 @@ class Watching:
 
     def until(self, condition: Callable[[], object], what: str) -> str:
         """Wait for something that must come about; what ``condition`` then gave."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not (found := condition()):
-            assert time.monotonic() < deadline, f"this did not come about: {what}. It said: {self.lines}"
-            time.sleep(0.05)
-        return str(found)
+        return str(wait_until(condition, lambda: f"{what}. It said: {self.lines}", look_s=0.05))
 
     # ------------------------------------------------------------ what it serves
 
@@ -121,7 +115,7 @@ class Watching:
     def end(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop; its exit code."""
         self.process.send_signal(number)
-        code = self.process.wait(PATIENCE_S)
+        code = self.process.wait(LIMIT_S)
         self._reading.join()
         return code
 

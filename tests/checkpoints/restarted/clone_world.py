@@ -16,12 +16,12 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from tenacity import Retrying, stop_after_delay, stop_any, wait_fixed
 
 from tests import ROOT
 from tests.checkpoints.checkpoint_files import command
 from tests.checkpoints.restarted.stateful_queries import QUERIES, Side
 from tests.spark.sent import BASE_MS, Kafka, Sent
+from tests.waiting import wait_until
 
 DELETED = 50
 """Records of each partition that the source had deleted before: numbers differ by as many at the destination."""
@@ -126,14 +126,10 @@ def kill(child: Any) -> None:
 def await_files(child: Any, folder: Path, names: Sequence[str]) -> None:
     """Wait until all these files are there."""
 
-    def look() -> None:
-        missing = [name for name in names if not (folder / name).exists()]
-        assert not missing, f"waited in vain for {missing}"
+    def missing() -> list[str]:
+        return [name for name in names if not (folder / name).exists()]
 
-    def failed(_: Any) -> bool:
-        return child.poll() not in (None, 0)
-
-    Retrying(wait=wait_fixed(0.1), stop=stop_any(stop_after_delay(PATIENCE_S), failed), reraise=True)(look)
+    wait_until(lambda: not missing(), lambda: f"{missing()} are there", ended=lambda: child.poll() not in (None, 0))
 
 
 # ---------------------------------------------------------------- queries that are failed over

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tenacity import Retrying, stop_after_delay, stop_any, wait_fixed
 
 from reconciler.checkpoints.show import describe
 from reconciler.core.errors import ReconcilerError
@@ -26,6 +25,7 @@ from tests.checkpoints.checkpoint_files import command
 from tests.checkpoints.restarted.clone_world import kill
 from tests.spark.environments import python_with_pyspark
 from tests.spark.sent import BASE_MS, Kafka, Sent
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
@@ -89,11 +89,7 @@ def running(python: Path | str, log: Path, *arguments: str) -> Iterator[Any]:
 
 
 def await_true(child: Any, is_so: Callable[[], bool]) -> None:
-    def look() -> None:
-        assert is_so()
-
-    ended = stop_any(stop_after_delay(PATIENCE_S), lambda _: child.poll() is not None)
-    Retrying(wait=wait_fixed(0.05), stop=ended, reraise=True)(look)
+    wait_until(is_so, "what the query was to do", ended=lambda: child.poll() is not None, look_s=0.05)
 
 
 def values(kafka: Kafka, topic: str) -> list[tuple[bytes | None, bytes]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -21,6 +20,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.lab.old_kafka import cluster_of, old_kafka_jars
 from tests.sizes import sampled
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -96,13 +96,6 @@ def messages(cluster: KafkaCluster, topic: str, partition: int) -> list[Any]:
         found.append(message)
     consumer.close()
     return found
-
-
-def wait_until(arrived: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 240
-    while not arrived():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.2)
 
 
 def delivered_all(source: ClusterInUse, destination: ClusterInUse) -> Callable[[], bool]:

@@ -6,7 +6,6 @@ a batch, where segments begin. Everything else the model in memory must say by i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import TopicPartition
 from tests.kafka.model.log_files import BatchOnDisk, Layout, cleaned_to, layout
 from tests.kafka.model.seeded_logs import WRITERS, DeleteBefore, Kind, Message, SeededLog, Transaction, Write
+from tests.waiting import wait_until
 
 CLEANS, RESTS = "0.0", "1.0"
 """Values of min.cleanable.dirty.ratio: everything is dirty enough, nothing ever is."""
@@ -77,7 +77,7 @@ class Scribe:
             for place, own in zip(places, operations, strict=True):
                 self._do(place, own)
             if kind.is_cleaned:
-                until(lambda: all(map(self._is_retired, places)), "the removal of deleted segments")
+                wait_until(lambda: all(map(self._is_retired, places)), "the removal of deleted segments", look_s=0.005)
             written = [layout(self._cluster, place) for place in places]
             cleaned: list[Layout | None] = [None] * len(logs)
             if number + 1 < kind.phases:
@@ -112,7 +112,9 @@ class Scribe:
         count = sum(self._write(place, write) for write in transaction.writes)
         (producer.commit_transaction if transaction.commits else producer.abort_transaction)(30)
         # The coordinator answers before it writes the marker: other records could still get in front of it.
-        until(lambda: self._reader.log_ends([place])[place] == end + count + 1, f"the marker in {place}")
+        wait_until(
+            lambda: self._reader.log_ends([place])[place] == end + count + 1, f"the marker in {place}", look_s=0.005
+        )
         return count + 1
 
     # ------------------------------------------------------------ the cleaner
@@ -125,7 +127,7 @@ class Scribe:
             for number, segments in enumerate(written)
             if len(segments) > 1
         }
-        until(
+        wait_until(
             lambda: all(cleaned_to(self._cluster).get(place, 0) >= base for place, base in wanted.items()),
             f"the cleaning of {topic}",
         )
@@ -147,21 +149,13 @@ class Scribe:
             asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
             return bool(admin.describe_configs([asked])[asked].result(30)[name].value == value)
 
-        until(seen, f"{name} of {topic}")
+        wait_until(seen, f"{name} of {topic}", look_s=0.005)
 
     def _is_retired(self, place: TopicPartition) -> bool:
         """A compacted topic's deleted segments are removed whenever the cleaner comes by."""
         (start,) = self._reader.log_starts([place]).values()
         segments = layout(self._cluster, place)
         return len(segments) < 2 or segments[1].base > start
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition; fail when it does not come true."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.005)
 
 
 # ---------------------------------------------------------------- in memory

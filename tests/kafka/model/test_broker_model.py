@@ -18,9 +18,10 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.kafka.model import twin_differences
-from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, until
+from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log
 from tests.kafka.model.seeded_logs import BEGIN, make_log
 from tests.kafka.model.twin_differences import Whole, first_since, times_of, told
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -206,4 +207,4 @@ def test_a_topic_recreated_under_its_name_is_another_log(broker: KafkaCluster, r
 
 def delete_topic(broker: KafkaCluster, topic: str) -> None:
     broker.admin().delete_topics([topic], operation_timeout=30)[topic].result(30)
-    until(lambda: broker.partitions(topic) == 0, f"the end of {topic}")
+    wait_until(lambda: broker.partitions(topic) == 0, f"the end of {topic}")

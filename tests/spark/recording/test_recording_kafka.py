@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from reconciler.stores.registry import open_store
 from tests.spark.recording.world import SEARCHES, Job, records
 from tests.spark.sent import BASE_MS, Sent
 from tests.spark.sessions import set_for_now
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -249,11 +249,12 @@ def test_a_new_topic_is_described_when_it_appears(job, topic_name):
     )
     query = frame.load().writeStream.foreachBatch(recorder).option("checkpointLocation", str(job.checkpoint)).start()
     try:
-        deadline = time.monotonic() + 60
-        while query.isActive and time.monotonic() < deadline:
+
+        def recorded() -> bool:
             query.processAllAvailable()
-            if {at.topic for at in job.rows()} == {topic_name, more}:
-                break
+            return {at.topic for at in job.rows()} == {topic_name, more}
+
+        wait_until(recorded, "both topics are recorded", ended=lambda: not query.isActive)
     finally:
         query.stop()
     rows = {at.topic: row.stored for at, row in job.rows().items()}

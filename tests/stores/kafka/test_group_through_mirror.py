@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -43,14 +43,13 @@ def commit_with_anchor(cluster: KafkaCluster, topic: str) -> None:
 
 def wait_for_sync(cluster: KafkaCluster, topic: str) -> int:
     """MirrorMaker's own translation of the group's offset; waits for it."""
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
+
+    def synced() -> list[int]:
         (future,) = cluster.admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
-        for found in future.result().topic_partitions or []:
-            if found.topic == topic and found.offset >= 0 and found.metadata:
-                return int(found.offset)
-        time.sleep(0.2)
-    pytest.fail("MirrorMaker has not synced the group's offset")
+        rows = future.result().topic_partitions or []
+        return [int(row.offset) for row in rows if row.topic == topic and row.offset >= 0 and row.metadata]
+
+    return wait_until(synced, "MirrorMaker's sync of the group's offset")[0]
 
 
 @pytest.mark.parametrize("policy", ["default", pytest.param("identity", marks=pytest.mark.thorough)])

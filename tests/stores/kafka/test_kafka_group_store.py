@@ -17,6 +17,7 @@ from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.kafka.group_state import Committed
 from reconciler.stores.registry import open_store
 from tests.stores.store_cases import NOW, kafka_case, put
+from tests.waiting import wait_until
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
 
@@ -257,10 +258,7 @@ def test_a_group_with_live_members_is_refused(store, case, group, bootstrap, pro
     change = Change(row.key, row.version, StoredOffset(6))
     with plain_consumer(bootstrap, group, client_id="st-job", group_protocol=protocol) as consumer:
         consumer.subscribe([case.topics[0]])
-        until = time.monotonic() + 30
-        while not consumer.assignment() and time.monotonic() < until:
-            consumer.poll(0.1)
-        assert consumer.assignment()
+        wait_until(lambda: consumer.poll(0.1) or consumer.assignment(), "the group has a live member", look_s=0)
         for attempt in (
             lambda: store.check_writable(group),
             lambda: store.write(group, [change], reason="test", now_ms=NOW),

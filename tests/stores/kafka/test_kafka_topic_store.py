@@ -25,6 +25,7 @@ from reconciler.stores.kafka.topic_rows import RowName
 from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.stores.store_cases import NOW, put
+from tests.waiting import wait_until
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
 EVENTS = TopicPartition("events", 0)
@@ -245,22 +246,12 @@ def test_rows_of_a_recreated_topic_have_other_versions(store, place):
     put(store, "clicks", {EVENTS: StoredOffset(1)}, now_ms=5)
     before = only(store)
     place.cluster.admin().delete_topics([place.name])[place.name].result(30)
-    until_gone(place)
+    wait_until(lambda: place.cluster.partitions(place.name) == 0, "the topic is gone")
     store.create()
     assert store.read("clicks") == [], "nothing is remembered"
     put(store, "clicks", {EVENTS: StoredOffset(1)}, now_ms=5)
     after = only(store)
     assert (after.stored, after.version == before.version) == (before.stored, False)
-
-
-def until_gone(place) -> None:
-    from tenacity import retry, stop_after_delay, wait_fixed
-
-    @retry(stop=stop_after_delay(30), wait=wait_fixed(0.1))
-    def gone() -> None:
-        assert place.cluster.partitions(place.name) == 0
-
-    gone()
 
 
 @system
