@@ -13,12 +13,13 @@ from reconciler.clock import stamp
 from reconciler.config.addresses import scheme_of
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson, NotCreated
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.outside import Outside
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
-from reconciler.formats.plan import Plan, why_stopped
+from reconciler.formats.plan import JobPlan, Plan, why_stopped
 from reconciler.formats.start import JobStart, Side
 from reconciler.hook import checkpoint, kept, trust
 from reconciler.hook.kept import KeptFiles
@@ -99,7 +100,7 @@ class Start:
         write_whole(files.starting_offsets, starting_offsets_json(checked.plan.starts) + "\n")
         path = self.original.path_now if self.original else None
         if not checked.to_write:
-            log.info("every offset is right: %s", outcome(checked.plan))
+            log.info("%s: %s", nothing_to_correct(checked.plan.job()), outcome(checked.plan))
         else:
             with trust.applying(
                 self.config.trust, checked.plan, files.plan, self.key, words=self.words, config=self.config_file
@@ -209,3 +210,15 @@ class Start:
         undo = command("reconciler", "rollback", path, "-c", self.config_file)
         words = "%s corrected; %s. To undo: %s"
         log.info(words, counted(count, "offset"), outcome(plan), undo)
+
+
+def nothing_to_correct(job: JobPlan) -> str:
+    """Why nothing is written: a partition without a stored offset is not right, it is new."""
+    rows = [row for row in job.partitions if row.position != Position.END]
+    new = sum(row.verdict is Verdict.NEW for row in rows)
+    if not new:
+        return "every offset is right"
+    those, start = counted(new, "partition"), "starts as new" if new == 1 else "start as new"
+    if new == len(rows):
+        return f"no offset is stored, and {those} {start}"
+    return f"every stored offset is right, and {those} without one {start}"

@@ -246,7 +246,8 @@ def other_protocol(reported: ReportedErrors, client: Mapping[str, str]) -> str |
             f"That port may speak without TLS, and security.protocol is {protocol}: take the port that speaks TLS, or "
             f"set security.protocol under {SECTION} to one without it (not encrypted)."
         )
-    if not any(_accepts(host, port) for host, port in addresses(client.get("bootstrap.servers", ""))[:_MOST_ADDRESSES]):
+    places = addresses(client.get("bootstrap.servers", ""))[:_MOST_ADDRESSES]
+    if not any(_hangs_up(host, port) for host, port in places):
         return None
     return (
         f"It accepts connections and closes them, as a port does that speaks another protocol than {protocol}: set "
@@ -267,12 +268,17 @@ def addresses(servers: str) -> list[tuple[str, int]]:
     return found
 
 
-def _accepts(host: str, port: int) -> bool:
+def _hangs_up(host: str, port: int) -> bool:
+    """Whether a server ends a connection that begins with nothing it knows. One that hangs accepts it and is silent."""
     try:
-        with socket.create_connection((host, port), _CONNECT_S):
-            return True
-    except OSError:
+        with socket.create_connection((host, port), _CONNECT_S) as connection:
+            connection.sendall(bytes(8))
+            connection.recv(1)
+    except ConnectionResetError:
+        return True
+    except OSError:  # nobody listens, or nothing comes in time
         return False
+    return True
 
 
 def _no_token(error: KafkaError, doing: str, cluster: ClusterLabel) -> Unreachable:

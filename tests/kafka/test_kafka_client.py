@@ -237,6 +237,20 @@ def test_a_server_that_is_not_kafka_gives_no_answer_and_a_retry_may_help(
         assert "security.protocol" in str(caught.value.hint)
 
 
+def test_a_server_that_hangs_up_may_speak_another_protocol() -> None:
+    with server(hangs_up) as address:
+        said = other_protocol(after(None), {"bootstrap.servers": address})
+    assert said is not None
+    assert said.startswith("It accepts connections and closes them")
+
+
+def test_a_server_that_hangs_is_not_blamed_for_its_protocol() -> None:
+    """A frozen broker's connections are accepted by its kernel; security.protocol is right, and no cure."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        assert other_protocol(after(None), {"bootstrap.servers": address}) is None
+
+
 def test_without_a_listener_no_protocol_is_blamed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
