@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -27,7 +27,9 @@ from reconciler.core.errors import ConfigError, Unreachable
 from tests.spark.archived import share_classes
 
 if TYPE_CHECKING:
+    from reconciler.lab.kafka import KafkaCluster
     from tests.lab.real_clusters import Clusters
+    from tests.world import World
 
 pytest_plugins = (
     "tests.sizes",
@@ -123,3 +125,20 @@ def topic_name(request: pytest.FixtureRequest) -> str:
     """A name no other test has, for a topic or a group, that says which test it belongs to."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:60].strip("-")
     return f"{readable}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def world_on(tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]) -> Callable[..., World]:
+    """Makes the world of a job on one cluster: its topic (``topic_name``, or another name), store and configuration."""
+    from tests.world import World, commands_here
+
+    def make(cluster: KafkaCluster, name: str = topic_name) -> World:
+        return World(cluster, tmp_path, name, commands_here(capsys))
+
+    return make
+
+
+@pytest.fixture
+def world(clusters: Clusters, world_on: Callable[..., World]) -> World:
+    """The world of a job on the run's destination."""
+    return world_on(clusters.destination)

@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -257,8 +257,8 @@ def secrets_in_files(text: str, folder: Path) -> str:
     return _PLAIN_SECRET.sub(to_file, text)
 
 
-def a_world(clusters: Any, folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
-    """A world on the run's destination."""
+def commands_here(capsys: pytest.CaptureFixture[str]) -> Callable[[list[str]], CommandResult]:
+    """Runs commands in this process, for ``World``."""
 
     def runner(arguments: list[str]) -> CommandResult:
         capsys.readouterr()
@@ -268,7 +268,7 @@ def a_world(clusters: Any, folder: Path, name: str, capsys: pytest.CaptureFixtur
             code = int(stop.code or 0)
         return CommandResult(code, *capsys.readouterr())
 
-    yield World(clusters.destination, folder, name, runner)
+    return runner
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -10,14 +10,13 @@ import ast
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.deploy.deployed import DEPLOY, ENDS_WITH, Deployed
-from tests.world import a_world, environment
+from tests.world import World, environment
 
 pytestmark = pytest.mark.system
 
@@ -41,11 +40,10 @@ ONCE = '#!/bin/sh\n[ -e "{mark}" ] || {{ touch "{mark}"; exit {code}; }}\nexec "
 
 
 @pytest.fixture
-def deployed(clusters, tmp_path, topic_name, capsys) -> Iterator[Deployed]:
-    for world in a_world(clusters, tmp_path, topic_name, capsys):
-        deployed = Deployed(world)
-        deployed.configure((DEPLOY / "reconciler.toml").read_text(), deployed.path("/etc/clicks/reconciler.toml"))
-        yield deployed
+def deployed(world: World) -> Deployed:
+    deployed = Deployed(world)
+    deployed.configure((DEPLOY / "reconciler.toml").read_text(), deployed.path("/etc/clicks/reconciler.toml"))
+    return deployed
 
 
 # ---------------------------------------------------------------- without Airflow

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.deploy.deployed import DEPLOY, ENDS_WITH, Deployed
-from tests.world import a_world
+from tests.world import World
 
 pytestmark = pytest.mark.system
 
@@ -140,14 +140,13 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def deployed(name: str, gateway: Gateway, clusters, tmp_path, topic_name, capsys) -> Iterator[Deployed]:
-    for world in a_world(clusters, tmp_path, topic_name, capsys):
-        there = {PUSHGATEWAY: f"127.0.0.1:{gateway.server.server_port}"}
-        deployed = Deployed(world, places=("/config", "/failover", "/state", "/handoff", "/app"), more=there)
-        text = documents(name)["ConfigMap"]["data"]["reconciler.toml"]
-        deployed.configure(text, deployed.path("/config/reconciler.toml"))
-        deployed.path("/handoff").mkdir()
-        yield deployed
+def deployed(name: str, gateway: Gateway, world: World) -> Deployed:
+    there = {PUSHGATEWAY: f"127.0.0.1:{gateway.server.server_port}"}
+    deployed = Deployed(world, places=("/config", "/failover", "/state", "/handoff", "/app"), more=there)
+    text = documents(name)["ConfigMap"]["data"]["reconciler.toml"]
+    deployed.configure(text, deployed.path("/config/reconciler.toml"))
+    deployed.path("/handoff").mkdir()
+    return deployed
 
 
 def run(pod: dict[str, Any], deployed: Deployed) -> tuple[str, int]:

@@ -7,12 +7,11 @@ import os
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterator
 
 import pytest
 
 from tests.deploy.deployed import DEPLOY, ENDS_WITH, LAST, Deployed
-from tests.world import BASE, World, a_world, free_port
+from tests.world import BASE, World, free_port
 
 pytestmark = pytest.mark.system
 
@@ -31,12 +30,7 @@ spark.stop()
 
 
 @pytest.fixture
-def deployed(clusters, tmp_path, topic_name, capsys) -> Iterator[Deployed]:
-    for world in a_world(clusters, tmp_path, topic_name, capsys):
-        yield installed(world)
-
-
-def installed(world: World) -> Deployed:
+def deployed(world: World) -> Deployed:
     deployed = Deployed(world)
     deployed.configure((DEPLOY / "reconciler.toml").read_text(), deployed.path("/etc/clicks/reconciler.toml"))
     deployed.path("/var/lib/node_exporter/textfile_collector").mkdir(parents=True)

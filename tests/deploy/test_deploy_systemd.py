@@ -19,17 +19,12 @@ import pytest
 from tests.deploy import systemd_root
 from tests.deploy.deployed import DEPLOY, Deployed
 from tests.deploy.systemd_root import Systemd
-from tests.world import World, a_world, free_port
+from tests.world import World, free_port
 
 pytestmark = pytest.mark.system
 
 UNITS = ("clicks.service", "clicks-pre.service")
 PROGRAMS = "/srv/clicks/venv/bin"
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 # ---------------------------------------------------------------- without systemd

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import ROOT
 from tests.spark.environments import python_with
-from tests.world import CommandResult, World, a_world, environment
+from tests.world import CommandResult, World, environment
 
 pytestmark = pytest.mark.system
 
@@ -27,11 +26,6 @@ sys.exit(main(sys.argv[1:]))
 """
 
 Run = Callable[..., CommandResult]
-
-
-@pytest.fixture
-def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 def runner(python: str | Path, path: str) -> Run:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from reconciler.lab.kafka import KafkaCluster
 from tests.documents.runbooks import Person, commands, settings
 from tests.watch.watching import runs_here
-from tests.world import CommandResult, World, a_world
+from tests.world import CommandResult, World
 
 pytestmark = pytest.mark.system
 
@@ -55,9 +53,8 @@ class Estate:
 
 
 @pytest.fixture(params=FAILBACK)
-def estate(request, clusters, tmp_path: Path, topic_name: str, capsys) -> Iterator[Estate]:
-    for world in a_world(clusters, tmp_path, topic_name, capsys):
-        yield Estate(world, clusters.source, request.param)
+def estate(request, clusters, world: World) -> Estate:
+    return Estate(world, clusters.source, request.param)
 
 
 def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate) -> None:

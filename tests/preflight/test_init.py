@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import TopicPartition
 from tests.lab.real_clusters import Clusters, processes
-from tests.world import World, a_world, source_record
+from tests.world import World, source_record
 
 pytestmark = pytest.mark.system
 
@@ -55,11 +55,11 @@ def mirrored(clusters: Any, kafka_jars: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def world(clusters: Any, mirrored: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
+def world(clusters: Any, mirrored: str, world_on: Callable[..., World]) -> World:
     """A job whose store is at the 40th record of each partition of the mirrored topic."""
-    for each in a_world(clusters, tmp_path, mirrored, capsys):
-        each.save({partition: stored_after(clusters, mirrored, partition) for partition in (0, 1)})
-        yield each
+    world = world_on(clusters.destination, mirrored)
+    world.save({partition: stored_after(clusters, mirrored, partition) for partition in (0, 1)})
+    return world
 
 
 def stored_after(clusters: Any, topic: str, partition: int, number: int = 40) -> Any:

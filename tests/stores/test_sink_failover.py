@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,10 @@ from reconciler.lab.mirror import MirrorMaker
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PROCESSED, RECORDS, BareJob, exits
 from tests.stores.sink_job import DIED, KINDS, ids_in
-from tests.world import CommandResult, World, a_world, run_process
+from tests.world import CommandResult, World, run_process
 
 pytestmark = pytest.mark.system
 USUAL = ("delta commit",)
-
-
-@pytest.fixture
-def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @dataclass

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.registry import open_store
 from tests.stores.bare_store import BareStore, bare_scheme
-from tests.world import BASE, CommandResult, World, a_world, environment, free_port, source_record
+from tests.world import BASE, CommandResult, World, environment, free_port, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
 __all__ = ["bare_scheme"]
@@ -65,9 +64,8 @@ class Tracked:
 
 
 @pytest.fixture
-def tracked(clusters, tmp_path, topic_name, capsys) -> Iterator[Tracked]:
-    for world in a_world(clusters, tmp_path, topic_name, capsys):
-        yield Tracked(world, clusters.source)
+def tracked(clusters, world: World) -> Tracked:
+    return Tracked(world, clusters.source)
 
 
 # ---------------------------------------------------------------- one look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,9 @@ from reconciler.formats.plan import digest
 from reconciler.stores.sqlite.store import SqliteStore
 from reconciler.trust.audit_log import AuditLog, TornLine, verified
 from tests.failover.killed import Driver
-from tests.world import World, a_world, run_process, source_record
+from tests.world import World, run_process, source_record
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @pytest.fixture

@@ -22,17 +22,12 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import TopicPartition
 from tests.watch.watching import Watching, runs_here, watching
-from tests.world import CommandResult, World, a_world, environment, free_port, run_process
+from tests.world import CommandResult, World, environment, free_port, run_process
 
 pytestmark = pytest.mark.system
 
 SHORT = '[search]\ndeadline = "2s"\n'
 ALONE = f'[topics]\npolicy = "identity"\n{SHORT}'
-
-
-@pytest.fixture
-def world(clusters, tmp_path: Path, topic_name: str, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 # ---------------------------------------------------------------- the two situations

@@ -6,20 +6,14 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from tests.world import BASE, World, a_world, run_process, source_record
+from tests.world import BASE, World, run_process, source_record
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 def content(world: World, address: str | None = None) -> list[object]:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
 
 import reconciler
 from reconciler.core.anchors import StoredOffset
-from tests.world import BASE, SOURCE_ID, World, a_world, run_process, source_record
+from tests.world import BASE, SOURCE_ID, World, run_process, source_record
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @pytest.fixture

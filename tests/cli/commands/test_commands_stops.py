@@ -13,14 +13,9 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.formats.plan import digest
 from tests.waiting import wait_until
-from tests.world import BASE, World, a_world, free_port, source_record
+from tests.world import BASE, World, free_port, source_record
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @contextmanager

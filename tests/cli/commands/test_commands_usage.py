@@ -6,19 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from tests.world import World, a_world, environment, source_record
+from tests.world import World, environment, source_record
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, OffsetStore, WriteResult
 from reconciler.stores import registry
-from tests.world import World, a_world, source_record
+from tests.world import World, source_record
 
 pytestmark = pytest.mark.system
 
@@ -41,11 +41,6 @@ class Faulty:
         if "check_writable" in self._faults:
             raise self._faults.pop("check_writable")
         self._real.check_writable(group)
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 Break = Callable[..., None]

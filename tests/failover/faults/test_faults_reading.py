@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from reconciler.kafka.records import Gathering
 from reconciler.lab.kafka import KafkaCluster
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
 from tests.lab.faults.faulty import Acting, Ambush, flip_a_byte, quiet
-from tests.world import World, a_world, run_process, source_record
+from tests.world import World, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -132,9 +132,9 @@ def test_a_broker_that_freezes_before_the_first_call_of_all(mortal: KafkaCluster
 
 
 @pytest.fixture
-def empty(mortal: KafkaCluster, tmp_path, topic_name, capsys) -> Iterator[World]:
+def empty(mortal: KafkaCluster, world_on: Callable[..., World]) -> World:
     """A world on the cluster of this file."""
-    yield from a_world(SimpleNamespace(destination=mortal), tmp_path, topic_name, capsys)
+    return world_on(mortal)
 
 
 @pytest.fixture
@@ -243,11 +243,11 @@ def test_batches_larger_than_a_fetch_are_searched_all_the_same(clusters, topic_n
 
 
 @pytest.fixture
-def at_source(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
+def at_source(clusters, world_on: Callable[..., World]) -> World:
     """A job that runs on the source, and a configuration whose destination is that source."""
-    for found in a_world(SimpleNamespace(destination=clusters.source), tmp_path, topic_name, capsys):
-        found.deliver(20, topic=found.topic)
-        yield found
+    found = world_on(clusters.source)
+    found.deliver(20, topic=found.topic)
+    return found
 
 
 def own(world: World, number: int, cluster_id: str | None) -> StoredOffset:
@@ -318,11 +318,10 @@ def test_a_plan_for_the_destination_is_not_applied_to_the_source(clusters, at_so
 
 
 @pytest.fixture
-def config(tmp_path, topic_name, capsys) -> Iterator[tuple[World, Path]]:
+def config(world_on: Callable[..., World]) -> tuple[World, Path]:
     """A whole configuration, and a world to run commands in. No cluster is asked."""
-    nowhere = SimpleNamespace(destination=SimpleNamespace(bootstrap="127.0.0.1:1"))
-    for found in a_world(nowhere, tmp_path, topic_name, capsys):
-        yield found, found.config(extra='[topics]\npolicy = "default"\n[search]\nmax_disorder = "5s"')
+    found = world_on(SimpleNamespace(bootstrap="127.0.0.1:1"))
+    return found, found.config(extra='[topics]\npolicy = "default"\n[search]\nmax_disorder = "5s"')
 
 
 DAMAGES = {

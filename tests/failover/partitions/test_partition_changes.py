@@ -7,7 +7,7 @@ store beside it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tests.stores.bare_store import bare_scheme
 from tests.stores.hbase.fixtures import hbase
 from tests.stores.postgresql.fixtures import GROUPED, TABLES, database, postgres, psql
 from tests.stores.zookeeper.fixtures import zookeeper
-from tests.world import World, a_world, source_record
+from tests.world import World, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
 __all__ = ["bare_scheme", "database", "hbase", "postgres", "psql", "zookeeper"]
@@ -141,8 +141,9 @@ def topics(clusters) -> dict[str, str]:
 
 
 @pytest.fixture
-def world(clusters, tmp_path, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, "", capsys)
+def world(clusters, world_on: Callable[..., World]) -> World:
+    """Its topic is set by the test's job."""
+    return world_on(clusters.destination, "")
 
 
 @pytest.fixture(params=STORES)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.kafka.security.secured import Secured, secured_broker
-from tests.world import World, a_world
+from tests.world import World
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +21,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Itera
 
 
 @pytest.fixture
-def secured_world(
-    secured: Secured, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
-) -> Iterator[World]:
+def secured_world(secured: Secured, world_on: Callable[..., World]) -> World:
     """A failed-over world on the secured broker; its own reads and writes go through the plain door."""
-    yield from a_world(SimpleNamespace(destination=secured.cluster), tmp_path, topic_name, capsys)
+    return world_on(secured.cluster)

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,14 +20,9 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.spark.drill.drill import Drill, drill
 from reconciler.spark.drill.place import LOCK
 from reconciler.spark.drill.reading import FirstRecord, FirstRecords, Ranges, by_client
-from tests.world import BASE, CommandResult, World, a_world, environment, free_port, source_record
+from tests.world import BASE, CommandResult, World, environment, free_port, source_record
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 @pytest.fixture

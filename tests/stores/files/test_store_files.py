@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.world import BASE, CommandResult, World, a_world, run_process, source_record
+from tests.world import BASE, CommandResult, World, run_process, source_record
 
 pytestmark = pytest.mark.system
 
@@ -59,10 +58,10 @@ class Manifests:
 
 
 @pytest.fixture
-def world(clusters: Any, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
-    for made_world in a_world(clusters, tmp_path, topic_name, capsys):
-        made_world.address = f"files:{tmp_path / 'offsets'}"
-        yield made_world
+def world(world: World) -> World:
+    """Its store is a folder of files."""
+    world.address = f"files:{world.folder / 'offsets'}"
+    return world
 
 
 def exits(ended: CommandResult, code: int) -> CommandResult:

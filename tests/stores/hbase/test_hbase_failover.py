@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,17 +33,12 @@ from tests.stores.hbase.jobs import (
     longs,
     rows_of,
 )
-from tests.world import BASE, ROOT, SOURCE_ID, World, a_world, run_process
+from tests.world import BASE, ROOT, SOURCE_ID, World, run_process
 
 pytestmark = pytest.mark.system
 __all__ = ["happy", "hbase"]
 
 BATCH_MS = event_ms(200)
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 class Table:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import functools
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ from reconciler.stores.registry import open_store
 from tests.lab.faults.go_between import BEFORE, UNANSWERED, GoBetween, Kafka
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, survives_a_kill
-from tests.world import BASE, CommandResult, World, a_world
+from tests.world import BASE, CommandResult, World
 
 pytestmark = pytest.mark.system
 
@@ -128,10 +127,10 @@ def failed(request: Any, failed_over: dict[str, Failed]) -> Failed:
 
 
 @pytest.fixture
-def world(clusters: Any, tmp_path: Path, failed: Failed, capsys: pytest.CaptureFixture[str]) -> Iterator[World]:
-    for made in a_world(clusters, tmp_path, failed.events, capsys):
-        made.address, made.group = f"kafka-topic:{failed.rows}", GROUP
-        yield made
+def world(clusters: Any, failed: Failed, world_on: Callable[..., World]) -> World:
+    world = world_on(clusters.destination, failed.events)
+    world.address, world.group = f"kafka-topic:{failed.rows}", GROUP
+    return world
 
 
 def last_values(world: World, topic: str) -> dict[bytes, bytes | None]:
@@ -227,12 +226,10 @@ def mortal(tmp_path_factory: Any, kafka_jars: Path) -> Iterator[tuple[KafkaClust
 
 
 @pytest.fixture
-def mortal_world(
-    mortal: tuple[KafkaCluster, GoBetween], tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
-) -> Iterator[World]:
-    for world in a_world(SimpleNamespace(destination=mortal[0]), tmp_path, topic_name, capsys):
-        world.address = f"kafka-topic:rows-{uuid.uuid4().hex[:8]}?{PATIENT}"
-        yield world
+def mortal_world(mortal: tuple[KafkaCluster, GoBetween], world_on: Callable[..., World]) -> World:
+    world = world_on(mortal[0])
+    world.address = f"kafka-topic:rows-{uuid.uuid4().hex[:8]}?{PATIENT}"
+    return world
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from tests.stores.bare_store import bare_scheme
 from tests.stores.postgresql.fixtures import GROUPED, MAPPED, a_server, database, postgres, psql
-from tests.world import World, a_world
+from tests.world import World
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
 __all__ = ["bare_scheme", "database", "postgres", "psql"]
@@ -23,11 +23,6 @@ TABLES = (
     "CREATE TABLE txn_offsets (topic varchar(255), part integer, off bigint, unique(topic, part))",
     "CREATE TABLE job_offsets (grp text, topic text, part integer, off bigint, owner text DEFAULT 'nobody')",
 )
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 class Place:

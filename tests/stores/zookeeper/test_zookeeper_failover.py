@@ -15,17 +15,12 @@ from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_
 from tests.stores.bare_store import bare_scheme
 from tests.stores.servers import cannot
 from tests.stores.zookeeper.fixtures import chroot, kazoo, zookeeper
-from tests.world import World, a_world, source_record
+from tests.world import World, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
 __all__ = ["bare_scheme", "chroot", "kazoo", "zookeeper"]
 
 LAYOUTS = ("consumers", "single")
-
-
-@pytest.fixture
-def world(clusters, tmp_path, topic_name, capsys) -> Iterator[World]:
-    yield from a_world(clusters, tmp_path, topic_name, capsys)
 
 
 class Place:
