@@ -26,6 +26,8 @@ from reconciler.waits import for_seconds, none_resolves, waiting
 SESSION_S = 10.0
 AT_ONCE = 500
 """Requests under way together."""
+ANY_VERSION = -1
+"""Of a write that names no version."""
 PROBE = "reconciler-permission-probe"
 """A znode that permission tests name. It is never created."""
 

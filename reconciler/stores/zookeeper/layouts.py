@@ -178,14 +178,14 @@ class Single(Layout):
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
         listing = single_text.parse(data or b"")
-        for number in sorted(edits):
-            edit, present = edits[number], listing.entry(number)
-            if edit is None:
-                listing = listing.without(number)
-            elif isinstance(edit, str):
-                listing = listing.with_entry(single_text.parse_entry(edit))
-            elif present is None or present.offset != edit:
-                listing = listing.with_offset(number, edit)
+        present = {entry.partition: entry.offset for entry in listing.entries}
+        listing = listing.edited(
+            {
+                number: single_text.parse_entry(edit) if isinstance(edit, str) else edit
+                for number, edit in sorted(edits.items())
+                if not isinstance(edit, int) or present.get(number) != edit
+            }
+        )
         return listing.text.encode("ascii") if listing.entries else None
 
 

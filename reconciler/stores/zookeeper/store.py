@@ -9,15 +9,16 @@ number on when it starts. With ``saves=from`` it reads its last batch again at e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from reconciler.core.errors import ConfigError, Refused
+from reconciler.formats import decimal_text
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.zookeeper import writing
-from reconciler.stores.zookeeper.client import AT_ONCE, PROBE, Create, Ensemble, Operation, Set, ancestors
-from reconciler.stores.zookeeper.layouts import Consumers, Layout, Single, check_name
+from reconciler.stores.zookeeper import single_text, writing
+from reconciler.stores.zookeeper.client import ANY_VERSION, AT_ONCE, PROBE, Create, Ensemble, Operation, Set, ancestors
+from reconciler.stores.zookeeper.layouts import Consumers, Layout, Places, Single, check_name
 from reconciler.stores.zookeeper.writing import Snapshot
 
 TIMEOUT_S = 5.0
@@ -107,11 +108,11 @@ class ZookeeperStore:
         layout = self._layout(group)
         if isinstance(layout, Consumers):
             self._refuse_live_members(group, layout)
-        current = self._settled(layout, None)
-        operations: list[Operation] = [
-            Set(path, node.data, node.version) for path, node in current.nodes.items() if node is not None
-        ]
-        operations += [Create(f"{folder}/{PROBE}") for folder in self._lowest_folders(layout, current)]
+        places = self._places(layout, None)
+        # Nothing is written, so neither their content nor their version is read: permissions are asked of names.
+        operations: list[Operation] = [Set(path, b"", ANY_VERSION) for path in self._written(layout, places)]
+        topics = {topic for topic, _ in places.values()}
+        operations += [Create(f"{folder}/{PROBE}") for folder in self._lowest_folders(layout, topics)]
         for first in range(0, len(operations), AT_ONCE):
             self._ensemble.check_permission(operations[first : first + AT_ONCE])
 
@@ -143,16 +144,41 @@ class ZookeeperStore:
                 break
         return current
 
-    def _snapshot(self, layout: Layout, topics: Iterable[str] | None) -> Snapshot:
+    def _places(self, layout: Layout, topics: Iterable[str] | None) -> Places:
         places = layout.znodes(self._ensemble, topics)
         if places is None:
             raise writing.missing(self._ensemble, layout)
+        return places
+
+    def _written(self, layout: Layout, places: Places) -> list[str]:
+        """The existing znodes that writing the rows of ``places`` changes: of offsets, and of anchors."""
+        if layout.shared:
+            numbers = {
+                topic: single_text.partitions(node.data)
+                for path, node in self._ensemble.get(places).items()
+                if node is not None
+                for topic, _ in [places[path]]
+            }
+        else:
+            numbers = {}
+            for topic, partition in places.values():
+                numbers.setdefault(topic, set()).add(partition or 0)
+        below = self._ensemble.children([f"{layout.anchors}/{topic}" for topic in numbers])
+        anchors = [
+            layout.anchor(topic, number)
+            for topic, known in numbers.items()
+            for name in below[f"{layout.anchors}/{topic}"] or ()
+            if (number := decimal_text.partition_of(name)) in known
+        ]
+        return [*places, *anchors]
+
+    def _snapshot(self, layout: Layout, topics: Iterable[str] | None) -> Snapshot:
+        places = self._places(layout, topics)
         keys = [TopicPartition(topic, partition or 0) for topic, partition in places.values()]
         return writing.snapshot(self._ensemble, layout, keys, to_write=False)
 
-    def _lowest_folders(self, layout: Layout, current: Snapshot) -> list[str]:
+    def _lowest_folders(self, layout: Layout, topics: Collection[str]) -> list[str]:
         """The lowest existing znodes below which a write may have to create others."""
-        topics = {key.topic for key in current.rows}
         parents = layout.folders[1:] if layout.shared else layout.folders
         places = [*layout.folders, *(f"{folder}/{topic}" for folder in parents for topic in topics)]
         lineages = [[place, *reversed(ancestors(place))] for place in places]

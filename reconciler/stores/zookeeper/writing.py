@@ -7,7 +7,8 @@
       then not mistake a row that was deleted and recreated for the old one.
 - W4  An offset that stays the same number is not written, only checked: the job's own znode keeps its time.
 - W5  In a znode shared by partitions, an unchanged partition without an anchor gets a note of its time, because the
-      znode's own time becomes that of this change.
+      znode's own time becomes that of this change. A write of several transactions does that with its first one: while
+      the znode is as that one left it, the later ones read their own rows alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.formats.decimal_text import NotDecimal
@@ -66,13 +68,25 @@ class Snapshot:
     faults: Mapping[TopicPartition, Malformed] = field(default_factory=dict)
 
 
-def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition], *, to_write: bool = True) -> Snapshot:
+State: TypeAlias = tuple[int, int]
+"""When a znode was created (zxid), and its data version: it differs after any change of the znode's data."""
+
+
+def snapshot(
+    ensemble: Ensemble,
+    layout: Layout,
+    keys: Iterable[TopicPartition],
+    *,
+    to_write: bool = True,
+    noted: Mapping[str, State] | None = None,
+) -> Snapshot:
     """The rows as they are now, and with them all other rows in the same shared znodes.
 
     Raises Refused where a znode should hold an offset and holds something else; without ``to_write``, such rows are
-    ``faults``.
+    ``faults``. ``noted`` are shared znodes, by path, whose other rows are left out while they are in this state.
     """
     keys = list(keys)
+    wanted = set(keys)
     paths = {layout.offset(key.topic, key.partition): key for key in keys}
     # Anchors first: a pair that changes in between then looks like an older anchor, never like a newer one.
     beside = {} if layout.shared else ensemble.get([layout.anchor(key.topic, key.partition) for key in keys])
@@ -92,6 +106,8 @@ def snapshot(ensemble: Ensemble, layout: Layout, keys: Iterable[TopicPartition],
             found, bad = single_text.salvage(node.data) if layout.shared else ({}, [key.partition])
             malformed = Malformed(error.message, error.hint or "")
             faults |= {TopicPartition(key.topic, number): malformed for number in bad}
+        if noted and noted.get(path) == (node.czxid, node.version):
+            found = {number: entry for number, entry in found.items() if TopicPartition(key.topic, number) in wanted}
         entries |= {TopicPartition(key.topic, number): (entry, node) for number, entry in found.items()}
     if layout.shared:
         beside = ensemble.get([layout.anchor(key.topic, key.partition) for key in {*keys, *entries}])
@@ -106,9 +122,10 @@ def write(ensemble: Ensemble, layout: Layout, changes: Sequence[Change], now_ms:
     """Compare-and-set each change. Raises OutcomeUnknown where only a part was written before an error."""
     written: list[TopicPartition] = []
     conflicts: list[TopicPartition] = []
+    noted: dict[str, State] = {}
     for batch in _batches(layout, changes, now_ms):
         try:
-            lost = _write_batch(ensemble, layout, batch, now_ms)
+            lost = _write_batch(ensemble, layout, batch, now_ms, noted)
         except (Unreachable, OutcomeUnknown) as err:
             if not written:
                 raise
@@ -120,20 +137,38 @@ def write(ensemble: Ensemble, layout: Layout, changes: Sequence[Change], now_ms:
     return WriteResult(tuple(written), tuple(conflicts))
 
 
-def _write_batch(ensemble: Ensemble, layout: Layout, batch: Sequence[Change], now_ms: int) -> list[TopicPartition]:
-    """Write those changes whose rows are as expected, all together. The keys of the others."""
+def _write_batch(
+    ensemble: Ensemble, layout: Layout, batch: Sequence[Change], now_ms: int, noted: dict[str, State]
+) -> list[TopicPartition]:
+    """Write those changes whose rows are as expected, all together. The keys of the others.
+
+    ``noted`` gets the shared znodes in which the other rows' times are noted from now on, as this write leaves them.
+    """
     for _ in range(ATTEMPTS):
-        before = snapshot(ensemble, layout, [change.key for change in batch])
+        before = snapshot(ensemble, layout, [change.key for change in batch], noted=noted)
         versions = {key: row.version for key, row in before.rows.items()}
         lost = list(common.conflicts(batch, versions))
         good = [change for change in batch if change.key not in lost]
         operations = _Transaction(layout, before, now_ms).operations(good)
         if not operations or ensemble.commit([*_folders(ensemble, layout, operations), *operations]):
+            if layout.shared:
+                offsets = {layout.offset(change.key.topic, change.key.partition) for change in good}
+                noted |= {path: state for path, state in _after(operations, before).items() if path in offsets}
             return lost
     raise Unreachable(
         f"The offsets at {ensemble.name} change faster than they can be written; nothing was written.",
         hint="Stop the job that writes them, then run this again.",
     )
+
+
+def _after(operations: Iterable[Operation], before: Snapshot) -> dict[str, State]:
+    """What the znodes that a transaction has set are like after it."""
+    found = {}
+    for operation in operations:
+        node = before.nodes.get(operation.path)
+        if isinstance(operation, Set) and node is not None:
+            found[operation.path] = (node.czxid, operation.version + 1)
+    return found
 
 
 def _folders(ensemble: Ensemble, layout: Layout, operations: Sequence[Operation]) -> list[Operation]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -342,10 +344,23 @@ def test_after_a_dropped_connection_the_same_store_works_and_the_client_prints_n
     assert [record for record in caplog.records if record.levelname not in ("DEBUG", "INFO")] == []
 
 
-@pytest.fixture
-def impatient(tables: Tables, layout: str) -> Any:
-    tables.made(layout)
-    return tables.open(layout, "&timeout=3")
+@contextmanager
+def frozen_server(hbase: Any, store: Any) -> Iterator[Callable[[], None]]:
+    """What freezes the server. From then on ``store`` waits a second: only a frozen server can be that slow."""
+    table = store._table
+    patient = table._endpoint
+
+    def freeze() -> None:
+        table._endpoint = replace(patient, timeout_s=1)
+        table.close()  # a connection keeps the limit that it was made with
+        table._client()
+        hbase.pause()
+
+    try:
+        yield freeze
+    finally:
+        hbase.resume()
+        table._endpoint = patient  # a connection whose call was abandoned must not be used again
 
 
 def writing_again(store: Any, found: Row, step: int) -> bool:
@@ -353,25 +368,24 @@ def writing_again(store: Any, found: Row, step: int) -> bool:
     return bool(result.written)
 
 
-def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_it(hbase, tables, layout, impatient):
-    patient = tables.open(layout)
+def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_it(hbase, tables, layout):
+    tables.made(layout)
+    patient, store = tables.open(layout), tables.open(layout)
     change(patient, OLD)
     for step in range(1, 20):
         change(patient, OLD)
-        before = only(impatient)
-        steps = Steps(impatient)
+        before = only(store)
+        steps = Steps(store)
         frozen: list[bool] = []
+        with frozen_server(hbase, store) as freeze:
 
-        def freeze(call: Callable[[], Any], frozen: list[bool] = frozen) -> Any:
-            hbase.pause()
-            frozen.append(True)
-            return call()
+            def frozen_at(call: Callable[[], Any], frozen: list[bool] = frozen, freeze: Any = freeze) -> Any:
+                freeze()
+                frozen.append(True)
+                return call()
 
-        steps.at(steps.count + step, freeze)
-        try:
-            ended = end_of(lambda before=before: writing(impatient, NEW, before))
-        finally:
-            hbase.resume()
+            steps.at(steps.count + step, frozen_at)
+            ended = end_of(lambda before=before: writing(store, NEW, before))
         if not frozen:
             return
         assert ended == "unknown" or step > 1
@@ -381,7 +395,7 @@ def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_i
             if found.stored == NEW or writing_again(patient, found, step):
                 break
         assert only(patient).stored == NEW
-        assert only(impatient).stored == NEW  # and not the answer of an abandoned call
+        assert only(store).stored == NEW  # and not the answer of an abandoned call
     pytest.fail("the write never ended")
 
 

@@ -81,8 +81,8 @@ def test_a_user_who_may_not_read_is_refused(open_zookeeper, kazoo, chroot):
     kazoo.create(f"{chroot}/consumers/g/offsets/events", makepath=True)
     kazoo.create(f"{chroot}/consumers/g/offsets/events/0", b"5", acl=[make_digest_acl("job", "pw", all=True)])
     store = open_zookeeper()
-    for attempt in (lambda: store.read("g"), lambda: store.check_writable("g")):
-        with pytest.raises(Refused, match=r"does not allow a client without credentials to read .*/events/0"):
+    for attempt, what in ((lambda: store.read("g"), "read"), (lambda: store.check_writable("g"), "write")):
+        with pytest.raises(Refused, match=rf"does not allow a client without credentials to {what} .*/events/0"):
             attempt()
 
 
