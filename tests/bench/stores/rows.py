@@ -28,6 +28,8 @@ from tests.bench.plans.speed import BEGIN_MS, LONG, SMALL_INDEXES, TOPIC, fill, 
 from tests.lab.jars import hbase_jars, zookeeper_jars
 
 RECORDS = 20
+GROUP = "each-groups-own"
+"""In the address of a store without groups, the place of one."""
 WAIT_S = 60
 """For a store's answer: 10,000 rows are one batch for some."""
 
@@ -71,6 +73,14 @@ def zookeeper(place: Path) -> Iterator[str]:
 
 
 @contextmanager
+def zookeeper_single(place: Path) -> Iterator[str]:
+    from tests.lab.zookeeper import ZooKeeperServer
+
+    with ZooKeeperServer(place / "zookeeper-single", zookeeper_jars(), heap="512m") as server:
+        yield f"zookeeper://{server.hosts}/{GROUP}?layout=single"
+
+
+@contextmanager
 def hbase(place: Path) -> Iterator[str]:
     from tests.lab.hbase import HBase
 
@@ -85,6 +95,7 @@ STORES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "kafka-topic": kafka_topic,
     "postgresql": postgresql,
     "zookeeper": zookeeper,
+    "zookeeper-single": zookeeper_single,
     "hbase": hbase,
 }
 
@@ -102,12 +113,12 @@ def main() -> None:
         place = Path(folder)
         with KafkaCluster("b", place / "b", kafka_jars(print), heap="1g", properties=SMALL_INDEXES) as cluster:
             fill(cluster, TOPIC, options.rows, RECORDS)
-            print(f"{'':14}{'':16}{HEAD}")
+            print(f"{'':18}{'':16}{HEAD}")
             for name in options.only.split(","):
                 with STORES[name](place) as address:
                     found[name] = medians(cluster.bootstrap, place, name, address, options)
                 for step, cost in found[name].items():
-                    print(f"{name:14}{step:16}{cost.text()}", flush=True)
+                    print(f"{name:18}{step:16}{cost.text()}", flush=True)
     rows = {name: {step: cost._asdict() for step, cost in each.items()} for name, each in found.items()}
     print_json("stores.rows", {**vars(options), "records": RECORDS}, rows, options.json)
 
@@ -119,8 +130,9 @@ def medians(bootstrap: str, place: Path, name: str, address: str, options: argpa
     for number in range(options.runs + warm_up):
         for side, sources in sides.items():
             group = f"group{number}{side.strip()}"
-            write_rows(address, group, options.rows, bootstrap)
-            config, plan = write_config(place, bootstrap, group, address), place / f"{name}-{group}.json"
+            its_own = address.replace(GROUP, group)
+            write_rows(its_own, group, options.rows, bootstrap)
+            config, plan = write_config(place, bootstrap, group, its_own), place / f"{name}-{group}.json"
             costs = {
                 "plan": cost_of(sources, "plan", "-c", str(config), "-o", str(plan)),
                 "apply": cost_of(sources, "apply", str(plan), "-c", str(config), "--yes"),
