@@ -25,7 +25,19 @@ from types import ModuleType
 from typing import Protocol, Self, TypeVar
 
 from tests.simulation.tally import Tally
-from tests.simulation.worlds import bare, bare_small, both_ways, carried, mirrored, own, renewed, resent, small, spreads
+from tests.simulation.worlds import (
+    bare,
+    bare_small,
+    both_ways,
+    carried,
+    mirrored,
+    own,
+    renewed,
+    renewed_carried,
+    resent,
+    small,
+    spreads,
+)
 from tests.simulation.worlds.bare_small import BareTally
 from tests.simulation.worlds.small import SmallTally, Task
 
@@ -51,6 +63,7 @@ FAMILIES = {
     "bare": bare,
     "both-ways": both_ways,
     "renewed": renewed,
+    "renewed-carried": renewed_carried,
     "carried": carried,
     "own": own,
     "resent": resent,

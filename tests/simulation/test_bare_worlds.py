@@ -129,12 +129,18 @@ def test_by_offsets_that_records_carry_nothing_repeats_that_need_not(carrying: T
     assert best >= 0.95 * plain
 
 
+def no_turns(*_: object):  # type: ignore[no-untyped-def]
+    yield from ()
+    return []
+
+
 def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(question, anchor, *, candidate, may_step):  # type: ignore[no-untyped-def]
         yield from ()
         return Finding(Verdict.MOVED, candidate.offset, 0, 0)
 
     monkeypatch.setattr(carried, "search", trusting)
+    monkeypatch.setattr(carried, "turns_before", no_turns)  # it asks the same search
     assert finds(partial(try_seeds, name="carried"), blocks(0, 1000, 50), "skips", at_least=11)
 
 
@@ -185,3 +191,15 @@ def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_i
 def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrored, "_denied", lambda *_: None)
     assert finds(partial(try_seeds, name="renewed"), blocks(0, 1000, 50), "skips", at_least=11)
+
+
+def test_numbers_that_records_carry_skip_nothing_where_they_begin_again(pytestconfig: pytest.Config) -> None:
+    cases = 30_000 if pytestconfig.getoption("--thorough") else 1_500
+    tally = add_up(partial(try_seeds, name="renewed-carried"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+    assert not tally.broken, tally.text()
+    assert ("renewed, carried, shown", "unresolved") in tally.verdicts
+
+
+def test_looking_for_numbers_that_begin_again_in_front_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried, "turns_before", no_turns)
+    assert finds(partial(try_seeds, name="renewed-carried"), blocks(0, 1500, 50), "skips", at_least=3)

@@ -18,6 +18,7 @@ T   Where the numbers go back, the mirror sent again, and an earlier copy is her
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset, fingerprint
@@ -30,6 +31,7 @@ from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_onc
 from reconciler.core.search import search
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.pairs import MOST_TURNS
+from reconciler.core.unanchored.turns import turns_before
 from reconciler.core.verdicts import Finding, Verdict
 
 PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
@@ -154,18 +156,22 @@ def _tail(question: Question, stored: int, place: int, end: int) -> Search[_Tail
 
 def _judged(question: Question, stored: int, edges: LogRange, found: Finding) -> Search[Finding]:
     """The finding from a safe place on, by the numbers that follow there."""
+    number_of = question.identity.source_offset_of
     assert found.resume_offset is not None, "asked only with a place"
+    assert number_of is not None, "asked only where records carry numbers"
     tail = yield from _tail(question, stored, found.resume_offset, edges.end)
-    if (turn := (yield from _of_another_topic(question, tail))) is not None:
-        return turn
+    upto = min(found.resume_offset + 1, edges.end)
+    in_front = yield from turns_before(number_of, edges.start, upto, MOST_TURNS)
+    for turns in (tail.turns, tuple(turn.record for turn in in_front)):
+        if (turn := (yield from _of_another_topic(question, turns))) is not None:
+            return turn
     stepped = yield from _step_over(question, stored, edges, found.resume_offset, tail)
     if stepped is not None:
         tail = yield from _tail(question, stored, stepped.place + 1, edges.end)
     verdict, place, before = max(found.verdict, Verdict.MOVED), tail.begin, tail.last
     if before is None:
         before = yield from last_before(place, edges.start)
-    number_of = question.identity.source_offset_of
-    last = None if before is None or number_of is None else number_of(before)
+    last = None if before is None else number_of(before)
     if tail.first is not None:
         detail = f"the next record carries the source's offset {tail.first:,}, and the job stopped at {stored:,}"
     elif last == stored - 1:
@@ -191,14 +197,14 @@ def _judged(question: Question, stored: int, edges: LogRange, found: Finding) ->
     return replace(judged, record_fingerprint=mark)
 
 
-def _of_another_topic(question: Question, tail: _Tail) -> Search[Finding | None]:
+def _of_another_topic(question: Question, turns: Sequence[Record]) -> Search[Finding | None]:
     """``unresolved`` where numbers go back to one whose record was never here before; else None (T)."""
     number_of = question.identity.source_offset_of
-    if not tail.turns or number_of is None:
+    if not turns or number_of is None:
         return None
     if question.compacted or (question.compacted is None and (yield from ask_cleaning()) is not False):
         return None
-    for record in sorted(tail.turns, key=lambda each: (number_of(each) or 0, -each.offset))[:MOST_TURNS]:
+    for record in sorted(turns, key=lambda each: (number_of(each) or 0, -each.offset))[:MOST_TURNS]:
         found = yield from _first_copy(question, record, IdOrder.OPAQUE)
         if found.verdict in PROVEN and found.resume_offset == record.offset:
             detail = (

@@ -1,0 +1,72 @@
+"""Where the source's offsets that records carry go back, in front of a place: found by bisection.
+
+Within one stretch of a mirrored log no more offsets lie between two records than numbers, unless a transaction's
+markers do. Where more lie, the half that exceeds by more is looked at. So a log without such a place costs two reads,
+and one with it a logarithm. Gaps in the source's numbering can hide a place: nothing found proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reconciler.core.anchors import Record
+from reconciler.core.probes import Search
+from reconciler.core.scan import FIRST_READ, last_before, read_once
+
+MOST_READS = 100
+"""Reads of one partition in search of such places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Two records that follow one another, of which the second has no larger number."""
+
+    before: Record
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    first: Record
+    last: Record
+    excess: int
+
+
+def turns_before(number_of: Callable[[Record], int | None], start: int, place: int, most: int) -> Search[list[Turn]]:
+    """The places in front of ``place`` at which numbers go back, at most so many, those of the largest excess first."""
+
+    def stretch(first: Record, last: Record) -> _Stretch:
+        numbers = (number_of(last) or 0) - (number_of(first) or 0)
+        return _Stretch(first, last, last.offset - first.offset - numbers)
+
+    first = yield from _numbered(number_of, start, place)
+    last = yield from last_before(place, start)
+    if first is None or last is None or number_of(last) is None or last.offset <= first.offset:
+        return []
+    found: list[Turn] = []
+    left, reads = [stretch(first, last)], 0
+    while left and len(found) < most and reads < MOST_READS:
+        one = max(left, key=lambda each: each.excess)
+        left.remove(one)
+        if one.excess <= 0:
+            break
+        middle = (one.first.offset + 1 + one.last.offset) // 2
+        between = yield from _numbered(number_of, middle, one.last.offset)
+        reads += 1
+        if between is None and middle > one.first.offset + 1:
+            between = yield from _numbered(number_of, one.first.offset + 1, middle)
+            reads += 1
+        if between is not None:
+            left += [stretch(one.first, between), stretch(between, one.last)]
+        elif (number_of(one.last) or 0) <= (number_of(one.first) or 0):
+            found.append(Turn(one.first, one.last))
+    return found
+
+
+def _numbered(number_of: Callable[[Record], int | None], begin: int, end: int) -> Search[Record | None]:
+    """The first record from ``begin`` on that carries a number, among so many."""
+    if begin >= end:
+        return None
+    records, _ = yield from read_once(begin, min(FIRST_READ, end - begin), end)
+    return next((record for record in records if number_of(record) is not None), None)
