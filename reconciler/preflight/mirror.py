@@ -32,10 +32,12 @@ def mirror(config: Config, reader: LogReader) -> Iterator[TrialResult]:
     if here["offset syncs"]:
         yield ok(MIRROR, f"{result}; what they give: reconciler mirror")
         return
-    lacks = "offset syncs are not: stored offsets without anchors can be placed by checkpoints alone, if at all"
+    lacks = ": stored offsets without anchors cannot be placed"
+    if there:
+        lacks = ", offset syncs are not: stored offsets without anchors can be placed by checkpoints alone, if at all"
     yield warn(
         MIRROR,
-        f"{result}, {lacks}.",
+        f"{result}{lacks}.",
         f"Set {LOCATION} = target in MirrorMaker's properties. What it gives: reconciler mirror.",
     )
 

@@ -145,8 +145,14 @@ def test_more_replay_than_allowed_stops_until_it_is_accepted(world: World) -> No
     stopped = world.run("check", "-c", config)
     assert stopped.code == 4
     assert "more than max_replay = 1" in stopped.out
-    assert world.run("check", "-c", config, "--accept", "bounded").code == 3
-    assert world.run("check", "-c", world.config()).code == 3
+    accepted = world.run("check", "-c", config, "--accept", "bounded")
+    assert accepted.code == 3
+    assert "Next: reconciler plan with the same decisions (--set, --accept), then apply." in " ".join(
+        accepted.out.split()
+    )
+    allowed = world.run("check", "-c", world.config())
+    assert allowed.code == 3
+    assert "Next: reconciler plan, then apply." in " ".join(allowed.out.split())
 
 
 def test_segments_that_were_deleted_a_moment_ago_do_not_hide_the_records_behind_them(world: World) -> None:

@@ -13,6 +13,7 @@ from reconciler.core.errors import ExitCode, worst
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
+from reconciler.failover.outside import ByHand
 from reconciler.formats.plan import StartPolicy
 from reconciler.formats.plan_text import INDENTED
 
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             show_json_text(piece)
     else:
         show(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
-        show(wrap("", *summary(checked, config.policy.start)))
+        show(wrap("", *summary(checked, config.policy.start, by_hand)))
         for line in choices.to_skip(checked.plan, by_hand, options):
             say(f"To skip them: {line}")  # one line, to be copied
     return code
@@ -94,9 +95,9 @@ def judged_code(checked: Checked, policy: StartPolicy) -> ExitCode:
     return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
 
 
-def summary(checked: Checked, policy: StartPolicy) -> list[str]:
+def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand) -> list[str]:
     """The last lines: the result and the next step."""
-    judged, plan = _judged(checked, judged_code(checked, policy)), checked.plan
+    judged, plan = _judged(checked, judged_code(checked, policy), by_hand), checked.plan
     if not plan.not_judged:
         return [judged]
     of = f"{len(plan.jobs):,} of {len(plan.jobs) + len(plan.not_judged):,} jobs"
@@ -104,7 +105,7 @@ def summary(checked: Checked, policy: StartPolicy) -> list[str]:
     return [*lines, f"{not_judged_text(plan)} Fix what is named above, then check again."]
 
 
-def _judged(checked: Checked, code: ExitCode) -> str:
+def _judged(checked: Checked, code: ExitCode, by_hand: ByHand) -> str:
     starting = outcome(checked.plan)
     if code is ExitCode.NEEDS_PERSON:
         return f"Do not start: {checked.why_not}. Nothing was written."
@@ -112,9 +113,10 @@ def _judged(checked: Checked, code: ExitCode) -> str:
         count = len(checked.to_write)
         noun = "offset needs" if count == 1 else "offsets need"
         alone = "" if checked.plan.not_judged else " (exit code 3: nothing failed)"
-        then = "reconciler plan, then apply"
+        plan = "reconciler plan" if by_hand == ByHand() else "reconciler plan with the same decisions (--set, --accept)"
+        then = f"{plan}, then apply"
         if checked.copied is not None:
-            then = "reconciler plan, then checkpoint clone"
+            then = f"{plan}, then checkpoint clone"
         elif checked.handed is not None:
             then = "reconciler hook --to destination, which starts the job with them"
         return f"{count:,} {noun} correcting, and can be{alone}; {starting}. Next: {then}."
