@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain, starmap
 from operator import add
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
@@ -145,36 +145,59 @@ def frames(answers: Sequence[tuple[int, Chunk]]) -> Iterator[Sequence[tuple[int,
         yield answers[begin:]
 
 
-def pack(answers: Sequence[tuple[int, Chunk]]) -> list[bytes]:
-    """The numbers of requests and the chunks that answer them, in parts; their records are consumed messages."""
-    messages: list[Message] = []
+class Taken(NamedTuple):
+    """Records of a frame as a client's library has them, column by column. ``kinds`` are those of librdkafka."""
+
+    offsets: Sequence[int]
+    stamps: Sequence[int]
+    kinds: bytes
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Any]
+
+
+def taken(messages: list[Any]) -> Taken:
+    """Consumed messages, column by column."""
+    # One call a column and no loop in Python: this runs over every record.
+    kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
+    return Taken(
+        offsets=list(map(Message.offset, messages)),
+        stamps=stamps,
+        kinds=bytes(kinds),
+        keys=list(map(Message.key, messages)),
+        values=list(map(Message.value, messages)),
+        headers=list(map(Message.headers, messages)),
+    )
+
+
+def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Taken] = taken) -> list[bytes]:
+    """The numbers of requests and the chunks that answer them, in parts. ``taken`` knows the kind of their records."""
+    messages: list[Any] = []
     chunks, withheld = [], []
     for index, chunk in answers:
         if isinstance(chunk, Withheld):
             withheld.append((index, chunk.error.message, chunk.error.hint))
         else:
-            own = getattr(chunk.records, "messages", ())
+            own = getattr(chunk.records, "messages", chunk.records)
             chunks.append((index, chunk.next_offset, chunk.out_of_range, len(own)))
             messages += own
-    # One call a column and no loop in Python: this runs over every record.
-    keys, values = list(map(Message.key, messages)), list(map(Message.value, messages))
-    kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
+    found = taken(messages)
     columns = {
-        "offsets": list(map(Message.offset, messages)),
-        "stamps": stamps,
-        "keys": _lengths(keys),
-        "values": _lengths(values),
+        "offsets": found.offsets,
+        "stamps": found.stamps,
+        "keys": _lengths(found.keys),
+        "values": _lengths(found.values),
     }
-    found = list(map(Message.headers, messages))
-    headers = [(at, each) for at, each in enumerate(found) if each] if any(found) else []
+    headers = [(at, each) for at, each in enumerate(found.headers) if each] if any(found.headers) else []
     about = {
         "chunks": chunks,
         "withheld": withheld,
         "headers": [(at, [(name, _hex(content)) for name, content in each]) for at, each in headers],
     }
-    content = b"".join(filter(None, chain.from_iterable(zip(keys, values, strict=True))))
+    parts = chain.from_iterable(zip(found.keys, found.values, strict=True)) if any(found.keys) else found.values
+    content = b"".join(filter(None, parts))
     numbers = [array(COLUMNS[name], each).tobytes() for name, each in columns.items()]
-    return [_header(about), *numbers, bytes(kinds), content]
+    return [_header(about), *numbers, found.kinds, content]
 
 
 def _lengths(parts: list[bytes | None]) -> list[int]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 NOT_NEEDED = {
-    *("asyncio", "difflib", "getpass", "pyspark", "random", "ssl", "subprocess", "tempfile", "tenacity"),
+    *("aiokafka", "asyncio", "difflib", "getpass", "pyspark", "random", "ssl", "subprocess", "tempfile", "tenacity"),
     *("reconciler.core.search", "reconciler.core.timebound", "reconciler.core.unanchored.pairs"),
     *("reconciler.failover.writing.apply", "reconciler.mirror.record_times"),
 }

@@ -1,11 +1,12 @@
 """What a read of many partitions costs the process that reads, thread by thread, without a broker.
 
     python -m tests.bench.plans.reads [--partitions 10000] [--topics 1,20] [--windows 250,500,1000,2000]
-        [--set key=value] [--json FILE]
+        [--set key=value] [--bulk] [--json FILE]
 
 The broker is the one that librdkafka simulates for its own tests, in a process of its own. Each read takes 117 records
 of 120 from each partition, as many partitions at a time as the window says, and packs them for the other process.
-``--set`` overrides a setting of the client. ``main`` is librdkafka's main thread, ``broker`` the one of the connection.
+``--set`` overrides a setting of the client; ``--bulk`` reads without it (``kafka.bulk``). ``main`` is librdkafka's main
+thread, ``broker`` the one of the connection.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import sys
 import time
 from collections import Counter
 from ctypes import CDLL, c_char_p, c_int, c_size_t, c_void_p, create_string_buffer
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Producer
 
-from reconciler.kafka import reader
-from reconciler.kafka.sent import frames, pack
+from reconciler.kafka import reader, sent
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.bench.common import print_json
 from tests.bench.plans.speed import produce
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--topics", default="1,20", help="topics that the partitions are divided into, by commas")
     parser.add_argument("--windows", default="250,500,1000,2000", help="partitions at a time, by commas")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--bulk", action="store_true", help="by plain requests")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--one", metavar="SERVERS", help=argparse.SUPPRESS)
@@ -53,7 +56,7 @@ def main() -> None:
         return
     if options.one is not None:
         reader.POINT_READS.update(each.split("=", 1) for each in options.set)
-        read(options.one, counts[0], options.partitions, windows[0])
+        read(options.one, counts[0], options.partitions, windows[0], bulk=options.bulk)
         return
     module = [sys.executable, "-m", "tests.bench.plans.reads", "--partitions", str(options.partitions)]
     serving = [*module, "--serve", "--topics", options.topics]
@@ -66,7 +69,7 @@ def main() -> None:
         for count in counts:
             for window in windows:
                 own = ["--one", servers, "--topics", str(count), "--windows", str(window)]
-                command = [*module, *own, *(f"--set={each}" for each in options.set)]
+                command = [*module, *own, *(f"--set={each}" for each in options.set), *["--bulk"] * options.bulk]
                 line = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
                 print(line, flush=True)
                 figures = (float(each.replace(",", "")) for each in line.split())
@@ -106,16 +109,26 @@ def serve(counts: list[int], partitions: int) -> None:
     sys.stdin.read()
 
 
-def read(servers: str, count: int, partitions: int, window: int) -> None:
+def read(servers: str, count: int, partitions: int, window: int, *, bulk: bool) -> None:
     gc.set_threshold(1_000_000, 50, 50)  # as the reading process does
-    log = reader.KafkaLogReader({"bootstrap.servers": servers}, manner=reader.Manner(most_bytes=MOST_BYTES))
-    places, records = partitions_of(count, partitions), 0
     before, began_s = threads(), time.process_time()
+    client = {"bootstrap.servers": servers}
+    log: Any
+    if bulk:
+        from reconciler.kafka.bulk.batches import taken
+        from reconciler.kafka.bulk.reading import BulkReader
+
+        log = BulkReader(client, timeout_s=10, most_bytes=MOST_BYTES, on_news=lambda: None)
+        ask, pack = log.read, partial(sent.pack, taken=taken)
+    else:
+        log = reader.KafkaLogReader(client, manner=reader.Manner(most_bytes=MOST_BYTES))
+        ask, pack = log.read_each, sent.pack
+    places, records = partitions_of(count, partitions), 0
     for at in range(0, len(places), window):
         requests = [ReadRequest(place, FROM, WANTED) for place in places[at : at + window]]
-        for answers in log.read_each(requests):
+        for answers in ask(requests):
             records += sum(len(chunk.records) for _, chunk in answers)
-            for frame in frames(answers):
+            for frame in sent.frames(answers):
                 pack(frame)
     used_s, spent = time.process_time() - began_s, threads()
     spent.subtract(before)

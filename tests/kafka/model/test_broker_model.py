@@ -17,6 +17,7 @@ import pytest
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import ReadRequest, TopicPartition
+from tests.kafka.bulk.readers import Both
 from tests.kafka.model import twin_differences
 from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log
 from tests.kafka.model.seeded_logs import BEGIN, make_log
@@ -138,6 +139,17 @@ def test_lookups_equal_the_admin_clients(broker: KafkaCluster, reader: KafkaLogR
     for stamp in (BEGIN, BEGIN + 20, BEGIN + 2_000):
         found = reader.offsets_for_times([(place, stamp) for place in places])
         assert [-1 if offset is None else offset for offset in found] == admin(OffsetSpec.for_timestamp(stamp))
+
+
+def test_reads_of_many_partitions_are_the_same_and_the_reference_is_rarely_asked(
+    broker: KafkaCluster, twins: list[Twin]
+) -> None:
+    with closing(Both({"bootstrap.servers": broker.bootstrap})) as both:
+        assert some_of(twin_differences.in_reads(both, twins)) == ""
+    starts = {twin.place: (twin.memory.start, twin.memory.end) for twin in twins}
+    within = [r for r in both.left if starts[r.partition][0] <= r.offset <= starts[r.partition][1]]
+    assert len(both.in_bulk) > 1_000
+    assert len(within) < len(both.in_bulk) / 20, within[:5]
 
 
 def test_reads_from_every_offset_are_the_same(reader: KafkaLogReader, twins: list[Twin]) -> None:

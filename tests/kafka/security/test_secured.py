@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from reconciler.core.errors import Refused
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.ports import ReadRequest, TopicPartition
+from tests.kafka.bulk.readers import answered, bulk_reader, seen
 from tests.kafka.security.certificates import CLIENT
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.world import CommandResult, World, run_process, source_record
@@ -187,6 +190,41 @@ def test_a_refused_login_ends_a_call_long_before_its_time_is_up(secured: Secured
     finally:
         reader.close()
     assert time.monotonic() - began < 150
+
+
+# ---------------------------------------------------------------- many partitions, without librdkafka
+
+
+@pytest.mark.parametrize("door", ["scram", "certificate", "SCRAM-SHA-256", "PLAIN"])
+def test_many_partitions_are_read_with_the_same_logins(secured: Secured, secured_world: World, door: str) -> None:
+    world = secured_world
+    world.deliver(3)
+    for user in (USER, CLIENT):
+        secured.allow(user, everything(world))
+    address, settings = {
+        "scram": (secured.sasl, secured.scram),
+        "certificate": (secured.tls, secured.mutual),
+    }.get(door, (secured.logins, secured.login(door)))
+    client = {"bootstrap.servers": address, **settings}
+    place = TopicPartition(world.there, 0)
+    with closing(bulk_reader(client)) as reader, closing(KafkaLogReader(client)) as other:
+        requests = [ReadRequest(place, 0, 10)]
+        found, read = answered(reader, requests), other.read(requests)
+    assert len(read[0].records) > 0
+    assert seen(found[0]) == seen(read[0])
+
+
+@pytest.mark.parametrize("wrong", ["password", "authority"])
+def test_a_wrong_login_or_certificate_reads_nothing(secured: Secured, secured_world: World, wrong: str) -> None:
+    secured_world.deliver(3)
+    secured.allow(USER, everything(secured_world))
+    change = {
+        "password": {"sasl.password": secured.wrong_password},
+        "authority": {"ssl.ca.location": str(secured.certificates.stranger)},
+    }[wrong]
+    client = {"bootstrap.servers": secured.sasl, **secured.scram, **change}
+    with closing(bulk_reader(client)) as reader:
+        assert answered(reader, [ReadRequest(TopicPartition(secured_world.there, 0), 0, 10)]) == {}
 
 
 # ---------------------------------------------------------------- what is shown

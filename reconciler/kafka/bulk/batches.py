@@ -1,0 +1,93 @@
+"""The batches of one partition as the answer to one request, by aiokafka's compiled parser."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from aiokafka.record import MemoryRecords
+
+from reconciler.core.probes import Chunk
+from reconciler.kafka.sent import Taken
+from reconciler.ports import ReadRequest
+
+FORMAT = 2
+"""Of batches, since Kafka 0.11."""
+KINDS = b"\x01", b"\x02"
+"""Of timestamps, as librdkafka counts them: made by the producer, and by the broker. A batch counts from 0."""
+_OFFSET, _STAMP, _KIND = attrgetter("offset"), attrgetter("timestamp"), attrgetter("timestamp_type")
+_KEY, _VALUE, _HEADERS = attrgetter("key"), attrgetter("value"), attrgetter("headers")
+
+
+class Uncertain(Exception):
+    """This reader cannot answer, or not with certainty."""
+
+
+class Place:
+    """One request, and the records for it so far.
+
+    Invariants: ``records`` are those from the request's offset up to ``position``, in order, without control records
+    and at most as many as are wanted; ``position`` only grows.
+    """
+
+    __slots__ = ("bytes", "index", "position", "records", "request")
+
+    def __init__(self, index: int, request: ReadRequest) -> None:
+        self.index = index
+        self.request = request
+        self.position = request.offset
+        self.records: list[Any] = []
+        self.bytes = 0
+        """Of the records' values."""
+
+    def take(self, batches: memoryview, high: int) -> bool:
+        """Whether the answer is complete: as many records as are wanted, or all up to the high watermark.
+
+        Raises Uncertain for batches of an old format and wrong checksums; the parser's own errors tell of others.
+        """
+        if len(batches) and self._take(batches):
+            return True
+        if self.position > high:
+            raise Uncertain(f"the log ends at {high}, before {self.position}")
+        return self.position == high
+
+    def _take(self, batches: memoryview) -> bool:
+        memory, wanted = MemoryRecords(bytes(batches)), self.request.max_records
+        while (batch := memory.next_batch()) is not None:
+            if getattr(batch, "magic", None) != FORMAT or not batch.validate_crc():
+                raise Uncertain("a batch of an old format, or a damaged one")
+            following = batch.next_offset
+            if following <= self.position:
+                continue
+            if not batch.is_control_batch:
+                self._take_records(batch)
+            self.position = following
+            if len(self.records) >= wanted:
+                del self.records[wanted:]
+                self.position = self.records[-1].offset + 1
+                return True
+        return False
+
+    def _take_records(self, batch: Any) -> None:
+        own = [*batch]
+        if batch.base_offset < self.position:  # a broker sends whole batches
+            own = [record for record in own if record.offset >= self.position]
+        self.records += own
+        self.bytes += sum(map(len, filter(None, map(_VALUE, own))))
+
+    def chunk(self) -> Chunk:
+        return Chunk(self.records, self.position)
+
+
+def taken(records: list[Any]) -> Taken:
+    """Records of batches, column by column."""
+    count = len(records)
+    appended = any(map(_KIND, records))
+    return Taken(
+        offsets=list(map(_OFFSET, records)),
+        stamps=list(map(_STAMP, records)),
+        kinds=b"".join(KINDS[kind] for kind in map(_KIND, records)) if appended else KINDS[0] * count,
+        keys=list(map(_KEY, records)),
+        values=list(map(_VALUE, records)),
+        headers=list(map(_HEADERS, records)),
+    )

@@ -1,0 +1,192 @@
+"""Reads of many partitions by plain Fetch requests; whatever is not certain is left to ``KafkaLogReader``.
+
+Invariants:
+
+- An answer is complete: all records that are wanted, or all up to the high watermark that the leader told with them.
+- A partition is left as soon as anything about it is unusual: an error, a leader that is not known, a batch above the
+  fetch size, of an old format, damaged or compressed in a way that is not known here. A failure of a connection leaves
+  all that were asked for by it.
+- What is held at a time is one answer, the records of partitions that are not complete, up to the limit of a read, and
+  what one batch decompresses to. Where a batch decompresses to more than the process may hold, the process is ended as
+  it is with librdkafka, and the partitions are read again in halves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from aiokafka.conn import AIOKafkaConnection, create_conn
+
+from reconciler.core.probes import Chunk
+from reconciler.kafka.bulk import wire
+from reconciler.kafka.bulk.batches import Place
+from reconciler.kafka.bulk.settings import Settings, translated
+from reconciler.kafka.bulk.wire import Name
+from reconciler.ports import ReadRequest
+
+EACH_BYTES = 64 * 1024
+"""Of a partition in one answer, as librdkafka is told for its first try. A larger batch is left to it."""
+ALL_BYTES = 4 * 1024 * 1024
+"""Of one answer."""
+HAND_OVER_BYTES = 8 * 1024 * 1024
+"""Values that are handed over together, or a little more."""
+PATIENCE = 0.5
+"""The share of the time for an answer that this reader waits: the other one waits again, and tells what was wrong."""
+MOST_FAILURES = 3
+"""So many reads that failed one after the other: the next ones are not tried."""
+
+log = logging.getLogger(__name__)
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its debugging shows logins
+
+
+class BulkReader:
+    """Answers those requests of a read that it can answer with certainty."""
+
+    def __init__(
+        self, client: Mapping[str, Any], *, timeout_s: float, most_bytes: int, on_news: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._wait_s = timeout_s * PATIENCE
+        self._most_bytes = most_bytes
+        self._on_news = on_news
+        self._loop = asyncio.new_event_loop()
+        self._settings: Settings | None = None
+        self._connections: dict[int, AIOKafkaConnection] = {}
+        self._known = wire.Leaders({}, {})
+        self._stale: set[str] = set()
+        """Topics of which a broker no longer leads what it did."""
+        self._failures = 0
+
+    def read(self, requests: Sequence[ReadRequest]) -> Iterator[list[tuple[int, Chunk]]]:
+        """The indexes of requests and their answers, as soon as some are known; the others are left."""
+        if self._failures >= MOST_FAILURES:
+            return
+        try:
+            for places in self._read(requests):
+                yield [(place.index, place.chunk()) for place in places]
+            self._failures = 0
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other reader meets it, and says it
+            log.debug("left to the other reader: %r", error)
+            self._failures += 1
+            self._forget()
+
+    def _read(self, requests: Sequence[ReadRequest]) -> Iterator[list[Place]]:
+        if self._settings is None:
+            self._settings = translated(self._client)
+            if self._settings is None:
+                self._failures = MOST_FAILURES
+                return
+        places: dict[Name, Place] = {}
+        for index, request in enumerate(requests):
+            if not request.committed:  # a broker tells of aborted records, and does not leave them out
+                name = request.partition.topic, request.partition.partition
+                places.setdefault(name, Place(index, request))
+        self._learn({topic for topic, _ in places})
+        by_leader: dict[int, dict[Name, Place]] = {}
+        for name, place in places.items():
+            if (leader := self._known.of.get(name)) is not None:
+                by_leader.setdefault(leader, {})[name] = place
+        for leader, waiting in by_leader.items():
+            while waiting:
+                fetch = wire.Fetch(((name, place.position) for name, place in waiting.items()), EACH_BYTES, ALL_BYTES)
+                answer = list(wire.fetched(self._ask(leader, fetch)))
+                self._on_news()
+                yield from self._sort(answer, waiting)
+
+    def _sort(self, answer: Sequence[wire.Fetched], waiting: dict[Name, Place]) -> Iterator[list[Place]]:
+        """Places that are complete. Those, and those that are left to the other reader, wait no longer."""
+        has_room = ALL_BYTES - sum(len(each.batches) for each in answer) >= EACH_BYTES
+        done: list[Place] = []
+        moved, filled = False, 0
+        for name, error, high, batches in answer:
+            place = waiting[name]
+            before = place.position
+            try:
+                if error:
+                    self._stale.add(name[0])
+                    raise LookupError(f"error {error}")
+                is_complete = place.take(batches, high)
+            except Exception as problem:  # noqa: BLE001 - of a parser, which has errors of many kinds
+                log.debug("%s-%s is left to the other reader: %r", *name, problem)
+                is_left, is_complete = True, False
+            else:
+                is_left = not is_complete and place.position == before and (has_room or len(batches) > 0)
+            if is_complete or is_left:
+                moved = True
+                del waiting[name]
+            moved = moved or place.position > before
+            if is_complete:
+                done.append(place)
+                filled += place.bytes
+            if filled >= HAND_OVER_BYTES:
+                yield done
+                done, filled = [], 0
+        if done:
+            yield done
+        if not moved or sum(place.bytes for place in waiting.values()) > self._most_bytes:
+            waiting.clear()
+
+    def _learn(self, topics: set[str]) -> None:
+        """Ask who leads the partitions of topics that are not known yet."""
+        unknown = sorted(topics - {topic for topic, _ in self._known.of} | topics & self._stale)
+        if not unknown:
+            return
+        brokers, leaders = wire.leaders(self._run(self._look_up(unknown)))
+        self._stale.difference_update(unknown)
+        self._known.brokers.update(brokers)
+        self._known.of.update(leaders)
+
+    async def _look_up(self, topics: Sequence[str]) -> memoryview:
+        """The answer of a broker that is known, or of the first one that lets this client in."""
+        assert self._settings is not None
+        for connection in self._connections.values():
+            return await _sent(connection, wire.Metadata(topics))
+        for host, port in self._settings.servers:
+            try:
+                connection = await self._connected(host, port)
+            except OSError as error:  # this broker may be down
+                log.debug("%s:%s: %r", host, port, error)
+                continue
+            try:
+                return await _sent(connection, wire.Metadata(topics))
+            finally:
+                connection.close()
+        raise LookupError("no broker answers")
+
+    def _ask(self, leader: int, fetch: wire.Fetch) -> memoryview:
+        return self._run(self._asked(leader, fetch))
+
+    async def _asked(self, leader: int, fetch: wire.Fetch) -> memoryview:
+        connection = self._connections.get(leader)
+        if connection is None or not connection.connected():
+            connection = self._connections[leader] = await self._connected(*self._known.brokers[leader])
+        return await _sent(connection, fetch)
+
+    async def _connected(self, host: str, port: int) -> AIOKafkaConnection:
+        assert self._settings is not None
+        timeout_ms = int(self._wait_s * 1000)
+        return await create_conn(host, port, request_timeout_ms=timeout_ms, **self._settings.options)
+
+    def _run(self, waiting: Any) -> memoryview:
+        found: memoryview = self._loop.run_until_complete(waiting)
+        return found
+
+    def _forget(self) -> None:
+        """Close all connections and forget the leaders."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._known = wire.Leaders({}, {})
+
+    def close(self) -> None:
+        self._forget()
+        self._loop.run_until_complete(asyncio.sleep(0))  # transports close in the loop
+        self._loop.close()
+
+
+async def _sent(connection: AIOKafkaConnection, request: wire.Fetch | wire.Metadata) -> memoryview:
+    content: memoryview = (await connection.send(request)).content
+    return content
