@@ -9,6 +9,7 @@ from reconciler.core.probes import Chunk
 from reconciler.kafka.bulk.batches import taken
 from reconciler.kafka.bulk.reading import BulkReader
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.records import turns
 from reconciler.kafka.sent import frames, pack, unpack
 from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
 
@@ -47,7 +48,10 @@ class Both:
         self.left: list[ReadRequest] = []
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        found = answered(self._bulk, requests)
+        found: dict[int, Chunk] = {}
+        for turn in turns([request.partition for request in requests]):  # it answers one of a partition in each call
+            chunks = answered(self._bulk, [requests[index] for index in turn])
+            found |= {turn[place]: chunk for place, chunk in chunks.items()}
         left = [index for index in range(len(requests)) if index not in found]
         self.in_bulk += [requests[index] for index in found]
         self.left += [requests[index] for index in left]

@@ -224,6 +224,22 @@ def test_only_one_uncommitted_request_of_a_partition_is_answered() -> None:
     assert list(read(requests, [(0, NO_ERROR, 4, batch(0, 4))])) == [1]
 
 
+def test_leaders_are_asked_for_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, asked = bulk_reader({"bootstrap.servers": "none:1"}), []
+
+    def look_up(topics: Sequence[str]) -> None:
+        asked.append(list(topics))
+
+    monkeypatch.setattr(reader, "_look_up", look_up)
+    monkeypatch.setattr(reader, "_run", lambda _: memoryview(b""))
+    monkeypatch.setattr(wire, "leaders", lambda _: wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1}))
+    answers = iter([[(0, NOT_LEADER, -1, b"")], *[[(0, NO_ERROR, 4, batch(0, 4))]] * 2])
+    monkeypatch.setattr(reader, "_ask", lambda leader, fetch: answer(next(answers)))
+    found = [list(answered(reader, [request(0, 9)])) for _ in range(3)]
+    assert found == [[], [0], [0]]
+    assert asked == [[TOPIC], [TOPIC]]
+
+
 # ---------------------------------------------------------------- failures
 
 

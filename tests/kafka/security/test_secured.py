@@ -206,7 +206,7 @@ def test_many_partitions_are_read_with_the_same_logins(secured: Secured, secured
         "certificate": (secured.tls, secured.mutual),
     }.get(door, (secured.logins, secured.login(door)))
     client = {"bootstrap.servers": address, **settings}
-    place = TopicPartition(world.there, 0)
+    place = TopicPartition(world.mirrored, 0)
     with closing(bulk_reader(client)) as reader, closing(KafkaLogReader(client)) as other:
         requests = [ReadRequest(place, 0, 10)]
         found, read = answered(reader, requests), other.read(requests)
@@ -224,7 +224,7 @@ def test_a_wrong_login_or_certificate_reads_nothing(secured: Secured, secured_wo
     }[wrong]
     client = {"bootstrap.servers": secured.sasl, **secured.scram, **change}
     with closing(bulk_reader(client)) as reader:
-        assert answered(reader, [ReadRequest(TopicPartition(secured_world.there, 0), 0, 10)]) == {}
+        assert answered(reader, [ReadRequest(TopicPartition(secured_world.mirrored, 0), 0, 10)]) == {}
 
 
 # ---------------------------------------------------------------- what is shown
