@@ -208,16 +208,16 @@ def renewed(stored: int, pairs: Pairs, deleted_before: int = 0, letters_here: st
 
 
 def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_of_a_topic_that_was_recreated() -> None:
-    """Where checkpoints are all that there is, or retention has passed the place where the numbers begin again."""
-    by_checkpoints = Pairs((), (MirrorCheckpoint("one", 5, 5, 160), MirrorCheckpoint("other", 2, 8, 500)))
+    """Also where that is a checkpoint's, or retention has passed the place where the numbers begin again."""
+    by_checkpoints = Pairs((Sync(5, 5, 160),), (MirrorCheckpoint("other", 2, 8, 500),))
     by_syncs = Pairs((Sync(4, 4, 160), Sync(0, 6, 400), Sync(3, 9, 500)))
     for pairs, deleted in ((by_checkpoints, 0), (by_syncs, 7)):
         found = renewed(4, pairs, deleted)
         assert found.verdict is Verdict.UNRESOLVED
-        assert "a record that is newer than a pair of a larger number" in found.detail
+        assert "a record that is newer than a sync of a larger number" in found.detail
         assert "the source's topic was recreated" in found.detail
     disordered = renewed(4, by_syncs, 7, limits=Limits(max_disorder_ms=300))
-    assert "newer than a pair" not in disordered.detail, "records may be dated so much later than those behind them"
+    assert "newer than a sync" not in disordered.detail, "records may be dated so much later than those behind them"
 
 
 def test_a_group_that_is_behind_another_one_is_no_sign_of_a_topic_that_was_recreated() -> None:
@@ -227,6 +227,12 @@ def test_a_group_that_is_behind_another_one_is_no_sign_of_a_topic_that_was_recre
         renewed(4, Pairs((), (MirrorCheckpoint("one", 5, 5, 160), MirrorCheckpoint("other", 2, 2, 500)))).resume_offset
         == 2
     )
+
+
+def test_a_group_that_committed_a_number_before_it_was_there_contradicts_nothing() -> None:
+    early = MirrorCheckpoint("early", 5, 1, 50)
+    found = renewed(4, Pairs((Sync(0, 0, 105), Sync(3, 3, 140)), (early,)), letters_here="abcdef")
+    assert place(found) == (Verdict.MOVED, 4, 0)
 
 
 def test_syncs_before_a_smaller_place_are_dropped() -> None:

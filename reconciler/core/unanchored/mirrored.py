@@ -26,7 +26,7 @@ C   A checkpoint (u, d) with u <= S. Either the record at d is u, or the record 
 T   A sync that goes back to a smaller number, not behind S, is of a record that was sent again: an earlier copy of it
     is here. If there is none, the source's topic was recreated, and S may be a number of either.
 
-O   When a pair of a number was written, all records of smaller numbers were there. So a pair whose record is dated
+O   When a sync of a number was written, all records of smaller numbers were there. So a pair whose record is dated
     later, by more than the disorder, is of another topic of the source's name, and S may be a number of either.
 
 Syncs that may be another mirror's (``owners``) are left out.
@@ -170,7 +170,7 @@ def _look(case: _Case) -> Search[dict[int, Record]]:
 
 
 def _denied(case: _Case, records: dict[int, Record]) -> Finding | None:
-    """The finding where a pair's record is newer than a pair of a larger number; else None (O)."""
+    """The finding where a pair's record is newer than a sync of a larger number; else None (O)."""
     evidence, disorder = case.evidence, case.question.limits.max_disorder_ms
     existed = evidence.existed
     if existed is None:
@@ -196,7 +196,7 @@ def _denied(case: _Case, records: dict[int, Record]) -> Finding | None:
     if not denied:
         return None
     detail = (
-        f"MirrorMaker's pair {denied[0]} names a record that is newer than a pair of a larger number: the source's "
+        f"MirrorMaker's pair {denied[0]} names a record that is newer than a sync of a larger number: the source's "
         "topic was recreated or cut, so the stored number may be of either"
     )
     return Finding(Verdict.UNRESOLVED, None, detail=detail)

@@ -66,9 +66,11 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Existed:
-    """By when the source's records were there: a pair of a larger number was written then.
+    """By when the source's records were there: a sync of a larger number was written then.
 
-    ``upstreams`` increase, and with each comes the earliest time (epoch ms) of a pair of its number or a larger one.
+    Checkpoints do not tell: a group can have committed a number that is not there yet.
+
+    ``upstreams`` increase, and with each comes the earliest time (epoch ms) of a sync of its number or a larger one.
     """
 
     upstreams: tuple[int, ...]
@@ -77,7 +79,6 @@ class Existed:
     @classmethod
     def of(cls, pairs: Pairs) -> Existed:
         written = [(sync.upstream, sync.written_ms) for sync in pairs.syncs]
-        written += [(each.upstream, each.written_ms) for each in pairs.checkpoints]
         known = sorted((upstream, time) for upstream, time in written if time is not None)
         least = [*accumulate((time for _, time in reversed(known)), min)][::-1]
         return cls(tuple(upstream for upstream, _ in known), tuple(least))
@@ -119,7 +120,7 @@ class MirrorEvidence:
     existed: Existed | None = None
     """When records of some numbers were there at the latest."""
     returns: tuple[MirrorCheckpoint, ...] = ()
-    """Checkpoints of small numbers that were written after pairs of larger ones."""
+    """Checkpoints of small numbers that were written after syncs of larger ones."""
     doubtful: Pairs | None = None
     """All that is known of the partition, where its syncs may be another mirror's."""
 

@@ -25,7 +25,7 @@ from tests.simulation.worlds.resent import complete_runs
 
 @dataclass(frozen=True, slots=True)
 class Renewed(Bare):
-    """``old`` records are of the old topic. ``shown``: a pair of that is left whose number is behind the stored one."""
+    """``old`` records are of the old topic. ``shown``: a sync of that is left whose number is behind the stored one."""
 
     old: int = 0
     shown: bool = False
@@ -63,9 +63,7 @@ def make_renewed(seed: int) -> tuple[Renewed, World]:
     syncs = (*old_pairs.syncs[kept:], *new_pairs.syncs)
     checkpoints = (*old_pairs.checkpoints, *new_pairs.checkpoints) if rng.random() < 0.5 else new_pairs.checkpoints
     pairs = Pairs(() if rng.random() < 0.3 else syncs, checkpoints)
-    known = [
-        each.upstream for each in (*old_pairs.checkpoints, *old_pairs.syncs) if each in (*pairs.syncs, *checkpoints)
-    ]
+    known = [sync.upstream for sync in old_pairs.syncs if sync in pairs.syncs]
     fields = {name: getattr(both, name) for name in Case.__slots__} | {"processed": processed}
     return (
         Renewed(
