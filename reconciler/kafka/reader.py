@@ -34,7 +34,7 @@ from reconciler.core.errors import ReconcilerError
 from reconciler.core.probes import Chunk
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import Needs
-from reconciler.kafka.records import Gathering, turns
+from reconciler.kafka.records import Gathering, turns, turns_of
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import heard
 
@@ -287,7 +287,7 @@ class KafkaLogReader:
 
     def read_each(self, requests: Sequence[ReadRequest]) -> Iterator[list[tuple[int, Chunk]]]:
         """The requests' indexes and answers, as soon as some are known."""
-        for turn in self._turns(requests):
+        for turn in turns_of(requests):
             first = 1 if len(turn) <= FEW_PARTITIONS else 0
             sizes = [1] if self._manner.sparing else list(FETCH_BYTES[first:])
             waiting = {requests[index].partition: (index, requests[index]) for index in turn}
@@ -342,14 +342,6 @@ class KafkaLogReader:
                         break
         consumer.unassign()
         return gathering.chunks(), full
-
-    @staticmethod
-    def _turns(requests: Sequence[ReadRequest]) -> Iterator[list[int]]:
-        """Indexes of the requests in turns: each partition at most once, and all of one isolation."""
-        for committed in (False, True):
-            here = [index for index, request in enumerate(requests) if request.committed is committed]
-            for turn in turns([requests[index].partition for index in here]):
-                yield [here[place] for place in turn]
 
     def _find_leaders(self, kind: Kind, requests: Sequence[ReadRequest]) -> None:
         """Have a consumer that has read before learn who leads further topics; a failure is left to the read.

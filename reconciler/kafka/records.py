@@ -229,3 +229,11 @@ def turns(partitions: Sequence[TopicPartition]) -> list[list[int]]:
             turns.append([])
         turns[turn].append(index)
     return turns
+
+
+def turns_of(requests: Sequence[ReadRequest]) -> Iterator[list[int]]:
+    """Indexes of ``requests`` in turns: each partition at most once, and all of one isolation."""
+    for committed in (False, True):
+        here = [index for index, request in enumerate(requests) if request.committed is committed]
+        for turn in turns([requests[index].partition for index in here]):
+            yield [here[place] for place in turn]

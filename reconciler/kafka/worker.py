@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import resource
 import socket
 from collections.abc import Callable, Sequence
@@ -39,6 +40,9 @@ MOST_OF = 0.9
 """A read that timed out took about all of its time; an error that came sooner was an answer."""
 BUSY = 0.1
 """The share of a processor that a client uses which waits for records is far below this."""
+
+
+log = logging.getLogger(__name__)
 
 
 def serve(connection: socket.socket) -> None:
@@ -80,10 +84,11 @@ class _Readers:
 
     @cached_property
     def in_bulk(self) -> BulkReader | None:
-        """None where its client is not installed, as it may be on Spark's executors."""
+        """None where its client is not installed, as it may be on Spark's executors, or is of an unfit version."""
         try:
             from reconciler.kafka.bulk.reading import BulkReader  # asyncio and a client: 70 ms that few reads need
-        except ImportError:
+        except Exception as error:  # noqa: BLE001 - the other reader needs none of it
+            log.debug("reads of many partitions are left to librdkafka: %r", error)
             return None
         orders = self._orders
         return BulkReader(

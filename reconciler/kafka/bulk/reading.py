@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from time import monotonic
 from typing import Any
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
@@ -35,6 +37,8 @@ HAND_OVER_BYTES = 8 * 1024 * 1024
 """Values that are handed over together, or a little more."""
 PATIENCE = 0.5
 """The share of the time for an answer that this reader waits: the other one waits again, and tells what was wrong."""
+LEADERS_S = 10.0
+"""Seconds after which leaders are asked for again: one that is cut off from the others may answer on."""
 MOST_FAILURES = 3
 """So many reads that failed one after the other: the next ones are not tried."""
 
@@ -56,6 +60,7 @@ class BulkReader:
         self._settings: Settings | None = None
         self._connections: dict[int, AIOKafkaConnection] = {}
         self._known = wire.Leaders({}, {})
+        self._known_until = inf
         self._stale: set[str] = set()
         """Topics of which a broker no longer leads what it did."""
         self._failures = 0
@@ -131,9 +136,13 @@ class BulkReader:
 
     def _learn(self, topics: set[str]) -> None:
         """Ask who leads the partitions of topics that are not known yet."""
+        if monotonic() > self._known_until:
+            self._known = wire.Leaders({}, {})
         unknown = sorted(topics - {topic for topic, _ in self._known.of} | topics & self._stale)
         if not unknown:
             return
+        if not self._known.of:
+            self._known_until = monotonic() + LEADERS_S
         brokers, leaders = wire.leaders(self._run(self._look_up(unknown)))
         self._stale.difference_update(unknown)
         self._known.brokers.update(brokers)

@@ -240,6 +240,19 @@ def test_leaders_are_asked_for_again_after_an_error(monkeypatch: pytest.MonkeyPa
     assert asked == [[TOPIC], [TOPIC]]
 
 
+def test_leaders_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is cut off from the others may go on answering."""
+    reader, asked, now = bulk_reader({"bootstrap.servers": "none:1"}), [], 100.0
+    monkeypatch.setattr(reading, "monotonic", lambda: now)
+    monkeypatch.setattr(reader, "_look_up", lambda topics: asked.append(list(topics)))
+    monkeypatch.setattr(reader, "_run", lambda _: memoryview(b""))
+    monkeypatch.setattr(wire, "leaders", lambda _: wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1}))
+    monkeypatch.setattr(reader, "_ask", lambda leader, fetch: answer([(0, NO_ERROR, 4, batch(0, 4))]))
+    for now in (100.0, 100.0 + reading.LEADERS_S, 100.1 + reading.LEADERS_S):
+        assert list(answered(reader, [request(0, 9)])) == [0]
+        assert len(asked) == (1 if now <= 100.0 + reading.LEADERS_S else 2)
+
+
 # ---------------------------------------------------------------- failures
 
 
