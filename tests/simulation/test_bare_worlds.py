@@ -25,7 +25,7 @@ some = partial(try_seeds, name="bare")
 
 @pytest.fixture(scope="module")
 def campaign(pytestconfig: pytest.Config) -> Tally:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 2_000
+    cases = 30_000 if pytestconfig.getoption("--thorough") else 1_000
     return add_up(some, blocks(0, cases), Tally(), os.cpu_count() or 1)
 
 
@@ -179,7 +179,7 @@ def test_each_sign_of_another_mirror_is_needed(monkeypatch: pytest.MonkeyPatch, 
 def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_is_left(
     pytestconfig: pytest.Config,
 ) -> None:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 1_000
+    cases = 30_000 if pytestconfig.getoption("--thorough") else 600
     tally = add_up(partial(try_seeds, name="renewed"), blocks(0, cases), Tally(), os.cpu_count() or 1)
     assert not tally.broken, tally.text()
     assert {kind for kind, _ in tally.verdicts} >= {
@@ -194,7 +194,7 @@ def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_needed(monkeyp
 
 
 def test_numbers_that_records_carry_skip_nothing_where_they_begin_again(pytestconfig: pytest.Config) -> None:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 1_500
+    cases = 30_000 if pytestconfig.getoption("--thorough") else 800
     tally = add_up(partial(try_seeds, name="renewed-carried"), blocks(0, cases), Tally(), os.cpu_count() or 1)
     assert not tally.broken, tally.text()
     assert ("renewed, carried, shown", "unresolved") in tally.verdicts

@@ -25,7 +25,7 @@ from tests.simulation.worlds.making import make_case
 
 @pytest.fixture(scope="module")
 def seeds(pytestconfig: pytest.Config) -> int:
-    return 30_000 if pytestconfig.getoption("--thorough") else 10_000
+    return 30_000 if pytestconfig.getoption("--thorough") else 6_000
 
 
 @pytest.fixture(scope="module")
