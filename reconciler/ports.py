@@ -27,12 +27,14 @@ __all__ = [
     "OffsetReader",
     "OffsetStore",
     "ReadRequest",
+    "ReadsApart",
     "Row",
     "TopicInfo",
     "TopicPartition",
     "Traits",
     "WriteResult",
     "groups_of",
+    "reads_apart",
 ]
 
 
@@ -118,6 +120,18 @@ class LogReader(Protocol):
         """One chunk a request, in the requests' order. A partition may occur at several offsets."""
 
     def close(self) -> None: ...
+
+
+class ReadsApart(Protocol):
+    """A log that may be read while another thread looks offsets up: ``reads_apart``, as another process reads."""
+
+    @property
+    def reads_apart(self) -> bool: ...
+
+
+def reads_apart(log: LogReader) -> bool:
+    """Whether ``read`` may run beside one of the other calls. Two reads at a time, or two other calls, may not."""
+    return getattr(log, "reads_apart", False) is True
 
 
 # ---------------------------------------------------------------- stores

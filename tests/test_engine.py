@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from sys import getswitchinterval, setswitchinterval
+from threading import Event, get_ident
 from threading import enumerate as enumerate_threads
-from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import RESTARTS, EngineSettings, Inquiry, Progress, run
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.ports import ReadRequest, TopicPartition
+from tests.waiting import LIMIT_S
 
 
 @dataclass
@@ -377,3 +379,74 @@ class Running:
             return (yield from start())
         finally:
             self.now -= 1
+
+
+@dataclass
+class Apart(Flaky):
+    """A log that is read apart: a look-up may run beside a read."""
+
+    reads_apart: bool = True
+    running: list[str] = field(default_factory=list)
+    beside: set[tuple[str, ...]] = field(default_factory=set)
+
+    def __getattr__(self, name: str) -> Any:
+        plain = super().__getattr__(name)
+
+        def call(asked: Sequence[Any]) -> Any:
+            self.running.append(name)
+            self.beside.add(tuple(sorted(self.running)))
+            try:
+                return plain(asked)
+            finally:
+                self.running.remove(name)
+
+        return call
+
+
+def test_offsets_are_looked_up_for_one_window_while_the_other_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the other to begin, which ends only if both are under way."""
+    monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
+    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
+    begun = {"read": Event(), "look": Event()}
+    log, inquiries = world(2)
+
+    def meet(name: str) -> None:
+        if name == "read":
+            begun["read"].set()
+            assert begun["look"].wait(LIMIT_S)
+        elif name == "offsets_for_times" and [each for each, _ in apart.calls].count(name) == 2:  # of the other window
+            begun["look"].set()
+            assert begun["read"].wait(LIMIT_S)
+
+    apart = Apart(log, AssertionError(), {}, before=meet)
+    assert {each.finding.resume_offset for each in run(apart, inquiries, clock=Clock()).found.values()} == {24}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_that_is_read_apart_meets_one_read_and_one_look_up_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    log, inquiries = many_jobs(seed)
+    one = run(log, inquiries, clock=Clock())
+    monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
+    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
+    apart = Apart(log, AssertionError(), {})
+    switching = getswitchinterval()
+    setswitchinterval(1e-6)
+    try:
+        two = run(apart, inquiries, clock=Clock())
+    finally:
+        setswitchinterval(switching)
+    assert (two.found, two.probes) == (one.found, one.probes)
+    assert all(len(names) == 1 or (len(names) == 2 and names.count("read") == 1) for names in apart.beside)
+
+
+def test_a_failure_of_one_thread_ends_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
+    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
+    log, inquiries = world(9)
+    refusing = Apart(log, Refused("It said no."), {"read": 1})
+    with pytest.raises(Refused, match="It said no"):
+        run(refusing, inquiries, clock=Clock())
+    assert "asker" not in {thread.name for thread in enumerate_threads()}
+    assert len([name for name, _ in refusing.calls if name == "read"]) <= 2

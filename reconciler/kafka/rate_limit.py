@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
 
 from reconciler.core.probes import Chunk
 from reconciler.kafka.reader import AT_ONCE
 from reconciler.kafka.records import turns
-from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition, reads_apart
 
 BURST_S = 1.0
 """Seconds after which unused requests expire."""
@@ -17,7 +18,8 @@ class RateLimit:
     """At most ``per_second`` requests a second on average, a second's worth at once.
 
     ``clock`` gives monotonic seconds, ``sleep`` waits for as many, or less if the caller is stopping.
-    ``taken`` and ``waited_s`` count all requests, and the seconds for which they were held back.
+    ``taken`` and ``waited_s`` count all requests, and the seconds for which they were held back. Threads may share it:
+    one that waits has taken its requests already.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float], sleep: Callable[[float], object]) -> None:
@@ -25,6 +27,7 @@ class RateLimit:
         self._clock = clock
         self._sleep = sleep
         self._free_at = clock() - BURST_S
+        self._lock = Lock()
         self.taken = 0
         self.waited_s = 0.0
 
@@ -33,14 +36,16 @@ class RateLimit:
 
     def take(self, requests: int) -> None:
         """Wait until ``requests`` may be sent. More than a second's worth is sent at once and delays the next ones."""
-        now = self._clock()
-        self._free_at = max(self._free_at, now - BURST_S)
-        wait_s = self._free_at + min(requests * self._each_s, BURST_S) - now
+        with self._lock:
+            now = self._clock()
+            self._free_at = max(self._free_at, now - BURST_S)
+            wait_s = self._free_at + min(requests * self._each_s, BURST_S) - now
+            self._free_at += requests * self._each_s
+            self.taken += requests
         if wait_s > 0:
             self._sleep(wait_s)
-            self.waited_s += self._clock() - now
-        self._free_at += requests * self._each_s
-        self.taken += requests
+            with self._lock:
+                self.waited_s += self._clock() - now
 
 
 class LimitedReader:
@@ -54,6 +59,10 @@ class LimitedReader:
     def __init__(self, reader: LogReader, limit: RateLimit) -> None:
         self._reader = reader
         self._limit = limit
+
+    @property
+    def reads_apart(self) -> bool:
+        return reads_apart(self._reader)
 
     def describe(self, topics: Iterable[str]) -> ClusterInfo:
         names = list(topics)

@@ -279,6 +279,10 @@ class KafkaLogReader:
 
     # ------------------------------------------------------------ records
 
+    @property
+    def reads_apart(self) -> bool:
+        return self._records is not None
+
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
         if self._records is not None:
             return self._records.read(requests)

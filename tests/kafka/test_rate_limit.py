@@ -40,6 +40,24 @@ def test_a_seconds_worth_goes_out_at_once_and_then_no_more_than_agreed() -> None
     assert limit.waited_s == pytest.approx(5.0)
 
 
+def test_a_thread_that_waits_has_taken_its_requests() -> None:
+    """Another one that asks meanwhile waits behind it: together they are no faster than one."""
+    time = Time()
+    others: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        if not others:
+            others.append(seconds)
+            limit.take(1)
+        time.slept.append(seconds)
+
+    limit = RateLimit(1, time, sleep)
+    limit.take(1)
+    limit.take(1)
+    assert time.slept == [pytest.approx(2.0), pytest.approx(1.0)]
+    assert limit.taken == 3
+
+
 def test_unused_requests_expire_after_a_second() -> None:
     time = Time()
     limit = RateLimit(10, time, time.sleep)

@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from reconciler.asking import _part
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import NotRead, Refused
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Verdict
-from reconciler.engine import Inquiry, _part, run
+from reconciler.engine import Inquiry, run
 from reconciler.kafka import sent, starter
 from reconciler.kafka.apart import ApartReader
 from reconciler.kafka.opening import open_log
