@@ -78,7 +78,7 @@ def read_plan_file(path: Path) -> tuple[Plan, bytes]:
 def private_key(path: Path) -> PrivateKey:
     """The private key in the file ``path``; its passphrase comes from the environment or from a prompt.
 
-    Raises ConfigError for an unusable key, and for a missing passphrase if stdin is no terminal.
+    Raises ConfigError for an unusable key, and for a missing passphrase if stdin is not a terminal.
     """
     from reconciler.trust import signing
 
@@ -86,7 +86,7 @@ def private_key(path: Path) -> PrivateKey:
     if not passphrase and signing.has_passphrase(path):
         if not sys.stdin.isatty():
             raise ConfigError(
-                f"The key {path} needs a passphrase, and stdin is no terminal.", hint=f"Put it into {PASSPHRASE}."
+                f"The key {path} needs a passphrase, and stdin is not a terminal.", hint=f"Put it into {PASSPHRASE}."
             )
         import getpass
 

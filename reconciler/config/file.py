@@ -251,7 +251,7 @@ class _Reader:
     def _jobs(self, names: TopicNames) -> tuple[Job, ...]:
         tables = self._root.tables("jobs", "job")
         if not tables and not self._root.is_faulty("jobs"):
-            self._faults.add("There is no job in it.", "Add a [[jobs]] table with name, group, topics and store.")
+            self._faults.add("It defines no job.", "Add a [[jobs]] table with name, group, topics and store.")
         jobs: list[Job] = []
         for number, values in enumerate(tables, start=1):
             if not isinstance(values, dict):

@@ -175,7 +175,7 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
         )
         return finding(Verdict.TIED, detail, MatchedBy.TIMESTAMP)
     if around.previous is None:
-        return finding(Verdict.LOST, "the oldest record is newer than the anchor: records may be gone")
+        return finding(Verdict.LOST, "the oldest record is newer than the anchor")
     return finding(Verdict.BOUNDED, "resuming at the first record that may not have been processed")
 
 

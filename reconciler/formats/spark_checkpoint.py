@@ -216,7 +216,8 @@ def _versioned(data: bytes, known: Sequence[int]) -> tuple[int, list[str]]:
         raise FieldError(None, "does not begin with a version" if lines else "is empty")
     version = int(found.group(1))
     if version not in known:
-        raise FieldError(None, f"has version v{version}, and only {' and '.join(f'v{n}' for n in known)} is known")
+        verb = "is" if len(known) == 1 else "are"
+        raise FieldError(None, f"has version v{version}, and only {' and '.join(f'v{n}' for n in known)} {verb} known")
     return version, lines[1:]
 
 

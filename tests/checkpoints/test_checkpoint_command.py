@@ -112,7 +112,7 @@ def test_newer_metadata_of_operators_and_the_states_provider_are_read(files: Fil
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("offsets/0", "v3\n\n{}", "offsets/0 is not understood: it has version v3, and only v1 and v2 is known"),
+        ("offsets/0", "v3\n\n{}", "offsets/0 is not understood: it has version v3, and only v1 and v2 are known"),
         ("commits/0", "v9\n{}", "commits/0 is not understood: it has version v9"),
         ("sources/0/0", "\0v2\n{}", "sources/0/0 is not understood: it has version v2"),
     ],

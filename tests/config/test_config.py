@@ -196,7 +196,7 @@ def inside(section: str, line: str) -> str:
         (inside("policy", 'no_anchor = "go"'), '[policy] no_anchor = "go" is not one of mirror, row-time, stop'),
         (inside("policy", 'new = "now"'), '[policy] new = "now" is not "earliest", "latest" or a time'),
         (inside("policy", 'new = "2026-01-31T06:00:00"'), "Write a time with its zone"),
-        (LEAST.partition("[[jobs]]")[0], "There is no job in it. Add a [[jobs]] table"),
+        (LEAST.partition("[[jobs]]")[0], "It defines no job. Add a [[jobs]] table"),
         (LEAST.replace("[[jobs]]", "[jobs]"), "[jobs] is one table, and must be a list of them. Write [[jobs]]"),
         (LEAST.replace("[[jobs]]", "[job]"), "job is not a known key. Write [[jobs]], in double brackets"),
         (LEAST.replace("[[jobs]]", "[[job]]"), "job is not a known key. Write [[jobs]], in double brackets"),

@@ -110,7 +110,7 @@ def test_file_names():
         (b"\xff", "is not text"),
         (b"{}", "does not begin with a version"),
         (b"v1", "ends after its first line"),
-        (b"v3\n{}\n-", "has version v3, and only v1 and v2 is known"),
+        (b"v3\n{}\n-", "has version v3, and only v1 and v2 are known"),
         (b"v0\n{}\n-", "does not begin with a version"),
         (b"v1\nnonsense\n-", "is not JSON"),
         (b'v1\n{"batchTimestampMs":"x"}\n-', "batchTimestampMs is not a whole number"),

@@ -24,7 +24,7 @@ Shown = NewType("Shown", str)
 """Text for a terminal: foreign text in it is escaped, so its line feeds and colours are this program's."""
 
 UNLIMITED = 1_000_000
-"""Columns of output that is no terminal."""
+"""Columns of output that is not a terminal."""
 UNKNOWN = 80
 """Columns of a terminal of unknown size."""
 _REWRITE = "\r\033[K"

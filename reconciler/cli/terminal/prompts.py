@@ -10,12 +10,12 @@ from reconciler.core.errors import ConfigError
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on the terminal unless ``yes``. Raises ConfigError if stdin is no terminal or the answer is no."""
+    """Ask on the terminal unless ``yes``. Raises ConfigError if stdin is not a terminal or the answer is no."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise ConfigError(
-            "This needs a confirmation, and stdin is no terminal.", hint="Add --yes. Nothing was written."
+            "This needs a confirmation, and stdin is not a terminal.", hint="Add --yes. Nothing was written."
         )
     show(line(f"{question} [y/N] "), stream=sys.stderr, end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -30,7 +30,7 @@ class Asker:
 
     @classmethod
     def on_this_terminal(cls, *, yes: bool) -> Asker:
-        """Raises ConfigError if stdin is no terminal and ``yes`` is not set."""
+        """Raises ConfigError if stdin is not a terminal and ``yes`` is not set."""
         if not yes and not sys.stdin.isatty():
             raise ConfigError(
                 "Questions need a terminal, and stdin is none.",

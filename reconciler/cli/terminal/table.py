@@ -3,7 +3,7 @@
 A table that is too wide shrinks in this order: the last column, if it is text, is cut at its end, and stands in full
 below the table, once for all rows that have the same; the first column, a name, is cut at its beginning, since
 partitions differ at the end; then columns from the right move to a line of their own below each row. A line below the
-table reports what is left out, and the width that avoids it. Output that is no terminal is
+table reports what is left out, and the width that avoids it. Output that is not a terminal is
 neither cut nor folded: a log keeps whole lines.
 """
 

@@ -218,15 +218,15 @@ def _judged(
         content = f"{differing[0].offset} where {differing[1].offset} follows" if differing else f"{len(read)} records"
         return "", f"the batch has {content}, and a second reader found {len(following)} records there"
     if row.record_offset is None:
-        return "the log's end" if not read else "the first there is", None
+        return "end of log" if not read else "first record", None
     anchor = records[0] if records else None
     if anchor is None or anchor.offset != row.record_offset or not _is_anchor(row, identity, anchor):
         return "", f"the record at {row.record_offset} is not the one that the plan rests on"
     between = sum(row.record_offset < record.offset < where.start for record in records)
     if between and row.verdict in (Verdict.MATCH, Verdict.MOVED) and identity.id_order is not IdOrder.INCREASING:
         return "", f"{between} records lie between the anchor, {row.record_offset}, and the batch"
-    nothing = "" if read else ", the log's end"
-    return f"behind {row.record_offset:,}{nothing}", None
+    nothing = "" if read else ", end of log"
+    return f"after {row.record_offset:,}{nothing}", None
 
 
 def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:

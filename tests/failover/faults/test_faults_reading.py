@@ -327,7 +327,7 @@ def config(world_on: Callable[..., World]) -> tuple[World, Path]:
 DAMAGES = {
     "cut off in a word": (lambda text: text[: text.index('policy = "def') + 12], "Unterminated string"),
     "cut off in a table": (lambda text: text[: text.index("topics = ")], "[jobs clicks] topics is missing"),
-    "cut off before the jobs": (lambda text: text[: text.index("[[jobs]]")], "There is no job in it"),
+    "cut off before the jobs": (lambda text: text[: text.index("[[jobs]]")], "It defines no job"),
     "a quote is missing": (lambda text: text.replace('alias = "a"', 'alias = "a'), "at line 2,"),
     "a key twice": (lambda text: text.replace('alias = "a"', 'alias = "a"\nalias = "b"'), "at line 3,"),
     "a table twice": (lambda text: text + '\n[search]\ndeadline = "1s"\n', "('search',) twice (at line"),

@@ -53,7 +53,7 @@ def test_the_first_batch_is_the_records_after_the_anchors(settled: World) -> Non
         row, anchor = found["partitions"][partition], settled.offset_of(last, partition)
         first = {"offset": settled.offset_of(last + 1, partition), "timestamp_ms": source_record(last + 1).timestamp_ms}
         assert (row["first"], row["verdict"], row["resume_offset"]) == (first, "moved", anchor + 1)
-        assert row["found"] == f"behind {anchor:,}"
+        assert row["found"] == f"after {anchor:,}"
         assert 1 <= row["read"] <= 5
 
 
@@ -76,7 +76,7 @@ def test_a_job_that_has_processed_every_record_has_nothing_to_read(world: World)
     assert ended.code == 0, ended.output
     assert "The job could fail over (there is nothing to read yet)" in ended.out
     (row,) = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
-    assert (row["read"], row["first"], row["found"]) == (0, None, f"behind {world.offset_of(3)}, the log's end")
+    assert (row["read"], row["first"], row["found"]) == (0, None, f"after {world.offset_of(3)}, end of log")
 
 
 def test_a_partition_that_needs_a_decision_ends_with_4(world: World) -> None:

@@ -85,7 +85,7 @@ def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: 
             assert (each["verdict"], each["read"], each["fault"]) == ("moved", 5, None)
             assert each["starts_at"] == each["resume_offset"]
             assert each["first"]["timestamp_ms"] == value(last + 2).timestamp_ms
-            assert each["found"].startswith("behind ")
+            assert each["found"].startswith("after ")
         copy = found["checkpoint"]
         assert (copy is not None) == (job == "counts")
         if copy is not None:

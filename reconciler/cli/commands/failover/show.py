@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             write_whole(options.html, text)
             say(f"Written to {options.html}")
         return ExitCode.OK
-    head = f"plan of {plan.created_at}, good until {plan.expires_at}, for cluster {plan.cluster_id}"
+    head = f"plan of {plan.created_at}, valid until {plan.expires_at}, for cluster {plan.cluster_id}"
     show(wrap(head))
     show(plan_text(shown, policy, columns=width(), colour=wants_colour()))
     return ExitCode.OK

@@ -65,7 +65,7 @@ HELP = Help(
     ],
     {
         ExitCode.OK: "the file was written",
-        ExitCode.USAGE: "something is unknown and stdin is no terminal, or the file exists already",
+        ExitCode.USAGE: "something is unknown and stdin is not a terminal, or the file exists already",
         ExitCode.UNREACHABLE: "the cluster or the store could not be reached, or refused: nothing was written",
     },
     files={"reconciler.toml": "the configuration (see --output)"},

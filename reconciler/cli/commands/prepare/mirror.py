@@ -29,7 +29,7 @@ HELP = Help(
     Reports what MirrorMaker 2 says of itself at the destination: for every partition of the jobs' topics the last
     source offset and the age of what was delivered, its offset syncs, gaps and records that were sent again; for every
     group with checkpoints, how far it is behind, and what a start at MirrorMaker's own offset would read again and
-    skip; what a failover would find now if the jobs had prepared nothing; and the one property of MirrorMaker to set
+    skip; what a failover would find now if the jobs had no anchors; and the one property of MirrorMaker to set
     first. It writes nothing, and needs nothing from the source.
     """,
     [
@@ -39,7 +39,7 @@ HELP = Help(
     {
         ExitCode.OK: "the mirror recorded enough here for every partition; the property named may still give more",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "of a partition it recorded nothing here, or nothing that proves a place",
+        ExitCode.NEEDS_PERSON: "for a partition it recorded nothing here, or nothing that proves a place",
         ExitCode.CHANGED: "a topic was recreated during the check",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
@@ -231,13 +231,13 @@ def _sentences(found: MirrorReport) -> list[str]:
     sentences += _unprepared(found)
     if found.without_evidence:
         count = counted(len(found.without_evidence), "partition")
-        sentences.append(f"Of {count} the mirror recorded nothing here: a job without anchors needs a decision there.")
+        sentences.append(f"The mirror recorded nothing here for {count}: a job without anchors needs a decision there.")
     setting = found.first
     if setting is None:
         sentences.append("MirrorMaker is set as a failover of unprepared jobs needs it.")
     else:
         change = f"{setting.name} = {setting.wanted} ({setting.seen} now)"
-        sentences += [f"Set first, in MirrorMaker's properties: {change}.", f"It gives: {setting.gives}."]
+        sentences += [f"Set first, in MirrorMaker's properties: {change}.", f"What it gives: {setting.gives}."]
     return sentences
 
 
@@ -245,14 +245,14 @@ def _unprepared(found: MirrorReport) -> list[str]:
     tally = found.with_syncs
     sentences = []
     if tally.exact + tally.bounded + tally.unresolved:
-        sentences.append(f"If these jobs had prepared nothing, a failover now: {_tally_words(tally)}.")
+        sentences.append(f"If these jobs had no anchors, a failover now would give: {_tally_words(tally)}.")
         if tally != found.by_checkpoints:
             sentences.append(f"By checkpoints alone, without offset syncs: {_tally_words(found.by_checkpoints)}.")
         elif any(setting.name == LOCATION and not setting.is_as_wanted for setting in found.settings):
             sentences.append("With offset syncs here, most would be exact.")
     if found.unknown:
         count = counted(found.unknown, "partition")
-        sentences.append(f"Of {count} no offset of the source is stored, so none is tried.")
+        sentences.append(f"For {count} no offset of the source is stored, so there is nothing to try.")
     return sentences
 
 
