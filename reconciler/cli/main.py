@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
-import io
 import logging
 import os
 import re
@@ -17,6 +16,7 @@ from collections.abc import Collection, Sequence
 
 from reconciler import __version__, written
 from reconciler.cli.terminal import help, signals, unanswered
+from reconciler.cli.terminal.encoding import prepare_streams
 from reconciler.cli.terminal.help import CommandGroup
 from reconciler.cli.terminal.logs import set_up_logging
 from reconciler.cli.terminal.output import say
@@ -107,6 +107,7 @@ def _main(arguments: list[str]) -> int:
     # A run makes a few hundred thousand short-lived records and no cycles: frequent collections would find nothing.
     gc.set_threshold(1_000_000, 50, 50)
     _open_closed_streams()
+    prepare_streams()
     options = argparse.Namespace(debug=False)
     try:
         parsed = _parse(arguments)  # which prints --explain
@@ -117,9 +118,6 @@ def _main(arguments: list[str]) -> int:
         set_up_logging(options.log_format, debug=options.debug)
         if found := found_config(options):
             log.info("Configuration: ./%s, found here. Another is named with -c FILE.", found)
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")  # for a terminal without Unicode
         with unanswered.shown():
             code = int(options.run(options))
         sys.stdout.flush()

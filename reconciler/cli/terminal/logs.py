@@ -40,7 +40,7 @@ class _JsonLines(logging.Formatter):
         }
         for text in _traceback(self, record):
             line["traceback"] = text
-        return json_line_by_line(json.dumps(line, ensure_ascii=False))
+        return json_line_by_line(json.dumps(line, ensure_ascii=False), sys.stderr)
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -15,6 +15,7 @@ import re
 import sys
 from typing import NewType, TextIO
 
+from reconciler.cli.terminal.encoding import can_show
 from reconciler.cli.terminal.text import columns_of, cut, fold
 from reconciler.config.redaction import KNOWN
 from reconciler.core.visible import escape, is_hidden, visible
@@ -95,11 +96,17 @@ def show_json_text(text: str) -> None:
     print(json_line_by_line(KNOWN.redacted(text)), end="")
 
 
-def json_line_by_line(text: str) -> str:
-    """JSON text with everything hidden in its strings as JSON's escapes; line feeds between its tokens stay."""
+def json_line_by_line(text: str, stream: TextIO | None = None) -> str:
+    """JSON text with everything in its strings that is hidden, or that the stream (stdout) cannot show, as escapes.
+
+    Line feeds between its tokens stay.
+    """
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    return "".join(json.dumps(c)[1:-1] if c != "\n" and is_hidden(c) else c for c in text)
+    has_all = can_show(text, stream)
+    return "".join(
+        json.dumps(c)[1:-1] if c != "\n" and (is_hidden(c) or not (has_all or can_show(c, stream))) else c for c in text
+    )
 
 
 def show_text(text: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+from reconciler.cli.terminal.encoding import shown
+
 ELLIPSIS = "…"
 MOST_NAMES = 10
 
@@ -26,12 +28,14 @@ def cut(text: str, columns: int, *, keep_end: bool = False) -> str:
     """``text`` shortened to ``columns``, with an ellipsis for the part left out (the beginning, if ``keep_end``)."""
     if columns_of(text) <= columns:
         return text
+    mark = shown(ELLIPSIS)
+    left = max(0, columns - len(mark))
     if keep_end:
-        kept = "".join(reversed(list(_fitting(reversed(text), columns - 1))))
+        kept = "".join(reversed(list(_fitting(reversed(text), left))))
         while kept and _width(kept[0]) == 0:  # combines with a character that was left out
             kept = kept[1:]
-        return ELLIPSIS + kept
-    return "".join(_fitting(iter(text), columns - 1)) + ELLIPSIS
+        return mark + kept
+    return "".join(_fitting(iter(text), left)) + mark
 
 
 def _fitting(characters: Iterator[str], columns: int) -> Iterator[str]:

@@ -195,6 +195,31 @@ def test_a_terminal_without_unicode_gets_the_result_all_the_same(world: World, e
     world.deliver(60)
     record = source_record(5)
     world.save({0: StoredOffset(record.offset + 20, record.anchor)})  # a bound: it is shown with a sign for "at most"
-    ended = run_process("check", "-c", world.config(), PYTHONIOENCODING=encoding)
+    config = world.config()
+    ended = run_process("check", "-c", config, PYTHONIOENCODING=encoding, COLUMNS="200")
     assert ended.code == 3, ended.output
     assert "1 bounded" in ended.out
+    told = run_process("check", "-c", config, PYTHONIOENCODING="utf-8", COLUMNS="200")
+    row, row_told = (
+        next(each for each in one.out.splitlines() if f"{world.mirrored}-0 " in each) for one in (ended, told)
+    )
+    bound = re.search(r"≤ ([\d,]+)", row_told)
+    assert bound is not None
+    assert f"<={bound[1]}" in row
+    assert len(row) == len(row_told)  # the columns stay where they are
+    assert "?" not in ended.output
+
+
+@pytest.mark.parametrize("arguments", [("init", "--help"), ("check", "--explain")], ids=" ".join)
+def test_help_is_shown_on_a_terminal_without_unicode(arguments: tuple[str, ...]) -> None:
+    ended = run_process(*arguments, PYTHONIOENCODING="ascii")
+    assert (ended.code, ended.err) == (0, "")
+    assert "..." in ended.out or "<=" in ended.out
+
+
+def test_json_for_a_terminal_without_unicode_holds_the_same_values(world: World) -> None:
+    world.deliver(6)
+    world.processed(3)
+    config = world.config(world.job("Öl"))
+    ended = run_process("check", "-c", config, "--format", "json", PYTHONIOENCODING="ascii")
+    assert [job["name"] for job in json.loads(ended.out)["jobs"]] == ["Öl"]
