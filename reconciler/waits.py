@@ -121,6 +121,13 @@ def under_way() -> list[Waited]:
     return found
 
 
+def waited_s() -> float:
+    """How long this thread has waited, in seconds: since its outermost wait began; 0 where none is under way."""
+    with _lock:
+        stack = _waits.get(threading.get_ident())
+        return monotonic() - stack[0].began if stack else 0.0
+
+
 def cause_of(error: BaseException) -> str:
     """The operating system's words within an error and its causes; else the error's own, without its hint."""
     within = _os_error(error)

@@ -117,7 +117,7 @@ def clone(
     chosen = known.job(job)
     refuse_undecided(chosen, policy)
     source, target = Tree(fspath(path)), Tree(fspath(new_path))
-    _refuse_taken(source, target)
+    _refuse_unfit(source, target)
     listed = source.listing()
     found = read_checkpoint(fspath(path))
     with _the_outside(known, settings, outside) as world:
@@ -244,7 +244,7 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
         yield outside
 
 
-def _refuse_taken(source: Tree, target: Tree) -> None:
+def _refuse_unfit(source: Tree, target: Tree) -> None:
     (_, here), (_, there) = source.open(), target.open()
     same_system = type(source.open()[0]) is type(target.open()[0])
     if same_system and (f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/")):
@@ -252,6 +252,7 @@ def _refuse_taken(source: Tree, target: Tree) -> None:
             f"{target.shown} and {source.shown} are one folder, or one is in the other.",
             hint="Give NEW_PATH a place of its own: the original stays as it is.",
         )
+    target.refuse_unwritable()
     if not target.is_free():
         raise ConfigError(f"{target.shown} exists already.", hint="Choose a NEW_PATH that does not exist.")
 

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.fileio import making
 from reconciler.folder import one_line, open_folder
 from reconciler.formats.spark_checkpoint import batch_of
 from reconciler.waits import waiting
@@ -119,6 +121,22 @@ class Tree:
     def is_free(self) -> bool:
         """True if a copy may go here: there is nothing, an empty folder, or a copy that was cut off."""
         return self.is_empty() or (not self.renames and self.unfinished() is not None)
+
+    def refuse_unwritable(self) -> None:
+        """Raise where no copy could be made here: ConfigError on this machine, Refused or Unreachable on another one.
+
+        Makes and removes a folder. Not on object stores, which have none: there a copy's first request is a write.
+        """
+        if not self.renames:
+            return
+        fs, root = self.open()
+        place, name = posixpath.split(root)
+        with making(Path(self.shown)) if self.is_local else self.tried():
+            while place.strip("/") and not fs.exists(place):
+                place = posixpath.dirname(place)
+            trial = posixpath.join(place or "/", f".{name}.trial-{os.getpid()}")
+            fs.mkdir(trial, create_parents=False)
+            fs.rmdir(trial)
 
     def unfinished(self) -> bytes | None:
         """The barrier in a copy that was cut off, if there is one: the last entry of its offset log."""

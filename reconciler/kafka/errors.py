@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
-from reconciler.waits import none_resolves
+from reconciler.waits import none_resolves, waited_s
 
 SECTION = "[destination.client]"
 
@@ -161,9 +161,10 @@ def explain(
         gone.retryable = True  # a broker that has just come back knows no partition for a moment
         return gone
     if code in COORDINATOR_MOVING or code in LEADER_MOVING:
+        waited = round(waited_s())  # a broker says so at once: what counts is how long it was asked again
+        after = f" after {waited:,} s" if waited else ""
         return Unreachable(
-            f"Could not {doing}: {cluster.name} was not ready for it within {cluster.timeout_s:g} s "
-            f"({plain_text(error)}).",
+            f"Could not {doing}: {cluster.name} was not ready for it{after} ({plain_text(error)}).",
             hint="Run this again in a moment; if that does not help, look at the brokers' health.",
         )
     if code in DAMAGED:

@@ -32,6 +32,18 @@ def test_an_empty_folder_is_filled(files: Files) -> None:
     assert (new(files) / "metadata").exists()
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
+    files: Files, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: Any) -> None:
+        raise AssertionError("the checkpoint was read first")
+
+    monkeypatch.setattr("reconciler.checkpoints.clone.read_checkpoint", read)
+    file = tmp_path_factory.mktemp("other") / "file"
+    file.write_text("")
+    refused(files, ConfigError, "new cannot be written: Not a directory", to=file / "new")
+
+
 @pytest.mark.parametrize("to", ["", "state/new", ".."])
 def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
     with pytest.raises(ConfigError, match="one folder, or one is in the other"):

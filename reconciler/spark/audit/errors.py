@@ -38,12 +38,13 @@ def spark_errors() -> Iterator[None]:
 
 @contextmanager
 def writing_findings() -> Iterator[None]:
-    """Turn Spark's refusal to write a folder into a ConfigError."""
+    """Turn Spark's and Hadoop's refusal to write a folder into a ConfigError."""
     try:
         yield
-    except AnalysisException as error:
+    except (AnalysisException, Py4JError) as error:
         raise ConfigError(
-            f"The findings cannot be written: {spark_message(error)}.", hint="Name a folder that does not exist."
+            f"The findings cannot be written: {spark_message(error)}.",
+            hint="Name a folder that does not exist, in a place where this user may write.",
         ) from error
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from reconciler.core.errors import ConfigError
 from reconciler.spark.audit.errors import writing_findings
 from reconciler.spark.audit.naming import ID
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example
@@ -14,6 +16,8 @@ from reconciler.spark.audit.sightings import AFTER, BEFORE, PROCESSED, UNPROCESS
 from reconciler.spark.audit.tally import FIRST, PART_SHIFT
 
 KINDS = ("lost", "possibly_lost", "doubled", "reordered")
+PARTITIONS, FINDINGS = "partitions", "findings"
+"""The folders of the results in Parquet."""
 MOST_EXAMPLES = 1_000
 """The most examples in one result, over all partitions and kinds."""
 SCHEMA = (
@@ -63,6 +67,29 @@ def examples(all_found: DataFrame, of_each: int) -> tuple[Example, ...]:
     return tuple(Example(**row.asDict()) for row in rows)
 
 
+def refuse_unwritable(spark: SparkSession, folder: str, *parts: str) -> None:
+    """Raise ConfigError where ``parts`` of the folder could not be written: before they are computed for nothing.
+
+    Makes the folder, and a file that it removes again. On Spark Connect, whose server has the files, nothing is tried.
+    """
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        return
+    jvm: Any = context._jvm
+    base = folder.rstrip("/")
+    with writing_findings():
+        path = jvm.org.apache.hadoop.fs.Path
+        files = path(base).getFileSystem(context._jsc.hadoopConfiguration())
+        taken = next((part for part in parts if files.exists(path(f"{base}/{part}"))), None)
+        if taken is not None:
+            raise ConfigError(
+                f"The findings cannot be written: {base}/{taken} exists already.", hint="Name a folder that does not."
+            )
+        trial = path(f"{base}/.reconciler-trial-{uuid4().hex}")
+        files.create(trial).close()
+        files.delete(trial, False)
+
+
 def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_found: DataFrame) -> None:
     """``FOLDER/partitions``: a row per partition. ``FOLDER/findings``: a row per finding.
 
@@ -83,8 +110,8 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
     ]
     base = folder.rstrip("/")
     with writing_findings():
-        small_table(spark, rows, schema).coalesce(1).write.parquet(f"{base}/partitions")
-        all_found.drop("place").write.parquet(f"{base}/findings")
+        small_table(spark, rows, schema).coalesce(1).write.parquet(f"{base}/{PARTITIONS}")
+        all_found.drop("place").write.parquet(f"{base}/{FINDINGS}")
 
 
 def _names_of(spark: SparkSession, places: Places) -> DataFrame:

@@ -20,7 +20,15 @@ from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import words
 from reconciler.spark.audit.errors import plan_of, spark_errors
-from reconciler.spark.audit.findings import KINDS, examples, findings, write_parquet
+from reconciler.spark.audit.findings import (
+    FINDINGS,
+    KINDS,
+    PARTITIONS,
+    examples,
+    findings,
+    refuse_unwritable,
+    write_parquet,
+)
 from reconciler.spark.audit.looking import LogExtent, is_dead, look_at_destination, look_at_source
 from reconciler.spark.audit.naming import OFFSET, By, Naming
 from reconciler.spark.audit.order import destination_order, output_order
@@ -75,6 +83,8 @@ def audit(
     """
     require_known(semantics)
     about = planned([plan_of(each) for each in plans], job)
+    if parquet is not None:
+        refuse_unwritable(spark, parquet, PARTITIONS, FINDINGS)
     naming = Naming.of(id, output.columns.by if output else None, unique)
     at_destination = ClusterAccess(destination, destination_options or {})
     at_source = None if source is None else ClusterAccess(source, source_options or {})

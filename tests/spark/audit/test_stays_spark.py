@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import uuid
 from collections import Counter, defaultdict
@@ -14,17 +15,23 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import fingerprint
+from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
-from reconciler.spark.audit import Columns
+from reconciler.spark.audit import Columns, Output, audit
+from reconciler.spark.audit.failovers import audit_stays
 from reconciler.spark.audit.failovers.figures import FIGURES, Counts, judge
 from reconciler.spark.audit.failovers.tally import KINDS, SCHEMA, SINK, tallied
+from reconciler.spark.audit.findings import refuse_unwritable
 from reconciler.spark.audit.sink_rows import sink_rows
+from reconciler.spark.target import ClusterAccess
 from tests.spark.audit.plain_numbers import Numbers
 from tests.spark.audit.world import Record, on, record
 from tests.spark.sent import Kafka
 
 pytestmark = pytest.mark.system
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 @pytest.mark.parametrize("unique", [True, False])
@@ -68,6 +75,27 @@ def test_a_delta_table_is_read_without_its_jars_and_a_missing_sink_has_no_rows(s
     )
     for address in (f"delta:{tmp_path}/none", f"files:{tmp_path}/none"):
         assert sink_rows(spark, address, columns).count() == 0
+
+
+@pytest.mark.parametrize(("folder", "why"), [("there", "findings exists already"), ("file/found", "file")])
+def test_a_place_for_the_findings_is_tried_before_anything_is_read(
+    spark: Any, tmp_path: Path, folder: str, why: str
+) -> None:
+    (tmp_path / "there" / "findings").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    parquet, output = str(tmp_path / folder), Output(spark.range(0), Columns(id="id"))
+    clusters = {"destination": ClusterAccess(NOWHERE)}
+    known = [hop(1, ("a", "b"), ("events", "a.events"), [record(1, 0)], 1, 1)]
+    with pytest.raises(ConfigError, match=f"The findings cannot be written: .*{why}"):
+        audit(spark, known, destination=NOWHERE, parquet=parquet)
+    with pytest.raises(ConfigError, match=f"The findings cannot be written: .*{why}"):
+        audit_stays(spark, known, clusters=clusters, output=output, id="header:id", parquet=parquet)
+    assert sorted(os.listdir(tmp_path)) == ["file", "there"]
+
+
+def test_trying_the_place_for_the_findings_leaves_no_file(spark: Any, tmp_path: Path) -> None:
+    refuse_unwritable(spark, str(tmp_path / "found"), "findings")
+    assert [file for _, _, files in os.walk(tmp_path) for file in files] == []
 
 
 # ---------------------------------------------------------------- there and back on real clusters

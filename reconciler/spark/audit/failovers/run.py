@@ -36,7 +36,7 @@ from reconciler.spark.audit.failovers.tally import (
     sighted,
     tallied,
 )
-from reconciler.spark.audit.findings import MOST_EXAMPLES
+from reconciler.spark.audit.findings import FINDINGS, MOST_EXAMPLES, refuse_unwritable
 from reconciler.spark.audit.naming import By, Naming
 from reconciler.spark.audit.output import Output
 from reconciler.spark.audit.result import AT_LEAST_ONCE, require_known, split_doubled
@@ -78,6 +78,8 @@ def audit_stays(
         )
     naming = Naming.of(id, output.columns.by, unique)
     found = stays([plan_of(each) for each in plans], job)
+    if parquet is not None:
+        refuse_unwritable(spark, parquet, FINDINGS)
     looked = look_at(found, clusters, until=until, since_ms=since_ms)
     with (
         spark_errors(),
@@ -180,7 +182,7 @@ def write_findings(counted: Found, logs: Sequence[ClusterLog], naming: Naming, f
         for field in ("cluster_id", "topic", "partition", "offset")
     ]
     with writing_findings():
-        shown.select("kind", "count", "id_hash", *places).write.parquet(f"{folder.rstrip('/')}/findings")
+        shown.select("kind", "count", "id_hash", *places).write.parquet(f"{folder.rstrip('/')}/{FINDINGS}")
 
 
 def _place(log: ClusterLog, at: int) -> RecordPlace:
