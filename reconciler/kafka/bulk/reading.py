@@ -6,16 +6,18 @@ Invariants:
 - A partition is left as soon as anything about it is unusual: an error, a leader that is not known, a batch above the
   fetch size, of an old format, damaged or compressed in a way that is not known here. A failure of a connection leaves
   all that were asked for by it.
-- What is held at a time is one answer, the records of partitions that are not complete, up to the limit of a read, and
-  what one batch decompresses to. Where a batch decompresses to more than the process may hold, the process is ended as
-  it is with librdkafka, and the partitions are read again in halves.
+- What is held at a time is the answers under way, the records of partitions that are not complete, up to the limit of a
+  read, and what one batch decompresses to. Where a batch decompresses to more than the process may hold, the process is
+  ended as it is with librdkafka, and the partitions are read again in halves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import Any
@@ -31,8 +33,12 @@ from reconciler.ports import ReadRequest
 
 EACH_BYTES = 64 * 1024
 """Of a partition in one answer, as librdkafka is told for its first try. A larger batch is left to it."""
-ALL_BYTES = 4 * 1024 * 1024
+ALL_BYTES = 2 * 1024 * 1024
 """Of one answer."""
+UNDER_WAY = 2
+"""Requests that are not answered yet: a broker prepares one answer while the records of another are taken."""
+DIVIDED_FROM = 200
+"""So many partitions of one leader are asked for in two parts, so that there are two requests."""
 HAND_OVER_BYTES = 8 * 1024 * 1024
 """Values that are handed over together, or a little more."""
 PATIENCE = 0.5
@@ -94,12 +100,25 @@ class BulkReader:
         for name, place in places.items():
             if (leader := self._known.of.get(name)) is not None:
                 by_leader.setdefault(leader, {})[name] = place
-        for leader, waiting in by_leader.items():
-            while waiting:
-                fetch = wire.Fetch(((name, place.position) for name, place in waiting.items()), EACH_BYTES, ALL_BYTES)
-                answer = list(wire.fetched(self._ask(leader, fetch)))
+        yield from self._take_turns(deque(_parts(by_leader)))
+
+    def _take_turns(self, parts: deque[_Part]) -> Iterator[list[Place]]:
+        """Ask for the parts in turn, each again until nothing of it waits. Places that are complete."""
+        under_way: deque[tuple[_Part, asyncio.Future[memoryview]]] = deque()
+        try:
+            while parts or under_way:
+                while parts and len(under_way) < UNDER_WAY:
+                    part = parts.popleft()
+                    under_way.append((part, self._ask(part.leader, part.fetch())))
+                part, asked = under_way.popleft()
+                answer = list(wire.fetched(self._run(asked)))
                 self._on_news()
-                yield from self._sort(answer, waiting)
+                yield from self._sort(answer, part.waiting)
+                if part.waiting:
+                    parts.append(part)
+        finally:
+            for _, asked in under_way:
+                asked.cancel()
 
     def _sort(self, answer: Sequence[wire.Fetched], waiting: dict[Name, Place]) -> Iterator[list[Place]]:
         """Places that are complete. Those, and those that are left to the other reader, wait no longer."""
@@ -131,7 +150,7 @@ class BulkReader:
                 done, filled = [], 0
         if done:
             yield done
-        if not moved or sum(place.bytes for place in waiting.values()) > self._most_bytes:
+        if not moved or sum(place.bytes for place in waiting.values()) > self._most_bytes // UNDER_WAY:
             waiting.clear()
 
     def _learn(self, topics: set[str]) -> None:
@@ -165,14 +184,13 @@ class BulkReader:
                 connection.close()
         raise LookupError("no broker answers")
 
-    def _ask(self, leader: int, fetch: wire.Fetch) -> memoryview:
-        return self._run(self._asked(leader, fetch))
-
-    async def _asked(self, leader: int, fetch: wire.Fetch) -> memoryview:
+    def _ask(self, leader: int, fetch: wire.Fetch) -> asyncio.Future[memoryview]:
+        """Send a request; its answer is to come."""
         connection = self._connections.get(leader)
         if connection is None or not connection.connected():
-            connection = self._connections[leader] = await self._connected(*self._known.brokers[leader])
-        return await _sent(connection, fetch)
+            address = self._known.brokers[leader]
+            connection = self._connections[leader] = self._loop.run_until_complete(self._connected(*address))
+        return self._loop.create_task(_sent(connection, fetch))
 
     async def _connected(self, host: str, port: int) -> AIOKafkaConnection:
         assert self._settings is not None
@@ -194,6 +212,25 @@ class BulkReader:
         self._forget()
         self._loop.run_until_complete(asyncio.sleep(0))  # transports close in the loop
         self._loop.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Places of one leader that are asked for together."""
+
+    leader: int
+    waiting: dict[Name, Place]
+
+    def fetch(self) -> wire.Fetch:
+        return wire.Fetch(((name, place.position) for name, place in self.waiting.items()), EACH_BYTES, ALL_BYTES)
+
+
+def _parts(by_leader: Mapping[int, Mapping[Name, Place]]) -> Iterator[_Part]:
+    for leader, waiting in by_leader.items():
+        items = list(waiting.items())
+        size = len(items) if len(items) < DIVIDED_FROM else -(-len(items) // UNDER_WAY)
+        for first in range(0, len(items), size):
+            yield _Part(leader, dict(items[first : first + size]))
 
 
 async def _sent(connection: AIOKafkaConnection, request: wire.Fetch | wire.Metadata) -> memoryview:

@@ -5,6 +5,7 @@ The answers are encoded by aiokafka's own description of the protocol, and the b
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from reconciler.core.probes import Chunk
 from reconciler.kafka.bulk import reading, wire
 from reconciler.kafka.bulk.batches import Place, Uncertain
+from reconciler.kafka.bulk.reading import BulkReader
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.kafka.bulk.readers import answered, bulk_reader
 
@@ -162,11 +164,18 @@ def read(requests: Sequence[ReadRequest], *answers: Sequence[Partition], most_by
     coming = iter(answers)
     known = {(TOPIC, each.partition.partition): 1 for each in requests}
     reader._known = wire.Leaders({1: ("none", 1)}, known)
-    reader._ask = lambda leader, fetch: answer(next(coming))  # type: ignore[method-assign]
+    reader._ask = lambda leader, fetch: come(reader, answer(next(coming)))  # type: ignore[method-assign]
     found = answered(reader, requests)
     assert reader._failures == 0
     assert list(coming) == [], "it has asked less often"
     reader.close()
+    return found
+
+
+def come(reader: BulkReader, content: memoryview) -> Future[memoryview]:
+    """An answer that has come."""
+    found: Future[memoryview] = reader._loop.create_future()
+    found.set_result(content)
     return found
 
 
@@ -204,8 +213,8 @@ def test_partitions_that_are_not_complete_hold_no_more_than_the_limit() -> None:
     halves = [(0, NO_ERROR, 8, batch(0, 4, size=100)), (1, NO_ERROR, 4, batch(0, 4, size=100))]
     rest = [(0, NO_ERROR, 8, batch(4, 4))]
     requests = [request(0, 9), request(0, 9, 1)]
-    assert sorted(read(requests, halves, rest, most_bytes=400)) == [0, 1]
-    assert list(read(requests, halves, most_bytes=399)) == [1]
+    assert sorted(read(requests, halves, rest, most_bytes=800)) == [0, 1]
+    assert list(read(requests, halves, most_bytes=799)) == [1]
 
 
 def test_records_are_handed_over_before_the_whole_answer_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +222,41 @@ def test_records_are_handed_over_before_the_whole_answer_is_read(monkeypatch: py
     reader = bulk_reader({"bootstrap.servers": "none:1"})
     reader._known = wire.Leaders({1: ("none", 1)}, {(TOPIC, number): 1 for number in range(3)})
     partitions = [(number, NO_ERROR, 4, batch(0, 4, size=50)) for number in range(3)]
-    reader._ask = lambda leader, fetch: answer(partitions)  # type: ignore[method-assign]
+    reader._ask = lambda leader, fetch: come(reader, answer(partitions))  # type: ignore[method-assign]
     found = [[index for index, _ in some] for some in reader.read([request(0, 9, number) for number in range(3)])]
     assert found == [[0, 1], [2]]
+    reader.close()
+
+
+def test_many_partitions_of_a_leader_are_asked_for_in_two_requests_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that an answer had no room for is asked for again when the other one has been answered."""
+    monkeypatch.setattr(reading, "DIVIDED_FROM", 4)
+    monkeypatch.setattr(reading, "ALL_BYTES", reading.EACH_BYTES)
+    reader = bulk_reader({"bootstrap.servers": "none:1"})
+    reader._known = wire.Leaders({1: ("none", 1)}, {(TOPIC, number): 1 for number in range(5)})
+    asked: list[list[int]] = []
+
+    def ask(leader: int, fetch: wire.Fetch) -> Future[memoryview]:
+        numbers = [int.from_bytes(fetch.body[at : at + 4]) for at in range(33, len(fetch.body), wire.ASKED.size)]
+        asked.append(numbers)
+        return come(reader, answer([(n, NO_ERROR, 4, batch(0, 4) if n == numbers[0] else b"") for n in numbers]))
+
+    monkeypatch.setattr(reader, "_ask", ask)
+    assert sorted(answered(reader, [request(0, 9, number) for number in range(5)])) == [0, 1, 2, 3, 4]
+    assert asked == [[0, 1, 2], [3, 4], [1, 2], [4], [2]]
+    reader.close()
+
+
+def test_a_failure_ends_the_request_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "DIVIDED_FROM", 2)
+    reader = bulk_reader({"bootstrap.servers": "none:1"})
+    reader._known = wire.Leaders({1: ("none", 1)}, {(TOPIC, number): 1 for number in range(2)})
+    coming: list[Future[memoryview]] = [reader._loop.create_future() for _ in range(2)]
+    coming[0].set_exception(ConnectionError())
+    waiting = iter(coming)
+    monkeypatch.setattr(reader, "_ask", lambda leader, fetch: next(waiting))
+    assert list(reader.read([request(0, 9), request(0, 9, 1)])) == []
+    assert coming[1].cancelled()
     reader.close()
 
 
@@ -227,14 +268,14 @@ def test_only_one_uncommitted_request_of_a_partition_is_answered() -> None:
 def test_leaders_are_asked_for_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, asked = bulk_reader({"bootstrap.servers": "none:1"}), []
 
-    def look_up(topics: Sequence[str]) -> None:
+    async def look_up(topics: Sequence[str]) -> memoryview:
         asked.append(list(topics))
+        return memoryview(b"")
 
     monkeypatch.setattr(reader, "_look_up", look_up)
-    monkeypatch.setattr(reader, "_run", lambda _: memoryview(b""))
     monkeypatch.setattr(wire, "leaders", lambda _: wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1}))
     answers = iter([[(0, NOT_LEADER, -1, b"")], *[[(0, NO_ERROR, 4, batch(0, 4))]] * 2])
-    monkeypatch.setattr(reader, "_ask", lambda leader, fetch: answer(next(answers)))
+    monkeypatch.setattr(reader, "_ask", lambda leader, fetch: come(reader, answer(next(answers))))
     found = [list(answered(reader, [request(0, 9)])) for _ in range(3)]
     assert found == [[], [0], [0]]
     assert asked == [[TOPIC], [TOPIC]]
@@ -243,11 +284,15 @@ def test_leaders_are_asked_for_again_after_an_error(monkeypatch: pytest.MonkeyPa
 def test_leaders_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is cut off from the others may go on answering."""
     reader, asked, now = bulk_reader({"bootstrap.servers": "none:1"}), [], 100.0
+
+    async def look_up(topics: Sequence[str]) -> memoryview:
+        asked.append(list(topics))
+        return memoryview(b"")
+
     monkeypatch.setattr(reading, "monotonic", lambda: now)
-    monkeypatch.setattr(reader, "_look_up", lambda topics: asked.append(list(topics)))
-    monkeypatch.setattr(reader, "_run", lambda _: memoryview(b""))
+    monkeypatch.setattr(reader, "_look_up", look_up)
     monkeypatch.setattr(wire, "leaders", lambda _: wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1}))
-    monkeypatch.setattr(reader, "_ask", lambda leader, fetch: answer([(0, NO_ERROR, 4, batch(0, 4))]))
+    monkeypatch.setattr(reader, "_ask", lambda leader, fetch: come(reader, answer([(0, NO_ERROR, 4, batch(0, 4))])))
     for now in (100.0, 100.0 + reading.LEADERS_S, 100.1 + reading.LEADERS_S):
         assert list(answered(reader, [request(0, 9)])) == [0]
         assert len(asked) == (1 if now <= 100.0 + reading.LEADERS_S else 2)
