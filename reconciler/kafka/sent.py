@@ -7,11 +7,11 @@ and bytes. Nothing that makes objects is read back, and a record is cut out only
 from __future__ import annotations
 
 import json
+import struct
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, chain, starmap
-from operator import add
+from itertools import accumulate, starmap
 from typing import Any, NamedTuple, overload
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
@@ -44,13 +44,13 @@ class SentRecord:
     @property
     def key(self) -> bytes | None:
         columns, at = self._columns, self._at
-        length, start = columns.keys[at], columns.starts[at]
+        length, start = columns.keys[at], columns.key_starts[at]
         return None if length < 0 else bytes(columns.content[start : start + length])
 
     @property
     def value(self) -> bytes | None:
         columns, at = self._columns, self._at
-        length, start = columns.values[at], columns.starts[at] + max(columns.keys[at], 0)
+        length, start = columns.values[at], columns.value_starts[at]
         return None if length < 0 else bytes(columns.content[start : start + length])
 
     @property
@@ -61,7 +61,7 @@ class SentRecord:
 class Columns:
     """The records of one frame, column by column."""
 
-    __slots__ = ("_starts", "content", "headers", "keys", "kinds", "offsets", "stamps", "values")
+    __slots__ = ("_key_starts", "_value_starts", "content", "headers", "keys", "kinds", "offsets", "stamps", "values")
 
     def __init__(
         self, numbers: Sequence[array[int]], kinds: bytes, content: memoryview, headers: Mapping[int, Headers]
@@ -69,15 +69,23 @@ class Columns:
         self.offsets, self.stamps, self.keys, self.values = numbers
         self.kinds = kinds
         self.content = content
+        """All keys, then all values."""
         self.headers = headers
-        self._starts: array[int] | None = None
+        self._key_starts: Sequence[int] | None = None
+        self._value_starts: Sequence[int] | None = None
 
     @property
-    def starts(self) -> array[int]:
-        """Where each record's bytes start in ``content``."""
-        if self._starts is None:
-            self._starts = array("q", accumulate(map(add, _sizes(self.keys), _sizes(self.values)), initial=0))
-        return self._starts
+    def key_starts(self) -> Sequence[int]:
+        """Where each record's key starts in ``content``, and where the last one ends."""
+        if self._key_starts is None:
+            self._key_starts = list(accumulate(_sizes(self.keys), initial=0))
+        return self._key_starts
+
+    @property
+    def value_starts(self) -> Sequence[int]:
+        if self._value_starts is None:
+            self._value_starts = list(accumulate(_sizes(self.values), initial=sum(_sizes(self.keys))))
+        return self._value_starts
 
 
 def _sizes(lengths: array[int]) -> Sequence[int]:
@@ -153,20 +161,22 @@ class Taken(NamedTuple):
     kinds: bytes
     keys: list[bytes | None]
     values: list[bytes | None]
-    headers: list[Any]
+    headers: Sequence[Any]
+    """Empty where no record has any."""
 
 
 def taken(messages: list[Any]) -> Taken:
     """Consumed messages, column by column."""
     # One call a column and no loop in Python: this runs over every record.
     kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
+    headers = list(map(Message.headers, messages))
     return Taken(
         offsets=list(map(Message.offset, messages)),
         stamps=stamps,
         kinds=bytes(kinds),
         keys=list(map(Message.key, messages)),
         values=list(map(Message.value, messages)),
-        headers=list(map(Message.headers, messages)),
+        headers=headers if any(headers) else (),
     )
 
 
@@ -188,16 +198,22 @@ def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Take
         "keys": _lengths(found.keys),
         "values": _lengths(found.values),
     }
-    headers = [(at, each) for at, each in enumerate(found.headers) if each] if any(found.headers) else []
+    headers = [(at, each) for at, each in enumerate(found.headers) if each]
     about = {
         "chunks": chunks,
         "withheld": withheld,
         "headers": [(at, [(name, _hex(content)) for name, content in each]) for at, each in headers],
     }
-    parts = chain.from_iterable(zip(found.keys, found.values, strict=True)) if any(found.keys) else found.values
-    content = b"".join(filter(None, parts))
-    numbers = [array(COLUMNS[name], each).tobytes() for name, each in columns.items()]
-    return [_header(about), *numbers, found.kinds, content]
+    # struct takes a fifth of the time that array takes for small numbers.
+    numbers = [struct.pack(f"{len(each)}{COLUMNS[name]}", *each) for name, each in columns.items()]
+    return [_header(about), *numbers, found.kinds, _joined(found.keys), _joined(found.values)]
+
+
+def _joined(parts: list[bytes | None]) -> bytes:
+    try:
+        return b"".join(parts)  # type: ignore[arg-type]
+    except TypeError:  # some are null
+        return b"".join(filter(None, parts))
 
 
 def _lengths(parts: list[bytes | None]) -> list[int]:

@@ -97,7 +97,7 @@ def test_frames_of_several_chunks_hold_the_records(bootstrap: str, monkeypatch: 
     assert {index: fields(chunk) for index, chunk in unpacked.items() if index != 1} == {
         index: fields(chunk) for index, chunk in answers if index != 1
     }
-    *columns, _ = sent.pack(answers)
+    *columns, _, _ = sent.pack(answers)  # without keys and values
     with pytest.raises(ValueError, match="lacks some of its"):
         sent.unpack(memoryview(b"".join(columns)[:-1]))
 

@@ -73,10 +73,18 @@ class Place:
         if batch.base_offset < self.position:  # a broker sends whole batches
             own = [record for record in own if record.offset >= self.position]
         self.records += own
-        self.bytes += sum(map(len, filter(None, map(_VALUE, own))))
+        self.bytes += _size(own)
 
     def chunk(self) -> Chunk:
         return Chunk(self.records, self.position)
+
+
+def _size(records: list[Any]) -> int:
+    """Of their values."""
+    try:
+        return sum(map(len, map(_VALUE, records)))
+    except TypeError:  # some are null
+        return sum(map(len, filter(None, map(_VALUE, records))))
 
 
 def taken(records: list[Any]) -> Taken:
@@ -89,5 +97,5 @@ def taken(records: list[Any]) -> Taken:
         kinds=b"".join(KINDS[kind] for kind in map(_KIND, records)) if appended else KINDS[0] * count,
         keys=list(map(_KEY, records)),
         values=list(map(_VALUE, records)),
-        headers=list(map(_HEADERS, records)),
+        headers=list(map(_HEADERS, records)) if any(map(_HEADERS, records)) else (),
     )
