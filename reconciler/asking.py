@@ -3,7 +3,7 @@
 All searches of a partition share its answers: edges and times are asked once, and reads that overlap are made once.
 Probes only read, so a call that failed because brokers were away is repeated until the deadline.
 
-Where another process reads the records (``ports.reads_apart``), two threads ask: offsets are looked up for one window
+Where another process reads the records (``ports.ReadsApart``), two threads ask: offsets are looked up for one window
 while records are read for the other. There is at most one look-up and one read at a time, so neither has to be safe
 for two threads. Any other log is asked by one thread, one call after the other.
 """
@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Generic, NoReturn, Protocol, Self, TypeVar
 
+from reconciler import ports
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Unreachable
 from reconciler.core.probes import (
@@ -32,7 +33,7 @@ from reconciler.core.probes import (
     TimeLookup,
     Withheld,
 )
-from reconciler.ports import LogReader, ReadRequest, reads_apart
+from reconciler.ports import LogReader, ReadRequest
 from reconciler.retry import insist
 
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class Asker(Generic[W]):
         self._replies: SimpleQueue[tuple[W, _Answered]] = SimpleQueue()
         self._orders: SimpleQueue[tuple[W, Sequence[Asking]] | None] = SimpleQueue()
         self._open = 0
-        count = 0 if not apart else 2 if reads_apart(log.reader) else 1
+        count = 0 if not apart else 1 if ports.apart(log.reader) is None else 2
         self._threads = [Thread(target=self._work, name="asker", daemon=True) for _ in range(count)]
 
     def __enter__(self) -> Self:

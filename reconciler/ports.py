@@ -33,8 +33,8 @@ __all__ = [
     "TopicPartition",
     "Traits",
     "WriteResult",
+    "apart",
     "groups_of",
-    "reads_apart",
 ]
 
 
@@ -123,15 +123,19 @@ class LogReader(Protocol):
 
 
 class ReadsApart(Protocol):
-    """A log that may be read while another thread looks offsets up: ``reads_apart``, as another process reads."""
+    """A log whose records another process may read."""
 
     @property
-    def reads_apart(self) -> bool: ...
+    def reads_apart(self) -> bool:
+        """Whether ``read`` may run beside one of the other calls. Two reads, or two other calls, may not."""
+
+    def expect(self, topics: Mapping[str, TopicInfo]) -> None:
+        """Have the process ready when these topics are read. Never raises: what is wrong shows in the read."""
 
 
-def reads_apart(log: LogReader) -> bool:
-    """Whether ``read`` may run beside one of the other calls. Two reads at a time, or two other calls, may not."""
-    return getattr(log, "reads_apart", False) is True
+def apart(log: LogReader) -> ReadsApart | None:
+    """The log, if another process reads its records."""
+    return log if getattr(log, "reads_apart", False) is True else None  # type: ignore[return-value]
 
 
 # ---------------------------------------------------------------- stores

@@ -38,7 +38,7 @@ from reconciler.formats.plan import (
 from reconciler.formats.plan_rows import SeenRow
 from reconciler.formats.plan_sinks import SinkRow
 from reconciler.formats.snapshot import seen_of
-from reconciler.ports import ClusterInfo
+from reconciler.ports import ClusterInfo, apart
 from reconciler.stores.registry import traits
 
 TAIL_TOTAL = 200_000
@@ -160,6 +160,8 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     topics = {config.topics.destination_of(topic) for job in jobs for topic in job.topics}
     reader = outside.patient(config.search)
     cluster = reader.describe(topics)
+    if (log := apart(outside.reader)) is not None:
+        log.expect(cluster.topics)
     gathered = [gather(config, job, cluster, outside.open_store) for job in jobs]
     places = [found for job in gathered for found in job.places]
     _refuse_unknown(by_hand, places)

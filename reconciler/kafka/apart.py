@@ -25,8 +25,8 @@ from reconciler.core.probes import Chunk, Withheld
 from reconciler.kafka import starter
 from reconciler.kafka.sent import unpack
 from reconciler.kafka.starter import Started
-from reconciler.kafka.worker import CHUNKS, DONE, FAILED, error_of, receive, send
-from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.kafka.worker import CHUNKS, DONE, FAILED, IN_BULK, error_of, receive, send
+from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import for_seconds, heard, waiting
 
 LOOK_S = 0.005
@@ -58,6 +58,15 @@ class ApartReader:
         """What the process held when it was started: it shares that with the one that it was forked from."""
         self._lock = threading.Lock()
         starter.prepare()
+
+    def expect(self, topics: Mapping[str, TopicInfo]) -> None:
+        """Have the process loaded and connected when many partitions are read, while this one looks offsets up."""
+        if self._worker is not None or sum(len(each.partitions) for each in topics.values()) < IN_BULK:
+            return
+        with self._lock, contextlib.suppress(Refused, OSError):
+            connection = self._started().connection
+            connection.settimeout(None)
+            send(connection, json.dumps({"expect": sorted(topics)}).encode())
 
     def read(self, requests: Sequence[ReadRequest]) -> list[Chunk]:
         with self._lock:

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -40,6 +40,8 @@ from reconciler.waits import heard
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+    from reconciler.kafka.apart import ApartReader
 
 log = logging.getLogger(__name__)
 
@@ -107,15 +109,8 @@ class Manner:
     on_news: Callable[[], None] = heard
 
 
-class RecordReader(Protocol):
-    """Reads records in another place."""
-
-    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]: ...
-    def close(self) -> None: ...
-
-
 class KafkaLogReader:
-    """A cluster's log; satisfies ``ports.LogReader``. Connects at the first call.
+    """A cluster's log: ``ports.LogReader`` and ``ReadsApart``. Connects at the first call.
 
     ``committed_only``: records of aborted and open transactions are left out, for a job that leaves them out too.
     ``records``: reads them in place of this object (``kafka.opening``).
@@ -128,7 +123,7 @@ class KafkaLogReader:
         timeout_s: float = 10.0,
         who: str = "destination",
         committed_only: bool = False,
-        records: RecordReader | None = None,
+        records: ApartReader | None = None,
         manner: Manner | None = None,
     ) -> None:
         self._timeout_s = timeout_s
@@ -156,8 +151,7 @@ class KafkaLogReader:
             resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
             asked = admin.describe_configs(resources, request_timeout=self._timeout_s)
             configs = {resource.name: future for resource, future in asked.items()}
-        # All three run at once. This one is awaited first: it shows whether the cluster lets this user in.
-        try:
+        try:  # all three run at once; this one is awaited first: it shows whether the cluster lets this user in
             cluster_id = self._connection.cluster_id(admin, DESCRIBE)
         except KafkaException as error:
             self._forget()
@@ -282,6 +276,10 @@ class KafkaLogReader:
     @property
     def reads_apart(self) -> bool:
         return self._records is not None
+
+    def expect(self, topics: Mapping[str, TopicInfo]) -> None:
+        if self._records is not None:
+            self._records.expect(topics)
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
         if self._records is not None:

@@ -1,7 +1,8 @@
 """The process that reads records, apart from the one that judges them: if it dies, only its reads are lost.
 
 One request is a line of JSON: the kind of reading, and places to read. The answer is frames of chunks, then one
-that says how it ended. Frames are a length of 8 bytes and so many bytes.
+that says how it ended. A line that names topics to expect has no answer. Frames are a length of 8 bytes and so many
+bytes.
 """
 
 from __future__ import annotations
@@ -98,6 +99,10 @@ class _Readers:
 
 def _answer(connection: socket.socket, asked: dict[str, Any], orders: dict[str, Any], readers: _Readers) -> bool:
     """Whether to go on."""
+    if "expect" in asked:
+        if readers.in_bulk is not None:
+            readers.in_bulk.expect(asked["expect"])
+        return True
     requests = [ReadRequest(TopicPartition(topic, number), *of) for topic, number, *of in asked["places"]]
     sparing = asked["sparing"]
     left: Sequence[int] = range(len(requests))

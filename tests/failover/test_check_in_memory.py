@@ -16,7 +16,7 @@ from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import why_stopped
-from reconciler.ports import TopicPartition
+from reconciler.ports import OffsetStore, TopicInfo, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, stored
 
 CALLED_NEW = f'''
@@ -37,6 +37,30 @@ def test_moved(memory: Memory) -> None:
     row = memory.row()
     assert found(row) == (Verdict.MOVED, 4)
     assert (row.matched_by, row.record_offset, row.replay_exact) == ("fingerprint", 3, 0)
+
+
+def test_a_log_that_is_read_apart_is_told_its_topics_before_the_store_is_read(memory: Memory) -> None:
+    memory.deliver(range(3, 10))
+    memory.save({0: stored(6)})
+    steps: list[object] = []
+
+    class Apart:
+        reads_apart = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(memory.outside.reader, name)
+
+        def expect(self, topics: Mapping[str, TopicInfo]) -> None:
+            steps.append(sorted(topics))
+
+    def open_store(address: str) -> OffsetStore:
+        steps.append(address)
+        return memory.outside.open_store(address)
+
+    config = memory.config()
+    checked = check(config, config.jobs, replace(memory.outside, reader=Apart(), open_store=open_store))
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 4)
+    assert steps == [["a.events"], "memory:"]
 
 
 def test_match_once_it_was_applied(memory: Memory) -> None:

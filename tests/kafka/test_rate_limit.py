@@ -126,3 +126,15 @@ def test_a_call_counts_the_requests_that_it_sends_to_one_broker() -> None:
     assert cost(lambda: reader.log_ends(many)) == 2
     assert cost(lambda: reader.offsets_for_times([(place, 5) for place in [*many, one]])) == 3
     reader.close()
+
+
+def test_a_log_that_is_read_apart_stays_one_behind_the_limit() -> None:
+    expected: list[object] = []
+    log = MemoryLog("b", {"events": 1})
+    time = Time()
+    limited = LimitedReader(log, RateLimit(1, time, time.sleep))
+    limited.expect({})
+    assert not limited.reads_apart
+    log.reads_apart, log.expect = True, expected.append  # type: ignore[attr-defined]
+    limited.expect({})
+    assert (limited.reads_apart, expected) == (True, [{}])

@@ -27,8 +27,8 @@ from reconciler.kafka import sent, starter
 from reconciler.kafka.apart import ApartReader
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.kafka.worker import error_of
-from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.kafka.worker import IN_BULK, error_of
+from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
 from tests.kafka.bombs import MIB, plant
 from tests.waiting import wait_until
 
@@ -53,6 +53,10 @@ def bootstrap() -> Iterator[str]:
     plant(f"{broker.host}:{broker.port}", TOPIC, 2, "zstd", each_mib=300)
     yield f"{broker.host}:{broker.port}"
     del cluster
+
+
+def settings(bootstrap: str) -> dict[str, object]:
+    return {"client": {"bootstrap.servers": bootstrap, "log_level": 0}, "timeout_s": 10.0, "who": "destination"}
 
 
 def reader_of(bootstrap: str) -> KafkaLogReader:
@@ -145,6 +149,27 @@ def test_a_process_that_was_ended_is_replaced(bootstrap: str) -> None:
             os.kill(reader._records._worker.pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(("partitions", "started"), [(IN_BULK, True), (IN_BULK - 1, False)])
+def test_a_process_is_started_before_many_partitions_are_read(bootstrap: str, partitions: int, started: bool) -> None:
+    with closing(ApartReader(settings(bootstrap), MEMORY)) as reader:
+        reader.expect({TOPIC: TopicInfo(TOPIC, None, tuple(range(partitions)))})
+        before = reader._worker
+        assert (before is not None) == started
+        (chunk,) = reader.read([ReadRequest(PLACES[0], 5, 100)])
+        assert (len(chunk.records), reader._worker == before) == (5, started)
+
+
+def test_what_is_wrong_while_a_read_is_expected_shows_in_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError(11, "No more processes")
+
+    with closing(ApartReader(settings("none:1"), MEMORY)) as reader:
+        monkeypatch.setattr(starter, "start", fail)
+        reader.expect({TOPIC: TopicInfo(TOPIC, None, tuple(range(IN_BULK)))})
+        with pytest.raises(Refused, match="No more processes"):
+            reader.read([ReadRequest(PLACES[0], 5, 100)])
+
+
 def test_an_error_there_is_the_same_error_here() -> None:
     error = error_of(b'["Refused", "It said no.", "Ask again.", true]')
     assert (type(error), error.message, error.hint, error.retryable) == (Refused, "It said no.", "Ask again.", True)
@@ -161,7 +186,7 @@ ALONE = """
 import os, sys
 from reconciler.kafka import sent, starter
 from reconciler.kafka.opening import open_log
-from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
 assert starter._may_fork()
 reader = open_log({"bootstrap.servers": sys.argv[1]}, memory=1 << 28)
 print(reader.read([ReadRequest(TopicPartition("events", 0), 5, 100)])[0].next_offset, starter._current._child)

@@ -72,6 +72,28 @@ class BulkReader:
         """Topics of which a broker no longer leads what it did."""
         self._failures = 0
 
+    def expect(self, topics: Sequence[str]) -> None:
+        """Connect to the leaders of topics that are about to be read. After a failure the other reader reads alone:
+        it waits for silent brokers itself, so that they are not waited for twice.
+        """
+        try:
+            if self._may_be_used():
+                self._learn(set(topics))
+                for leader in sorted(set(self._known.of.values())):
+                    self._connect(leader)
+        except Exception as error:  # noqa: BLE001 - as in a read
+            log.debug("nothing was prepared: %r", error)
+            self._failures = MOST_FAILURES
+            self._forget()
+
+    def _may_be_used(self) -> bool:
+        """Whether every setting of the client can be translated."""
+        if self._settings is None:
+            self._settings = translated(self._client)
+            if self._settings is None:
+                self._failures = MOST_FAILURES
+        return self._settings is not None
+
     def read(self, requests: Sequence[ReadRequest]) -> Iterator[list[tuple[int, Chunk]]]:
         """The indexes of requests and their answers, as soon as some are known; the others are left."""
         if self._failures >= MOST_FAILURES:
@@ -86,11 +108,8 @@ class BulkReader:
             self._forget()
 
     def _read(self, requests: Sequence[ReadRequest]) -> Iterator[list[Place]]:
-        if self._settings is None:
-            self._settings = translated(self._client)
-            if self._settings is None:
-                self._failures = MOST_FAILURES
-                return
+        if not self._may_be_used():
+            return
         places: dict[Name, Place] = {}
         for index, request in enumerate(requests):
             if not request.committed:  # a broker tells of aborted records, and does not leave them out
@@ -187,11 +206,14 @@ class BulkReader:
 
     def _ask(self, leader: int, fetch: wire.Fetch) -> asyncio.Future[memoryview]:
         """Send a request; its answer is to come."""
+        return self._loop.create_task(_sent(self._connect(leader), fetch))
+
+    def _connect(self, leader: int) -> AIOKafkaConnection:
         connection = self._connections.get(leader)
         if connection is None or not connection.connected():
             address = self._known.brokers[leader]
             connection = self._connections[leader] = self._loop.run_until_complete(self._connected(*address))
-        return self._loop.create_task(_sent(connection, fetch))
+        return connection
 
     async def _connected(self, host: str, port: int) -> AIOKafkaConnection:
         assert self._settings is not None

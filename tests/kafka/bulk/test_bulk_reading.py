@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.kafka import worker
+from reconciler.kafka.bulk.reading import MOST_FAILURES
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.sent import unpack
@@ -74,6 +75,22 @@ def test_what_it_leaves_is_read_by_the_reference(bootstrap: str) -> None:
     with closing(Both(settings(bootstrap))) as both, closing(KafkaLogReader(settings(bootstrap))) as other:
         assert [seen(chunk) for chunk in both.read(unusual)] == [seen(chunk) for chunk in other.read(unusual)]
     assert both.in_bulk == unusual[2:]
+
+
+def test_what_is_expected_is_read_over_the_connections_that_are_there(bootstrap: str) -> None:
+    with closing(bulk_reader(settings(bootstrap))) as reader:
+        reader.expect([f"by-{codec}" for codec in CODECS])
+        before = dict(reader._connections)
+        found = answered(reader, REQUESTS)
+        assert len(before) == 3
+        assert (len(found), reader._connections) == (len(REQUESTS), before)
+
+
+def test_after_a_failure_to_connect_the_reference_reads_alone() -> None:
+    with closing(bulk_reader({"bootstrap.servers": "127.0.0.1:1"})) as reader:
+        reader.expect(["events"])
+        assert reader._failures == MOST_FAILURES
+        assert list(reader.read(REQUESTS)) == []
 
 
 @dataclass(frozen=True, slots=True)
