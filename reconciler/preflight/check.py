@@ -14,14 +14,17 @@ from reconciler.formats.decimal_text import counted
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
 from reconciler.preflight.mirror import mirror
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
-from reconciler.preflight.sinks import job_sinks, untracked_end
-from reconciler.preflight.stores import anchor_store, job_store
+from reconciler.preflight.sinks import job_sinks, untracked_end, unusable_sinks
+from reconciler.preflight.stores import ANCHORS, anchor_store, job_store
 
 DESTINATION, SOURCE = "destination", "source"
 
 
 def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[str, Capabilities], list[TrialResult]]:
-    """What each job's store can do, by the job's name; and failures of addresses that cannot be opened. No contact."""
+    """What each job's store can do, by the job's name; and all addresses that cannot be opened. No contact.
+
+    A wrong address is told in the words of the trial that would meet it, too.
+    """
     found, failures = {}, []
     for job in jobs:
         try:
@@ -30,6 +33,12 @@ def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[s
             store.close()
         except ReconcilerError as error:
             failures.append(failed(f"job {job.name}", error))
+        failures += unusable_sinks(job)
+    if config.anchor_store is not None:
+        try:
+            world.open_store(config.anchor_store, kafka_client=config.destination.client).close()
+        except ReconcilerError as error:
+            failures.append(failed(ANCHORS, error))
     return found, failures
 
 

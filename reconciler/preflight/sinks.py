@@ -35,6 +35,15 @@ def job_sinks(job: Job) -> Iterator[TrialResult]:
             yield ok(subject, f"sink {sink.shown}: the last batch that it took is {taken.batch}")
 
 
+def unusable_sinks(job: Job) -> Iterator[TrialResult]:
+    """A failure for each sink's address that cannot be opened. Contacts nothing."""
+    for address in job.sinks:
+        try:
+            open_sink(address)
+        except ReconcilerError as error:
+            yield failed(f"job {job.name}", error)
+
+
 def untracked_end(config: Config, job: Job) -> Iterator[TrialResult]:
     """A warning for a job whose sink decides a killed batch, where nothing can keep the batch's end."""
     if job.sinks and traits(job.store).corrected_in_copy and config.anchor_store is None:

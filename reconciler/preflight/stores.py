@@ -14,6 +14,8 @@ from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicP
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
 from reconciler.stores.registry import traits
 
+ANCHORS = "[anchors] store"
+
 
 def anchor_store(
     config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World
@@ -21,7 +23,7 @@ def anchor_store(
     """Yields results; returns whether the separate store of anchors can be used, True if none is configured."""
     if config.anchor_store is None:
         return True
-    subject = "[anchors] store"
+    subject = ANCHORS
     users = [job for job in jobs if job.name in able and able[job.name].needs_tracking]
     try:
         store = world.open_store(config.anchor_store, kafka_client=config.destination.client)

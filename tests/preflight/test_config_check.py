@@ -421,6 +421,20 @@ def test_a_store_that_cannot_be_opened_hides_no_other(
     assert len(found.messages(Level.OK, "job clicks")) == 2
 
 
+@pytest.mark.parametrize("more", [[], ["--offline"]])
+def test_malformed_addresses_are_told_first_and_once(
+    write: Callable[[str], Path], capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    wrong = f"{LEAST}sink = 'postgresql://h/db'\n".replace("STORE", "sqlite://o.db")
+    path = write(wrong.replace("[[jobs]]", "[anchors]\nstore = 'nothing:x'\n[[jobs]]"))
+    assert main(["config", "check", "-c", str(path), "--format", "json", *more]) == ExitCode.USAGE
+    tried = json.loads(capsys.readouterr().out)["tried"]
+    assert [each["subject"] for each in tried[:3]] == ["job clicks", "job clicks", "[anchors] store"]
+    sentences = [each["said"] for each in tried]
+    assert ["SQLite" in sentences[0], "names no table=" in sentences[1], "'nothing'" in sentences[2]] == [True] * 3
+    assert len(sentences) == len({*sentences})
+
+
 def test_an_anchor_store_that_is_not_there_yet_is_a_warning_and_the_jobs_rows_are_counted_all_the_same(
     look: Callable[..., Tries], destination: MemoryLog, tmp_path: Path
 ) -> None:

@@ -81,11 +81,14 @@ def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], l
     """The configuration in words, and the result of each trial."""
     jobs = config.chosen(*options.job)
     world = _world(config)
-    able, tried = config_check.abilities(config, jobs, world)
+    able, wrong = config_check.abilities(config, jobs, world)
+    tried: list[TrialResult] = []
+    if not options.offline:
+        tried += (each for each in config_check.connections(config, jobs, able, world) if each not in wrong)
     tried += local.files(config, jobs)
     if not options.offline:
-        tried = [*config_check.connections(config, jobs, able, world), *tried, *local.network(config)]
-    return explained(config, jobs, able), tried
+        tried += local.network(config)
+    return explained(config, jobs, able), [*wrong, *tried]
 
 
 def _world(config: Config) -> World:
