@@ -36,6 +36,15 @@ _REFUSALS = {
     ),
 }
 
+_NO_LOCK_FILE = frozenset(
+    {sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_CANTOPEN}
+)
+
+
+def is_without_lock_file(err: sqlite3.Error) -> bool:
+    """Whether the lock file that a WAL needs could not be made, as on a full disk or a read-only mount."""
+    return getattr(err, "sqlite_errorcode", None) in _NO_LOCK_FILE
+
 
 def primary_code(err: sqlite3.Error) -> int | None:
     """SQLite's primary result code, None for an error that Python's module raised by itself."""
@@ -51,6 +60,8 @@ def explain(err: sqlite3.Error, path: str, waited_s: float) -> ReconcilerError |
             f"The offset store {path} stayed locked by another program for {waited_s:g} s; nothing was written.",
             hint="Let that program finish, then run again.",
         )
+    if getattr(err, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        code = sqlite3.SQLITE_FULL
     if code == sqlite3.SQLITE_IOERR:
         return Unreachable(
             f"The disk with the offset store {path} failed ({err}); nothing was written.",

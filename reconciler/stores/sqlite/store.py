@@ -142,14 +142,26 @@ class SqliteStore:
         return db
 
     def _connect_to_read(self) -> sqlite3.Connection:
-        # A WAL file needs a lock file beside it even to be read. On a read-only mount or in a backup there can be
-        # none; but without a -wal file no write is unfinished, and the main file holds everything.
-        if not _allowed(os.path.dirname(self._path), os.W_OK) and not os.path.exists(f"{self._path}-wal"):
+        # A WAL file needs a lock file beside it even to be read. On a read-only mount, in a backup or on a full disk
+        # there can be none; but where no write is unfinished, the main file holds everything.
+        if not _allowed(os.path.dirname(self._path), os.W_OK) and not self._has_unfinished():
             return self._connect("ro", "&immutable=1")
         # Not mode=ro: such a connection leaves its lock files behind.
         db = self._connect("rw")
-        db.execute("PRAGMA query_only = ON")
+        try:
+            db.execute("PRAGMA query_only = ON")
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as err:
+            db.close()
+            if not errors.is_without_lock_file(err) or self._has_unfinished():
+                raise
+            return self._connect("ro", "&immutable=1")
         return db
+
+    def _has_unfinished(self) -> bool:
+        """Whether the log or journal of a write lies beside the file. An empty one may be of a read that failed."""
+        beside = (f"{self._path}-wal", f"{self._path}-journal")
+        return any(os.path.exists(each) and os.path.getsize(each) > 0 for each in beside)
 
     def _prefer_wal(self, db: sqlite3.Connection) -> None:
         # With a WAL, readers do not block writers. Some file systems cannot do it, and the file may be locked while

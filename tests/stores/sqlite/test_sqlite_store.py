@@ -2,7 +2,10 @@
 
 import multiprocessing
 import os
+import resource
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -217,6 +220,40 @@ def test_a_read_only_directory(open_directory):
         with pytest.raises(Refused, match=r"directory .* may not be written"):
             SqliteStore(str(open_directory / "new.db")).write("g", ONE, reason="test", now_ms=NOW)
     assert len(store.read("g")) == 1
+
+
+@contextmanager
+def no_file_grows():
+    """As on a full disk: a page has room, and a lock file not. Python ignores the signal."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_stops_no_reading(path):
+    store = made(path)
+    with no_file_grows():
+        first, second = store.read("g"), store.read("g")
+        with pytest.raises(Refused, match="is full; nothing was written"):
+            put(store, "g", {KEY: StoredOffset(2)})
+    assert first == second == store.read("g")
+    assert len(first) == 1
+
+
+def test_a_write_that_is_not_in_the_main_file_yet_is_never_left_out(path):
+    store = made(path)
+    killed = (
+        f"import os, sqlite3; db = sqlite3.connect({str(path)!r}); db.execute('PRAGMA wal_autocheckpoint = 0'); "
+        "db.execute('UPDATE reconciler_offsets SET stored_offset = 2'); db.commit(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", killed], check=True)
+    os.unlink(f"{path}-shm")
+    with no_file_grows(), pytest.raises(Refused, match="is full; nothing was written"):
+        store.read("g")
+    assert store.read("g")[0].stored.offset == 2
 
 
 def test_a_read_only_file(open_directory):
