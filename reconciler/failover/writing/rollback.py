@@ -20,7 +20,7 @@ from pathlib import Path
 from reconciler import written
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Names, StoredOffset
-from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.errors import Changed, ConfigError, ReconcilerError
 from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Skips
 from reconciler.failover.outside import Outside
@@ -28,7 +28,7 @@ from reconciler.failover.selection import by_key
 from reconciler.failover.writing import snapshot
 from reconciler.failover.writing.apply import name_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
-from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.formats.snapshot import seen_of
 from reconciler.ports import Change, LogReader, ReadRequest, Row, TopicPartition
 from reconciler.stores.registry import traits
@@ -68,14 +68,14 @@ class JobReturns:
 def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outside) -> list[JobReturns]:
     """Return the rows to put back. Writes nothing.
 
-    Raises ``ConfigError`` if the plan was never applied. Raises ``Changed`` for another configuration, for a snapshot
-    that is not of this plan, and for a row that is neither as ``apply`` left it nor as it was before: the job has gone
-    on, and would lose its progress.
+    Raises ``ConfigError`` if the plan was never applied, or has no snapshot here. Raises ``Changed`` for another
+    configuration, for a snapshot that is not of this plan, and for a row that is neither as ``apply`` left it nor as it
+    was before: the job has gone on, and would lose its progress.
     """
     path = snapshot.path_for(plan_path)
     saved = snapshot.load(path, plan.sha256)
     if not saved:
-        raise ConfigError(f"There is nothing to roll back: {path} does not exist.", hint="Was this plan applied here?")
+        raise _without_snapshot(plan, path, config, outside)
     check_configuration(plan, config)
     check_stores(plan, config, outside)
     planned = {(job.name, row.key): row for job in plan.jobs for row in job.partitions}
@@ -105,6 +105,47 @@ def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outsi
 
 
 # ---------------------------------------------------------------- the snapshot, beside the plan
+
+
+def _without_snapshot(plan: Plan, path: Path, config: Config, outside: Outside) -> ConfigError:
+    """The error where the plan has no snapshot beside it: whether it was applied all the same, as another copy."""
+    try:
+        applied = [job.name for job in plan.jobs if _is_in_place(job, plan, config, outside)]
+    except ReconcilerError as error:
+        return ConfigError(
+            f"There is no snapshot {path}, and whether the plan was applied is not known: {error.message}",
+            hint="Run this with the copy of the plan that was applied: its snapshot lies beside it.",
+        )
+    if not applied:
+        return ConfigError(
+            f"There is nothing to roll back: {path} does not exist, and no store holds a row that this plan wrote.",
+            hint="Was this plan applied? If so, the jobs have gone on since, or they are another configuration's.",
+        )
+    return ConfigError(
+        f"There is no snapshot {path}, but the plan was applied: its offsets are in the store of "
+        f"{', '.join(applied)}. Nothing was put back.",
+        hint=f"Run this with the copy of the plan that was applied, on that machine: beside it lies {path.name}. A "
+        "plan that a hook applied is in the hook's folder of plans (--plans).",
+    )
+
+
+def _is_in_place(planned: JobPlan, plan: Plan, config: Config, outside: Outside) -> bool:
+    """Whether the job's store holds a row as this plan writes it, other than the row that the plan saw."""
+    written = {row.key: row for row in planned.partitions if row.resume_offset is not None}
+    (job,) = config.chosen(planned.name)
+    with closing(outside.open_store(job.store)) as store:
+        found = store.read(planned.group, sorted({key.topic for key in written}))
+    for now in found:
+        row, anchor = written.get(now.key), now.stored.anchor
+        if row is None or anchor is None or row.sees(now.stored):
+            continue
+        if (now.stored.offset, anchor.offset, anchor.cluster_id) == (
+            row.resume_offset,
+            row.record_offset,
+            plan.cluster_id,
+        ):
+            return True
+    return False
 
 
 def _check_row(

@@ -103,6 +103,19 @@ def test_a_rollback_of_what_was_never_applied(fine: World) -> None:
     fine.plan(fine.config())
     said = refused(fine, "rollback", fine.plan_file, "-c", fine.config(), "--yes")
     assert "There is nothing to roll back" in said
+    assert "no store holds a row that this plan wrote" in said
+
+
+def test_a_rollback_by_a_copy_of_the_plan_says_that_it_was_applied_and_where_its_snapshot_is(fine: World) -> None:
+    config, copy = fine.config(), fine.folder / "elsewhere.json"
+    fine.plan(config)
+    copy.write_bytes(fine.plan_file.read_bytes())
+    assert fine.run("apply", fine.plan_file, "-c", config, "--yes").code == 0
+    rows = fine.rows()
+    said = refused(fine, "rollback", copy, "-c", config, "--yes")
+    assert f"There is no snapshot {copy}.applied.json, but the plan was applied" in said
+    assert "Run this with the copy of the plan that was applied" in said
+    assert fine.rows() == rows
 
 
 def test_two_source_topics_with_one_name_at_the_destination(fine: World) -> None:
