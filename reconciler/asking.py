@@ -190,7 +190,7 @@ def _read(log: Log, requests: Sequence[ReadRequest]) -> list[Chunk]:
         chunks = _insist(log, partial(log.reader.read, turn))
         for asked, chunk in zip(turn, chunks, strict=True):
             first, *others = waiting.pop((asked.partition, asked.committed))
-            answers[first] = _part(chunk, asked, requests[first]) or chunk
+            answers[first] = chunk if _is_for(chunk, requests[first]) else _part(chunk, asked, requests[first]) or chunk
             unserved = []
             for index in others:
                 if (part := _part(chunk, asked, requests[index])) is not None:
@@ -214,6 +214,14 @@ def _joined(requests: Sequence[ReadRequest]) -> ReadRequest:
             break
         end = max(end, each.offset + each.max_records)
     return ReadRequest(first.partition, first.offset, end - first.offset, first.committed)
+
+
+def _is_for(chunk: Chunk, first: ReadRequest) -> bool:
+    """True if a chunk is as ``_part`` would cut it for the first request that it was read for: nearly always."""
+    if isinstance(chunk, Withheld):
+        return False
+    missing = first.max_records - len(chunk.records)
+    return missing > 0 or (missing == 0 and chunk.next_offset == chunk.records[-1].offset + 1)
 
 
 def _part(chunk: Chunk, asked: ReadRequest, request: ReadRequest) -> Chunk | None:

@@ -82,10 +82,11 @@ class _Task(Generic[F]):
 
     def answer(self, answers: tuple[Answer, ...]) -> None:
         """Send a round's answers to the search; start over if the log's range has moved."""
-        if any(_is_moved(part) for part in answers):
-            self._start_over()
-        else:
-            self._step(lambda: self._search.send(answers))
+        for each in answers:
+            if isinstance(each, Chunk) and not isinstance(each, Withheld) and each.out_of_range:
+                self._start_over()
+                return
+        self._step(lambda: self._search.send(answers))
 
     def _step(self, advance: Callable[[], Round]) -> None:
         try:
@@ -111,10 +112,6 @@ class _Task(Generic[F]):
         self._search.close()
         self._search = self._start()
         self._step(lambda: next(self._search))
-
-
-def _is_moved(answer: Answer) -> bool:
-    return isinstance(answer, Chunk) and not isinstance(answer, Withheld) and answer.out_of_range
 
 
 @dataclass(frozen=True, slots=True)

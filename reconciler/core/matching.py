@@ -65,6 +65,14 @@ class Matcher:
         by_time = self._anchor.timestamp_ms is not None and not self.by_order
         return by_time and not self._identity.record_time
 
+    @property
+    def is_of_its_time(self) -> bool:
+        """True if only a record with the anchor's own Kafka timestamp can be the anchor, and no other tells anything.
+
+        Unless the broker stamped it on arrival.
+        """
+        return not self._by_id and self._identity.record_time and self._anchor.timestamp_ms is not None
+
     def has_time(self, record: Record) -> bool:
         return self._identity.timestamp_of(record) is not None
 

@@ -76,7 +76,7 @@ def read_once(position: int, size: int, end: int) -> Search[tuple[Sequence[Recor
 class Stretch:
     """The scope of a scan: offsets from ``begin`` to ``end`` with the proven bound ``lower``, and how much to read.
 
-    Records with a Kafka timestamp before ``not_before_ms`` need not be remembered.
+    Records with a Kafka timestamp before ``not_before_ms``, which is not above the anchor's, need not be remembered.
     """
 
     begin: int
@@ -93,6 +93,8 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
     expected = stretch.begin
     before, gap, append_time, same_id, other_id = None, False, False, None, None
     has_ids, has_times = not matcher.wants_id, not matcher.wants_time
+    # Records that are older than what is asked for are only counted: most of those that a search reads first.
+    older = stretch.not_before_ms if matcher.is_of_its_time else None
     while position < end and read < stretch.budget:
         chunk = yield from ask_read(position, min(size, stretch.budget - read))
         for index, record in enumerate(chunk.records):
@@ -101,6 +103,11 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
             gap = gap or record.offset > expected
             expected = record.offset + 1
             append_time = append_time or record.append_time
+            stamp = record.timestamp_ms
+            if older is not None and stamp is not None and stamp < older and not record.append_time:
+                if record.offset < stretch.lower:
+                    before = record
+                continue
             if matcher.is_anchor(record):
                 processed.found(record)
                 rest = chunk.records[index + 1 :]
