@@ -94,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = _main(list(sys.argv[1:] if arguments is None else arguments))
             if not within_another:
                 signals.over()
+            if arguments is None:
+                gc.freeze()  # the process ends, and would go through all objects once more
             return code
         except KeyboardInterrupt:
             if within_another:

@@ -14,9 +14,12 @@ def import_client() -> None:
 
     It imports asyncio, and with it ssl and subprocess, for clients that this product does not use. So it gets a module
     that imports asyncio when something is taken from it. Does nothing beside other threads: one of them could
-    import asyncio meanwhile, and would get that module.
+    import asyncio meanwhile, and would get that module. A thread with an attribute ``imports_nothing`` does not count.
     """
-    if "asyncio" in sys.modules or "confluent_kafka" in sys.modules or threading.active_count() > 1:
+    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    if not all(getattr(each, "imports_nothing", False) for each in others):
+        return
+    if "asyncio" in sys.modules or "confluent_kafka" in sys.modules:
         return
     stand_in = sys.modules["asyncio"] = ModuleType("asyncio")
 

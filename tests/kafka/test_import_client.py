@@ -30,6 +30,17 @@ def test_a_hook_whose_job_is_right_loads_nothing_that_is_for_others() -> None:
     assert not loaded & NOT_NEEDED
 
 
+def test_a_command_loads_the_client_without_what_is_for_others() -> None:
+    """Beside the thread that reports what is waited for."""
+    program = (
+        "import sys, threading; from reconciler.cli.terminal import unanswered\n"
+        "from reconciler.failover.outside import connect\n"
+        "with unanswered.shown(), connect({'bootstrap.servers': '127.0.0.1:1'}, None, timeout_s=1, memory=1):\n"
+        "    print(threading.active_count() > 1, 'confluent_kafka' in sys.modules, 'asyncio' in sys.modules)"
+    )
+    assert output_of(program) == "True True False\n"
+
+
 def test_the_client_and_the_program_find_asyncio_when_they_use_it() -> None:
     program = (
         "import sys; from reconciler.kafka import import_client; import_client()\n"

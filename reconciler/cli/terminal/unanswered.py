@@ -22,6 +22,11 @@ _current: threading.Event | None = None
 """Ends the reporting of the command that runs."""
 
 
+class _Reporter(threading.Thread):
+    imports_nothing = True
+    """See ``kafka.import_client``."""
+
+
 @contextmanager
 def shown() -> Iterator[None]:
     """Report waits while a command runs. A command run by another one is reported with it."""
@@ -30,7 +35,7 @@ def shown() -> Iterator[None]:
         yield
         return
     _current = ended = threading.Event()
-    thread = threading.Thread(target=_report, args=(ended,), name="unanswered", daemon=True)
+    thread = _Reporter(target=_report, args=(ended,), name="unanswered", daemon=True)
     thread.start()
     try:
         yield
