@@ -92,18 +92,15 @@ def _cannot(reason: str) -> NoReturn:
 @pytest.fixture(scope="session")
 def kafka_jars() -> Path:
     """The cached jars of Kafka; fetched when they are not there. The first run on a machine archives their classes."""
-    from functools import partial
-
     from reconciler import artifacts
-    from reconciler.lab.class_archive import make_archive
-    from tests.lab.real_clusters import run_once
+    from tests.lab.archives import archive_kafka
 
     try:
         artifacts.java_executable()
         jars = artifacts.kafka_jars(print)
     except (ConfigError, Unreachable) as error:
         _cannot(str(error))
-    make_archive(jars, partial(run_once, jars))
+    archive_kafka(jars)
     return jars
 
 

@@ -7,11 +7,9 @@ executor, as Spark does with every task; what is in it was made here a moment be
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import reconciler
 from reconciler.cli.main import COMMANDS
@@ -30,8 +28,10 @@ EXCEPTIONS = {("spark/distributed/tasks.py", "pickle")}
 STARTS = {"subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output"}
 
 
-def parsed(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path)))
+@functools.cache
+def parsed(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a module, parsed once for all rules."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))))
 
 
 def name(path: Path) -> str:
@@ -46,18 +46,20 @@ def imported(node: ast.AST) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_no_module_makes_code_of_data(path: Path) -> None:
-    found = []
-    for node in parsed(path):
-        found += [each for each in imported(node) if each.partition(".")[0] in MODULES or each in CALLS]
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            found += [called] if called in CALLS else []
-            if called in STARTS or called.rpartition(".")[2] == "Popen":
-                found += [f"{called}(shell=…)" for word in node.keywords if word.arg == "shell"]
-            found += ["allow_pickle" for word in node.keywords if word.arg == "allow_pickle"]
-    assert [each for each in found if (name(path), each) not in EXCEPTIONS] == []
+def test_no_module_makes_code_of_data() -> None:
+    found = {(name(path), each) for path in SOURCES for node in parsed(path) for each in made_of_data(node)}
+    assert found - EXCEPTIONS == set()
+
+
+def made_of_data(node: ast.AST) -> list[str]:
+    found = [each for each in imported(node) if each.partition(".")[0] in MODULES or each in CALLS]
+    if isinstance(node, ast.Call):
+        called = ast.unparse(node.func)
+        found += [called] if called in CALLS else []
+        if called in STARTS or called.rpartition(".")[2] == "Popen":
+            found += [f"{called}(shell=…)" for word in node.keywords if word.arg == "shell"]
+        found += ["allow_pickle" for word in node.keywords if word.arg == "allow_pickle"]
+    return found
 
 
 def test_the_exceptions_are_still_there() -> None:
@@ -108,18 +110,17 @@ HEADS = {("preflight/text.py", "init")}
 """Not commands to copy: the first comment of a configuration says which command wrote it."""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_a_command_line_to_copy_is_made_of_quoted_words(path: Path) -> None:
+def test_a_command_line_to_copy_is_made_of_quoted_words() -> None:
     """``visible.command`` quotes: a path with a space in it must not become two words in a person's shell."""
-    found = []
-    for node in parsed(path):
-        text = ""
-        if isinstance(node, ast.JoinedStr):
-            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            text = node.value
-        found += [each for each in FILLED_IN.findall(text) if (name(path), each.split()[1]) not in HEADS]
-    assert found == []
+    found = {(name(path), each) for path in SOURCES for node in parsed(path) for each in FILLED_IN.findall(text(node))}
+    assert {(where, each) for where, each in found if (where, each.split()[1]) not in HEADS} == set()
+
+
+def text(node: ast.AST) -> str:
+    """The text of a literal, with a null where something is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 ARGUMENTS = {
@@ -131,7 +132,7 @@ DATA = {"stores/files/store.py", "stores/hbase/layouts/flowlet.py", "core/anchor
 """Where the two stand in a key or a version; and the one function that names a partition."""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_a_partition_is_named_as_kafkas_tools_do_it_and_by_one_function(path: Path) -> None:
-    named = re.findall(r"(?:topic|name)\w*\}[:-]\{[\w.]*partition", path.read_text(encoding="utf-8"))
-    assert named == [] or name(path) in ARGUMENTS | DATA, "str() of a TopicPartition"
+def test_a_partition_is_named_as_kafkas_tools_do_it_and_by_one_function() -> None:
+    pattern = re.compile(r"(?:topic|name)\w*\}[:-]\{[\w.]*partition")
+    naming = {name(path) for path in SOURCES if pattern.search(path.read_text(encoding="utf-8"))}
+    assert naming - ARGUMENTS - DATA == set(), "str() of a TopicPartition"

@@ -16,7 +16,6 @@ from reconciler.checkpoints.files import MANIFEST
 from reconciler.checkpoints.show import describe
 from reconciler.core.errors import Changed, ConfigError
 from tests.checkpoints.checkpoint_files import PLAN, Files, log, moved_plan, outside
-from tests.stores.files.fixtures import hdfs  # noqa: F401
 
 pytestmark = pytest.mark.system
 
@@ -30,7 +29,7 @@ def files(tmp_path: Path) -> Files:
 
 
 @pytest.fixture
-def home(hdfs: Any) -> str:  # noqa: F811
+def home(hdfs: Any) -> str:
     return hdfs.url(f"/{uuid.uuid4().hex}")
 
 

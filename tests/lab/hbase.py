@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from xml.sax.saxutils import escape
@@ -18,6 +18,7 @@ from xml.sax.saxutils import escape
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, QUICK_JVM
+from reconciler.lab.class_archive import sharing
 from reconciler.lab.ports import free_ports
 from reconciler.lab.processes import Child
 
@@ -48,11 +49,15 @@ log4j.appender.console.layout.ConversionPattern=%d{HH:mm:ss.SSS} %p %c{1}: %m%n
 
 
 class HBase:
-    """HBase on ports of its own, with its data below ``directory``. ``region`` and ``thrift`` are its processes."""
+    """HBase on ports of its own, with its data below ``directory``. ``region`` and ``thrift`` are its processes.
 
-    def __init__(self, directory: Path, jars: Path) -> None:
+    ``jvm``: options for HBase itself, instead of those for the archive of its classes.
+    """
+
+    def __init__(self, directory: Path, jars: Path, *, jvm: Sequence[str] = ()) -> None:
         self.directory = directory.absolute()
         self._jars = jars
+        self._jvm = jvm
         self._ports: tuple[int, ...] | None = None
         self._answered = False
         self._region: Child | None = None
@@ -151,7 +156,7 @@ class HBase:
         (settings / "log4j.properties").write_text(_LOGGING, encoding="utf-8")
         if self._region is None or not self._region.running:
             main = "org.apache.hadoop.hbase.master.HMaster"
-            self._region = self._child("HBase", self._command(main, "start", heap="384m"), "hbase.log")
+            self._region = self._child("HBase", self._command(main, "start", heap="384m", jvm=self._jvm), "hbase.log")
         if self._thrift is None or not self._thrift.running:
             main = "org.apache.hadoop.hbase.thrift.ThriftServer"
             self._thrift = self._child("HBase's Thrift server", self._command(main, "start", heap="128m"), "thrift.log")
@@ -177,9 +182,17 @@ class HBase:
                 connection.close()
         return False
 
-    def _command(self, main: str, *arguments: str, heap: str) -> list[str]:
-        java = [str(java_executable()), *QUICK_JVM, "-XX:+IgnoreUnrecognizedVMOptions", *_OPEN_MODULES]
-        return [*java, f"-Xmx{heap}", "-cp", f"{self.directory / 'conf'}:{self._jars}/*", main, *arguments]
+    def _command(self, main: str, *arguments: str, heap: str, jvm: Sequence[str] = ()) -> list[str]:
+        """``jvm``: as the class's. A JVM that writes an archive has no folder on its class path.
+
+        One that uses an archive may have more on it than that one had, behind the jars.
+        """
+        java, settings = java_executable(), self.directory / "conf"
+        command = [str(java), *QUICK_JVM, *(jvm or sharing(java, self._jars)), "-XX:+IgnoreUnrecognizedVMOptions"]
+        command += [*_OPEN_MODULES, f"-Dlog4j.configuration=file:{settings / 'log4j.properties'}", f"-Xmx{heap}"]
+        if jvm:
+            return [*command, "-cp", f"{self._jars}/*", main, "-conf", str(settings / "hbase-site.xml"), *arguments]
+        return [*command, "-cp", f"{self._jars}/*:{settings}", main, *arguments]
 
     def _settings(self, ports: tuple[int, ...]) -> dict[str, str]:
         thrift, zookeeper, master, region = map(str, ports)

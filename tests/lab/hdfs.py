@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import Unreachable
 from reconciler.lab.broker import HOST, QUICK_JVM
+from reconciler.lab.class_archive import sharing
 from tests.lab.server import Server
 
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
@@ -23,16 +25,20 @@ _SETTINGS = {
 
 
 class Hdfs(Server):
-    """HDFS with a NameNode and a DataNode. Every user may write below ``/``."""
+    """HDFS with a NameNode and a DataNode. Every user may write below ``/``.
+
+    ``jvm``: more options, instead of those for the archive of its classes.
+    """
 
     name = "HDFS"
     port_count = 2
     start_seconds = 180.0
 
-    def __init__(self, directory: Path, jars: Path, *, heap: str = "256m") -> None:
+    def __init__(self, directory: Path, jars: Path, *, heap: str = "256m", jvm: Sequence[str] = ()) -> None:
         super().__init__(directory)
         self._jars = jars
         self._heap = heap
+        self._jvm = jvm
 
     def start(self) -> Self:
         """Start it and wait until it accepts files. A second start keeps the address and the data."""
@@ -54,8 +60,10 @@ class Hdfs(Server):
     def command(self, *ports: int) -> list[str]:
         is_new = self._ports is None
         settings = {**_SETTINGS, "hdfs.minidfs.basedir": str(self.directory / "data")}
+        java = java_executable()
         return [
-            *(str(java_executable()), *QUICK_JVM, f"-Xmx{self._heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
+            *(str(java), *QUICK_JVM, *(self._jvm or sharing(java, self._jars)), f"-Xmx{self._heap}"),
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "--add-opens=java.base/java.lang=ALL-UNNAMED",  # it uses internals of the JDK
             *("-cp", f"{self._jars}/*", _MAIN, *(["-format"] if is_new else []), "-datanodes", "1"),
             *("-nnport", str(ports[0]), "-httpport", str(ports[1])),

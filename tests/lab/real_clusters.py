@@ -7,16 +7,14 @@ daemon answers and has the image or can build it, else processes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.core.errors import ConfigError
 from reconciler.lab.in_use import ClusterInUse
 
-_WRITING_SECONDS = 120
-_TERMINATED = 143  # 128 + SIGTERM: how a JVM ends that has done all that it does at its end
 VARIABLE = "RECONCILER_TEST_SERVERS"
 Begin = Callable[[str], AbstractContextManager[Any]]
 """A cluster of a name; it is started when the context is entered, and gone when it is left."""
@@ -43,7 +41,7 @@ class Clusters:
     def _get(self, name: str) -> Any:
         if name not in self._started:
             self._started[name] = self._until_the_end.enter_context(self._begin(name))
-            _await_coordinator(self._started[name])
+            await_coordinator(self._started[name])
         return self._started[name]
 
 
@@ -76,28 +74,7 @@ def chosen(jars: Callable[[], Path], directory: Callable[[], Path]) -> Begin:
     return processes(directory(), jars())
 
 
-def run_once(jars: Path, folder: Path, jvm: Sequence[str]) -> None:
-    """Start a broker, use it as tests do, and end it: what ``make_archive`` wants to be run."""
-    from confluent_kafka import Producer
-
-    from reconciler.lab.kafka import KafkaCluster
-
-    with KafkaCluster("classes", folder, jars, jvm=jvm) as cluster:
-        _await_coordinator(cluster)
-        cluster.create_topic("used")
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        producer.produce("used", b"value", b"key")
-        producer.flush(30)
-        cluster.commit_group("user", "used", {0: 1})
-        broker = cluster.broker(1).process
-        broker.stop(patience=_WRITING_SECONDS)
-        if broker.wait(0) != _TERMINATED:
-            raise Unreachable(
-                "The broker did not end by itself.", hint=f"Its log, {broker.log}, ends: {broker.log_tail()}"
-            )
-
-
-def _await_coordinator(cluster: ClusterInUse) -> None:
+def await_coordinator(cluster: ClusterInUse) -> None:
     """The first request about any group creates the offsets' topic; until it exists there is no coordinator."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
     from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed

@@ -90,11 +90,17 @@ def blocks(first: int, cases: int, size: int = BLOCK) -> list[range]:
 
 
 def add_up(work: Callable[[T], S], pieces: Sequence[T], total: S, jobs: int, *, show: bool = False) -> S:
-    """Do every piece, in ``jobs`` processes, into ``total``.
+    """Do every piece, in ``jobs`` processes, into ``total``; one job is this process.
 
     Processes of their own, not forks: a fork of a process with Kafka clients collects them as its own, and crashes.
     """
     began = time.monotonic()
+    if jobs == 1:
+        for done, piece in enumerate(pieces, start=1):
+            total.merge(work(piece))
+            if show:
+                _show(done, len(pieces), time.monotonic() - began)
+        return total
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         parts = as_completed([pool.submit(work, piece) for piece in pieces])
         for done, part in enumerate(parts, start=1):

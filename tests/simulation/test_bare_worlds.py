@@ -6,7 +6,6 @@ and python -m tests.simulation.campaign pairs --records 3 --resends 2
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 
@@ -24,9 +23,9 @@ some = partial(try_seeds, name="bare")
 
 
 @pytest.fixture(scope="module")
-def campaign(pytestconfig: pytest.Config) -> Tally:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 1_000
-    return add_up(some, blocks(0, cases), Tally(), os.cpu_count() or 1)
+def campaign(thorough: bool, jobs: int) -> Tally:
+    cases = 30_000 if thorough else 700
+    return add_up(some, blocks(0, cases), Tally(), jobs)
 
 
 def test_nothing_is_skipped_and_every_bound_holds(campaign: Tally) -> None:
@@ -52,13 +51,13 @@ MORE = [pytest.param(*sizes, marks=pytest.mark.thorough) for sizes in ((5, 1), (
 
 
 @pytest.mark.parametrize(("records", "resends"), [(2, 1), *MORE])
-def test_every_history_of_a_few_records(records: int, resends: int) -> None:
+def test_every_history_of_a_few_records(records: int, resends: int, jobs: int) -> None:
     parts = 8
     tally = add_up(
         bare_small.judge_all,
         [[(records, resends, part, parts)] for part in range(parts)],
         BareTally(),
-        os.cpu_count() or 1,
+        jobs,
     )
     assert tally.asked > 10_000
     assert tally.is_clean, tally.text()
@@ -111,9 +110,9 @@ def test_the_same_seed_is_the_same_world_and_gets_the_same_answer() -> None:
 
 
 @pytest.fixture(scope="module")
-def carrying(pytestconfig: pytest.Config) -> Tally:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 2_000
-    return add_up(partial(try_seeds, name="carried"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+def carrying(thorough: bool, jobs: int) -> Tally:
+    cases = 30_000 if thorough else 1_200
+    return add_up(partial(try_seeds, name="carried"), blocks(0, cases), Tally(), jobs)
 
 
 def test_by_offsets_that_records_carry_nothing_is_skipped(carrying: Tally) -> None:
@@ -148,9 +147,9 @@ def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monk
 
 
 @pytest.fixture(scope="module")
-def two_ways(pytestconfig: pytest.Config) -> Tally:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 2_000
-    return add_up(partial(try_seeds, name="both-ways"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+def two_ways(thorough: bool, jobs: int) -> Tally:
+    cases = 30_000 if thorough else 1_500
+    return add_up(partial(try_seeds, name="both-ways"), blocks(0, cases), Tally(), jobs)
 
 
 def test_syncs_of_another_mirror_skip_nothing_and_its_own_are_not_doubted(two_ways: Tally) -> None:
@@ -177,10 +176,10 @@ def test_each_sign_of_another_mirror_is_needed(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_is_left(
-    pytestconfig: pytest.Config,
+    thorough: bool, jobs: int
 ) -> None:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 600
-    tally = add_up(partial(try_seeds, name="renewed"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+    cases = 30_000 if thorough else 400
+    tally = add_up(partial(try_seeds, name="renewed"), blocks(0, cases), Tally(), jobs)
     assert not tally.broken, tally.text()
     assert {kind for kind, _ in tally.verdicts} >= {
         *("renewed", "renewed, nothing shows it"),
@@ -193,9 +192,9 @@ def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_needed(monkeyp
     assert finds(partial(try_seeds, name="renewed"), blocks(0, 1000, 50), "skips", at_least=11)
 
 
-def test_numbers_that_records_carry_skip_nothing_where_they_begin_again(pytestconfig: pytest.Config) -> None:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 800
-    tally = add_up(partial(try_seeds, name="renewed-carried"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+def test_numbers_that_records_carry_skip_nothing_where_they_begin_again(thorough: bool, jobs: int) -> None:
+    cases = 30_000 if thorough else 400
+    tally = add_up(partial(try_seeds, name="renewed-carried"), blocks(0, cases), Tally(), jobs)
     assert not tally.broken, tally.text()
     assert ("renewed, carried, shown", "unresolved") in tally.verdicts
 

@@ -1,11 +1,10 @@
-"""The quick campaign: ten thousand random failovers, and not one promise broken.
+"""The quick campaign: some thousand random failovers, and not one promise broken.
 
 The long one is a command: python -m tests.simulation.campaign random --cases 1000000 --first-seed 12345
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -24,13 +23,13 @@ from tests.simulation.worlds.making import make_case
 
 
 @pytest.fixture(scope="module")
-def seeds(pytestconfig: pytest.Config) -> int:
-    return 30_000 if pytestconfig.getoption("--thorough") else 6_000
+def seeds(thorough: bool) -> int:
+    return 30_000 if thorough else 4_000
 
 
 @pytest.fixture(scope="module")
-def campaign(seeds: int) -> Tally:
-    return add_up(try_seeds, blocks(0, seeds), Tally(), os.cpu_count() or 1)
+def campaign(seeds: int, jobs: int) -> Tally:
+    return add_up(try_seeds, blocks(0, seeds), Tally(), jobs)
 
 
 def test_nothing_is_skipped_and_every_bound_holds(campaign: Tally, seeds: int) -> None:
@@ -120,9 +119,9 @@ def _with_a_skip_to_count() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def restarted(pytestconfig: pytest.Config) -> Tally:
-    cases = 30_000 if pytestconfig.getoption("--thorough") else 2_000
-    return add_up(partial(try_seeds, name="resent"), blocks(0, cases), Tally(), os.cpu_count() or 1)
+def restarted(thorough: bool, jobs: int) -> Tally:
+    cases = 30_000 if thorough else 1_500
+    return add_up(partial(try_seeds, name="resent"), blocks(0, cases), Tally(), jobs)
 
 
 def test_what_a_restarted_mirror_sent_again_is_stepped_over_and_nothing_is_skipped(restarted: Tally) -> None:

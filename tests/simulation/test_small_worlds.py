@@ -5,7 +5,6 @@ Larger ones are a command: python -m tests.simulation.campaign small --records 4
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -19,28 +18,28 @@ from tests.simulation.worlds.histories import deliveries, patterns
 from tests.simulation.worlds.small import SmallTally, Task
 
 
-def proven(tasks: Sequence[Task]) -> SmallTally:
-    return add_up(judge_many, dealt(tasks, 40), SmallTally(), os.cpu_count() or 1)
+def proven(tasks: Sequence[Task], jobs: int) -> SmallTally:
+    return add_up(judge_many, dealt(tasks, 40), SmallTally(), jobs)
 
 
 MORE = [pytest.param(*sizes, marks=pytest.mark.thorough) for sizes in ((2, 2), (3, 1))]
 
 
 @pytest.mark.parametrize(("records", "resends"), [(2, 1), *MORE])
-def test_every_history_of_a_few_records(records: int, resends: int) -> None:
+def test_every_history_of_a_few_records(records: int, resends: int, jobs: int) -> None:
     """Any times, records missing, re-sends cut anywhere, retention anywhere, local writers, twins, every anchor."""
-    tally = proven(small.tasks(records, resends))
+    tally = proven(small.tasks(records, resends), jobs)
     assert tally.questions.total() > 10_000
     assert set(tally.questions) == {kind.name for kind in KINDS}
     assert tally.is_clean, tally.text()
 
 
-def test_who_sees_no_more_could_not_resume_later() -> None:
+def test_who_sees_no_more_could_not_resume_later(jobs: int) -> None:
     """Among all histories of four records of which at most two remain visible, in any disorder."""
     tasks = [
         task for task in small.tasks(4, 2, spaces=[Space(20, 20)]) if task[0].count <= 2 >= len(task[0].labels) - 1
     ]
-    tally = proven(tasks)
+    tally = proven(tasks, jobs)
     assert tally.is_clean, tally.text()
     assert tally.best == tally.questions, tally.text()
 

@@ -15,7 +15,6 @@ from tests.simulation.worlds.mirrored import describe_case, try_case
 
 Runs = tuple[range, ...]
 KINDS = ("increasing", "opaque", "content", "time")
-LAST_AND_NEXT = pytest.mark.parametrize("names", [Names.LAST, Names.NEXT])
 
 
 def small_case(
@@ -99,8 +98,15 @@ def removes_something(case: Case, cleaned: int) -> bool:
     return keys[-1] in keys[:-1]
 
 
-@LAST_AND_NEXT
-@pytest.mark.parametrize("told", [True, None])
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        (True, Names.LAST),
+        (None, Names.NEXT),
+        pytest.param(True, Names.NEXT, marks=pytest.mark.thorough),
+        pytest.param(None, Names.LAST, marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize(("count", "runs", "keys"), [(3, 2, 9), (3, 2, 2), (2, 3, 9)])
 def test_however_far_the_cleaner_came_nothing_is_skipped(
     count: int, runs: int, keys: int, told: bool | None, names: Names

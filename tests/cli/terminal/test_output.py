@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import json
 import logging
@@ -10,7 +11,6 @@ import re
 import shlex
 import tomllib
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -225,10 +225,10 @@ def test_an_error_is_one_line_wherever_it_is_shown() -> None:
 # ---------------------------------------------------------------- by construction
 
 
-def calls(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func)
+@functools.cache
+def calls(path: Path) -> list[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
 
 
 def test_one_module_writes_to_the_terminal() -> None:

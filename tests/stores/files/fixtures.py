@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def hdfs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     """The run's HDFS. Tests share it, each with its own folder."""
+    from tests.lab.archives import archive_hdfs
     from tests.lab.hdfs import Hdfs
     from tests.lab.jars import hdfs_jars
 
@@ -28,6 +29,7 @@ def hdfs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         jars = hdfs_jars()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
+    archive_hdfs(jars)
     with Hdfs(tmp_path_factory.mktemp("hdfs"), jars) as server:
         yield server
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,29 +24,21 @@ PATIENT_S = 60
 """Seconds, for tests in which no call should time out."""
 
 
-_SERVER: pytest.StashKey[HBase] = pytest.StashKey()
-
-
 @pytest.fixture(scope="session")
-def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> HBase:
-    """The run's HBase. Tests share it: use tables of the fixture ``tables``, or the suite's own with other groups.
-
-    One server, though the stores' tests and the commands' each have this fixture for their own.
-    """
-    if _SERVER not in request.config.stash:
-        request.config.stash[_SERVER] = server = started(request, tmp_path_factory.mktemp("hbase"))
-        request.config.add_cleanup(server.stop)
-    return request.config.stash[_SERVER]
-
-
-def started(request: pytest.FixtureRequest, directory: Path) -> HBase:
+def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
+    """The run's HBase. Tests share it: use tables of the fixture ``tables``, or the suite's own with other groups."""
+    from tests.lab.archives import archive_hbase
     from tests.lab.hbase import HBase
     from tests.lab.jars import hbase_jars
 
     try:
-        return HBase(directory, hbase_jars()).start()
+        jars = hbase_jars()
+        archive_hbase(jars)
+        server = HBase(tmp_path_factory.mktemp("hbase"), jars).start()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
+    yield server
+    server.stop()
 
 
 @pytest.fixture
