@@ -49,7 +49,9 @@ def memory_case() -> Case:
     return Case(lambda: open_store(f"memory:{name}"), ("events", "a.events"))
 
 
-def kafka_case(bootstrap: str) -> Case:
+@functools.cache
+def topics_of_groups(bootstrap: str) -> tuple[str, str]:
+    """Two topics for the whole run: each test commits for groups of its own."""
     from confluent_kafka import TopicCollection
     from confluent_kafka.admin import AdminClient, NewTopic
     from tenacity import retry, stop_after_delay, wait_fixed
@@ -66,9 +68,13 @@ def kafka_case(bootstrap: str) -> Case:
             described.result()
 
     known()
+    return topics
+
+
+def kafka_case(bootstrap: str) -> Case:
     return Case(
         lambda: open_store("kafka-group:", kafka_client={"bootstrap.servers": bootstrap}),
-        topics,
+        topics_of_groups(bootstrap),
         real_compare_and_set=False,
         any_topic_name=False,
         sentinels=False,

@@ -85,45 +85,47 @@ def test_an_unknown_group_is_empty(store, group):
     assert store.write(group, [], reason="nothing", now_ms=NOW).written == ()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_of_anchor_reads_back(store, case, group, shape):
-    if SHAPES[shape] is not None and not store.capabilities.keeps_anchors:
-        pytest.skip("this store has no room for anchors")
-    stored = StoredOffset(42, SHAPES[shape], written_at_ms=NOW - 5)
-    result = put(store, group, {case.key(): stored})
-    assert (result.written, result.conflicts) == ((case.key(),), ())
-    if SHAPES[shape] is None and not case.dates_rows:
-        stored = StoredOffset(42)
-    assert only_row(store, group).stored == stored
+def test_every_shape_of_anchor_reads_back(store, case):
+    """One store for all: to make one costs more than to write to it. Where there are no groups, the row is replaced."""
+    for shape, anchor in SHAPES.items():
+        if anchor is None or store.capabilities.keeps_anchors:
+            group, stored = case.group(), StoredOffset(42, anchor, written_at_ms=NOW - 5)
+            result = put(store, group, {case.key(): stored})
+            assert (result.written, result.conflicts) == ((case.key(),), ()), shape
+            if anchor is None and not case.dates_rows:
+                stored = StoredOffset(42)
+            assert only_row(store, group).stored == stored, shape
 
 
-@pytest.mark.parametrize("topic", ["thème", "主題", "a b", "a\nb", "x" * 400, "'; DROP TABLE--", "%s?#"])
-def test_any_topic_name_reads_back(store, case, group, topic):
+def test_any_topic_name_reads_back(store, case):
     if not case.any_topic_name:
         pytest.skip("Kafka or ZooKeeper decides which names there may be")
-    key = TopicPartition(topic, 7)
-    put(store, group, {key: StoredOffset(1, FULL)})
-    assert only_row(store, group).key == key
+    others = [case.key().topic] if not case.groups else []
+    for topic in ("thème", "主題", "a b", "a\nb", "x" * 400, "'; DROP TABLE--", "%s?#"):
+        group, key = case.group(), TopicPartition(topic, 7)
+        put(store, group, {key: StoredOffset(1, FULL)})
+        assert [row.key for row in store.read(group) if row.key.topic not in others] == [key]
+        others += [topic] if not case.groups else []
 
 
-@pytest.mark.parametrize("name", ["gé 日本", "a b", "'; DROP TABLE--", "%s?#", "g:1"])
-def test_any_group_name_reads_back(store, case, name):
-    group = case.group(f"st-{name}")
-    put(store, group, {case.key(): StoredOffset(3, FULL)})
-    assert only_row(store, group).stored.offset == 3
+def test_any_group_name_reads_back(store, case):
+    for name in ("gé 日本", "a b", "'; DROP TABLE--", "%s?#", "g:1"):
+        group = case.group(f"st-{name}")
+        put(store, group, {case.key(): StoredOffset(3, FULL)})
+        assert only_row(store, group).stored.offset == 3, name
 
 
-@pytest.mark.parametrize("name", ["", "a\0b", "a\ud800"])
-def test_names_no_store_can_hold_are_refused(store, case, name):
-    with pytest.raises(ConfigError):
-        store.read(name)
-    with pytest.raises(ConfigError):
-        store.check_writable(name)
-    with pytest.raises(ConfigError):
-        store.write(name, [Change(case.key(), None, StoredOffset(1))], reason="test", now_ms=NOW)
-    change = Change(TopicPartition(name, 0), None, StoredOffset(1))
-    with pytest.raises(ConfigError):
-        store.write("st-group", [change], reason="test", now_ms=NOW)
+def test_names_no_store_can_hold_are_refused(store, case):
+    for name in ("", "a\0b", "a\ud800"):
+        with pytest.raises(ConfigError):
+            store.read(name)
+        with pytest.raises(ConfigError):
+            store.check_writable(name)
+        with pytest.raises(ConfigError):
+            store.write(name, [Change(case.key(), None, StoredOffset(1))], reason="test", now_ms=NOW)
+        change = Change(TopicPartition(name, 0), None, StoredOffset(1))
+        with pytest.raises(ConfigError):
+            store.write("st-group", [change], reason="test", now_ms=NOW)
 
 
 def test_a_batch_with_a_partition_twice_is_a_bug_of_the_caller(store, case, group):
@@ -301,7 +303,7 @@ def test_history_holds_every_change(store, case, group):
 def test_exactly_one_of_several_concurrent_writers_wins_each_round(store, case, group, thorough):
     if not case.real_compare_and_set:
         pytest.skip("this store has no compare-and-set of its own")
-    writers, rounds = 8, 10 if thorough else 3
+    writers, rounds = (8, 10) if thorough else (4, 3)
     put(store, group, {case.key(): StoredOffset(0)})
     barrier = threading.Barrier(writers)
 

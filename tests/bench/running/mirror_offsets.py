@@ -32,13 +32,13 @@ from tests.bench.common import print_json
 
 TOPIC, THERE, GROUP, PARTITIONS = "events", "a.events", "clicks", 2
 PATIENCE_S = 90
+LINK_WAIT_MS = 10
 SETTINGS = {
     "emit.heartbeats.enabled": "true",
     "b.offset.flush.interval.ms": "600000",  # after a kill it sends everything again
-    # A narrow link: one batch of 20 records a fetch, and each fetch waits 10 ms for more.
+    # A narrow link: one batch of 20 records a fetch, and each fetch waits for more (LINK_WAIT_MS).
     "a.consumer.max.partition.fetch.bytes": "1",
     "a.consumer.fetch.min.bytes": "1000000",
-    "a.consumer.fetch.max.wait.ms": "10",
     "b.producer.linger.ms": "0",
 }
 
@@ -79,14 +79,17 @@ def _from(numbers: Numbers, start: int) -> set[int]:
 
 
 @contextmanager
-def lost_while_sending_again(folder: Path, jars: Path, count: int, location: str = "target") -> Iterator[Lost]:
-    """``count`` records in each partition."""
+def lost_while_sending_again(
+    folder: Path, jars: Path, count: int, location: str = "target", wait_ms: int = LINK_WAIT_MS
+) -> Iterator[Lost]:
+    """``count`` records in each partition, over a link on which 20 of them take ``wait_ms``."""
     stored = 2 * count // 5
     with KafkaCluster("a", folder / "a", jars) as source, KafkaCluster("b", folder / "b", jars) as destination:
         source.create_topic(TOPIC, PARTITIONS)
         produce(source, count)
         _until(lambda: committed(source, stored), "the group's coordinator")
-        settings = {**SETTINGS, "offset-syncs.topic.location": location}
+        link = {"a.consumer.fetch.max.wait.ms": str(wait_ms)}
+        settings = {**SETTINGS, **link, "offset-syncs.topic.location": location}
         mirror = MirrorMaker(source, destination, [TOPIC], folder / "mirror", jars, properties=settings).start()
         mirror.wait_until_mirrored(TOPIC)
         _until(lambda: len(synced(destination)) == PARTITIONS, "the group's offsets")

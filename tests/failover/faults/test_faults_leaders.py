@@ -23,7 +23,7 @@ from tests.lab.faults.leaders import await_that, elect, in_sync, leaders, prefer
 
 pytestmark = pytest.mark.system
 
-PARTITIONS = 30
+PARTITIONS = 12
 PADDING = 4_000
 assert FETCH_BYTES[0] < PADDING * (COUNT - LAST), "one fetch brings a part of what a search reads"
 TIMEOUT_S = 3

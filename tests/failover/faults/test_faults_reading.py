@@ -30,7 +30,7 @@ from tests.world import World, run_process, source_record
 
 pytestmark = pytest.mark.system
 
-PARTITIONS = 40
+PARTITIONS = 12
 PADDING = 4_000
 assert FETCH_BYTES[0] < PADDING * (COUNT - LAST), "one fetch brings a part of what a search reads"
 TIMEOUT_S = 2

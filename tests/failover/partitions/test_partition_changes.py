@@ -17,13 +17,11 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.stores.bare_store import bare_scheme
-from tests.stores.hbase.fixtures import hbase
-from tests.stores.postgresql.fixtures import GROUPED, TABLES, database, postgres, psql
-from tests.stores.zookeeper.fixtures import zookeeper
+from tests.stores.postgresql.fixtures import GROUPED, TABLES
 from tests.world import World, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
-__all__ = ["bare_scheme", "database", "hbase", "postgres", "psql", "zookeeper"]
+__all__ = ["bare_scheme"]
 
 Address = Callable[[pytest.FixtureRequest, Path], str]
 

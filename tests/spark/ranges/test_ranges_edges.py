@@ -1,6 +1,5 @@
 """Range batches on a log that changes or has gaps, and values of every type."""
 
-# ruff: noqa: F811
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
@@ -28,7 +27,6 @@ from reconciler.stores.registry import open_store
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.spark.sessions import set_for_now
-from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F401
 
 pytestmark = pytest.mark.system
 

@@ -1,6 +1,5 @@
 """A failover between two batches, corrected by the product's own commands: each record once, over both clusters."""
 
-# ruff: noqa: F811
 from __future__ import annotations
 
 import json
@@ -23,7 +22,6 @@ from reconciler.stores.files.store import FilesStore
 from tests import ROOT
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import Kafka
-from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F401
 
 pytestmark = pytest.mark.system
 

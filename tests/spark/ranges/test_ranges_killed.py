@@ -1,6 +1,5 @@
 """Range batches killed at every step or at any moment and restarted: their semantics hold."""
 
-# ruff: noqa: F811
 from __future__ import annotations
 
 import random
@@ -15,7 +14,6 @@ from reconciler.spark.ranges import output
 from tests.spark.ranges.killed import Driver, JobEnd
 from tests.spark.ranges.world import collected, ids, sent
 from tests.spark.sent import Kafka
-from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F401
 
 pytestmark = pytest.mark.system
 

@@ -1,6 +1,5 @@
 """Range batches from real Kafka into real sinks: each semantics without faults, and with two simultaneous runs."""
 
-# ruff: noqa: F811
 from __future__ import annotations
 
 from collections import Counter
@@ -20,7 +19,6 @@ from reconciler.spark.ranges.transactional import PostgresTransaction
 from reconciler.stores.registry import open_store
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import Kafka
-from tests.stores.postgresql.fixtures import database, postgres, psql  # noqa: F401
 
 pytestmark = pytest.mark.system
 

@@ -17,7 +17,6 @@ from reconciler.stores.hbase.layouts import anchored
 from tests.lab.faults.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, Thrift
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, survives_a_kill
-from tests.stores.hbase.fixtures import happy, hbase
 from tests.stores.hbase.jobs import (
     DONE,
     FIRST,
@@ -36,8 +35,6 @@ from tests.stores.hbase.jobs import (
 from tests.world import BASE, ROOT, SOURCE_ID, World, run_process
 
 pytestmark = pytest.mark.system
-__all__ = ["happy", "hbase"]
-
 BATCH_MS = event_ms(200)
 
 

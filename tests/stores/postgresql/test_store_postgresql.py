@@ -13,11 +13,11 @@ from tests.lab.faults.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween,
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from tests.stores.bare_store import bare_scheme
-from tests.stores.postgresql.fixtures import GROUPED, MAPPED, a_server, database, postgres, psql
+from tests.stores.postgresql.fixtures import GROUPED, MAPPED, a_server
 from tests.world import World
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
-__all__ = ["bare_scheme", "database", "postgres", "psql"]
+__all__ = ["bare_scheme"]
 
 TABLES = (
     "CREATE TABLE txn_offsets (topic varchar(255), part integer, off bigint, unique(topic, part))",

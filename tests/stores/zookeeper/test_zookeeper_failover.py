@@ -14,11 +14,10 @@ from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from tests.stores.bare_store import bare_scheme
 from tests.stores.servers import cannot
-from tests.stores.zookeeper.fixtures import chroot, kazoo, zookeeper
 from tests.world import World, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
-__all__ = ["bare_scheme", "chroot", "kazoo", "zookeeper"]
+__all__ = ["bare_scheme"]
 
 LAYOUTS = ("consumers", "single")
 
