@@ -136,7 +136,7 @@ class Tree:
                 place = posixpath.dirname(place)
             trial = posixpath.join(place or "/", f".{name}.trial-{os.getpid()}")
             fs.mkdir(trial, create_parents=False)
-            fs.rmdir(trial)
+            fs.rm(trial, recursive=True)  # rmdir does nothing over WebHDFS
 
     def unfinished(self) -> bytes | None:
         """The barrier in a copy that was cut off, if there is one: the last entry of its offset log."""
