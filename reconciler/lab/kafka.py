@@ -231,8 +231,8 @@ class KafkaCluster(ClusterInUse):
             "auto.leader.rebalance.enable": "false",
             # Without these records, written twice a second, an idle broker takes a quarter less of the processor.
             "metadata.max.idle.interval.ms": "0",
-            # A thread that waits for requests wakes up three times a second: of 22, as by default, an idle broker's cost
-            # is a fifth higher.
+            # A thread that waits for requests wakes up three times a second: with the default's 22 of them, an idle
+            # broker takes a fifth more of the processor.
             "num.io.threads": "2",
             "num.network.threads": "1",
             # A killed broker may register again only after its last session has expired (9 s by default).
