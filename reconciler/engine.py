@@ -22,8 +22,9 @@ from reconciler.ports import LogReader
 RESTARTS = 5
 """How often a partition may start over because retention moved its range."""
 
-PARTITIONS_AT_ONCE = 2_000
-"""Partitions that are searched at a time, so the most in one call."""
+PARTITIONS_AT_ONCE = 1_000
+"""Partitions that are searched at a time, so the most in one call. With two windows of half as many, the first records
+are asked for soon, and few are left to judge when the last have come."""
 SEARCHES_AT_ONCE = 8_000
 """Searches that run at a time, unless one partition has more: a running one takes about 3 kB."""
 BY_TURNS = 1_000

@@ -37,6 +37,8 @@ SHARE = 4
 IN_BULK = 500
 """From so many requests on, a reader answers what it can that needs less of the processor for each (``kafka.bulk``); to
 import it takes 0.07 s."""
+IN_BULK_ONCE_LOADED = 100
+"""The same where it has been imported: some searches of a window may read on while the others begin."""
 MOST_OF = 0.9
 """A read that timed out took about all of its time; an error that came sooner was an answer."""
 BUSY = 0.1
@@ -106,7 +108,8 @@ def _answer(connection: socket.socket, asked: dict[str, Any], orders: dict[str, 
     requests = [ReadRequest(TopicPartition(topic, number), *of) for topic, number, *of in asked["places"]]
     sparing = asked["sparing"]
     left: Sequence[int] = range(len(requests))
-    if len(requests) >= IN_BULK and not sparing and readers.in_bulk is not None:
+    is_many = len(requests) >= (IN_BULK_ONCE_LOADED if "in_bulk" in vars(readers) else IN_BULK)
+    if is_many and not sparing and readers.in_bulk is not None:
         left = _answer_in_bulk(connection, requests, readers.in_bulk)
     began, used_s = monotonic(), process_time()
     try:

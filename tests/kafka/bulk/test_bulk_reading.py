@@ -102,13 +102,15 @@ class Answered:
     by_reference: bool
 
 
-def answer_of_the_process(bootstrap: str) -> Answered:
+def answer_of_the_process(bootstrap: str, *, expected: bool = False) -> Answered:
     orders = {"client": settings(bootstrap), "timeout_s": 20.0, "who": "destination", "memory": 1 << 30}
     places = [(r.partition.topic, r.partition.partition, r.offset, r.max_records, r.committed) for r in REQUESTS]
     here, there = socket.socketpair()
     with here, there:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)  # all of it fits, so nobody needs to read
         readers = worker._Readers(here, orders)
+        if expected:
+            assert worker._answer(here, {"expect": [f"by-{codec}" for codec in CODECS]}, orders, readers)
         assert worker._answer(here, {"sparing": False, "places": places}, orders, readers)
         found: dict[int, Chunk] = {}
         while (frame := worker.receive(there))[:1] != worker.DONE:
@@ -135,6 +137,16 @@ def test_the_reading_process_uses_it_for_many_requests(
     found = answer_of_the_process(bootstrap)
     assert_as_the_reference(bootstrap, found.chunks)
     assert (found.in_bulk, found.by_reference) == (in_bulk, not in_bulk)
+
+
+@pytest.mark.parametrize(("least", "by_reference"), [(20, False), (21, True)])
+def test_once_it_is_loaded_the_reading_process_uses_it_for_fewer_requests(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, least: int, by_reference: bool
+) -> None:
+    monkeypatch.setattr(worker, "IN_BULK_ONCE_LOADED", least)
+    found = answer_of_the_process(bootstrap, expected=True)
+    assert_as_the_reference(bootstrap, found.chunks)
+    assert (found.in_bulk, found.by_reference) == (True, by_reference)
 
 
 def test_the_reading_process_does_without_it_where_its_client_is_not_installed(
