@@ -33,6 +33,7 @@ def java_command(jars: Path, main: str, *arguments: str, heap: str, jvm: Sequenc
     """
     logging = "-Dorg.slf4j.simpleLogger"
     java = java_executable()
+    jars = jars.resolve()  # an archive of classes belongs to the jars' own path
     return [
         str(java),
         *QUICK_JVM,

@@ -134,3 +134,15 @@ def test_a_jvm_that_rejects_the_archive_says_nothing(kafka_jars: Path, tmp_path:
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout == ""
     assert "archive" not in run.stderr
+
+
+def test_a_server_maps_it_also_where_the_cache_is_a_link(
+    java: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.lab.broker.java_executable", lambda: java)
+    make_archive(jars, Runs())
+    (linked := jars.parent / "linked").symlink_to(jars)
+    (archive,) = archives(jars)
+    command = java_command(linked, "kafka.Kafka", heap="1m")
+    assert f"-XX:SharedArchiveFile={archive}" in command
+    assert command[command.index("-cp") + 1] == f"{jars}/*", "the path for which it was made"
