@@ -25,7 +25,7 @@ SHARED = {
     "hdfs": ("tests/stores/files/", "tests/checkpoints/test_clone_hdfs.py", "[files_hdfs"),
     "postgresql": ("tests/stores/postgresql/", "[postgresql"),
     "secured": ("tests/kafka/security/", "tests/config/test_planted.py"),
-    "spark ranges": ("tests/spark/ranges/", "tests/spark/audit/"),
+    "spark ranges": ("tests/spark/ranges/", "tests/spark/audit/", "tests/sinks/test_sinks_on_clusters.py"),
     "spark streams": (
         *(
             f"tests/spark/{room}"
@@ -38,8 +38,8 @@ SHARED = {
 }
 """Units larger than a file, mostly for servers that one worker starts once: name, and what their tests' ids contain.
 
-Tests on Spark are two units, so that two workers have a session, and both have come to the end of theirs when
-the others have done the rest.
+Tests on Spark are two units in the thorough run, so that two workers have a session, and both have come to the end of
+theirs when the others have done the rest. In other runs one worker has them all: one session less is warmed up.
 """
 
 SLOWEST = (
@@ -108,11 +108,14 @@ def _rank(unit: str) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
+    thorough: bool = config.getoption("--thorough")
+
     class Units(LoadScopeScheduling):
         """Hands out whole units, in the order of the collection."""
 
         def _split_scope(self, nodeid: str) -> str:
-            return unit_of(nodeid)
+            unit = unit_of(nodeid)
+            return "spark" if unit.startswith("spark ") and not thorough else unit
 
     return Units(config, log)
 
