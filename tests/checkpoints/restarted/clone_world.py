@@ -214,9 +214,13 @@ def run_at_the_source(world: World, source: Source) -> None:
         await_files(child, began, ["done"])
     shutil.copytree(world.folder / "killed", world.folder / "stopped")
     source.send(range(60, 100))
-    places = [(*name, home, "after" if name[1] == WITH_ENDS else "before") for name, home in killed.items()]
+    places = [
+        (query, provider, killed[query, provider], "after" if provider == WITH_ENDS else "before")
+        for query, provider in world.pairs
+        if (query, provider, "killed") in world.cases
+    ]
     with running(world.folder, source.side, places, world.python) as (child, began):
-        await_files(child, began, [f"{query}-{provider}" for query, provider in killed])
+        await_files(child, began, [f"{query}-{provider}" for query, provider, *_ in places])
         kill(child)
 
 

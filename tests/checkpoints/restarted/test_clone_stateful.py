@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints.show import describe
-from tests.checkpoints.restarted.clone_world import STOPS, WITH_ENDS, Destination, World, fail_over, rounds
+from tests.checkpoints.restarted.clone_world import STOPS, WITH_ENDS, Case, Destination, World, fail_over, rounds
 from tests.checkpoints.restarted.stateful_queries import PROVIDERS, QUERIES, batches, result, start
 from tests.sizes import sampled
 
 pytestmark = pytest.mark.system
 
 CASES = [(query, provider, stop) for stop in STOPS for query in QUERIES for provider in PROVIDERS]
-PAIRS = {(query, list(PROVIDERS)[number % len(PROVIDERS)]) for number, query in enumerate(QUERIES)}
-"""Each query with one way to keep its state: what every run takes. The thorough run takes all."""
+EVERY_RUN = [
+    (query, list(PROVIDERS)[number % 2], "killed" if number < 2 else "stopped") for number, query in enumerate(QUERIES)
+]
+"""Each query once, and each way to keep its state with either stop. The thorough run takes all."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def failed_over(
 ) -> World:
     """Everything that this run's tests look at, failed over at once."""
     thorough = request.config.getoption("--thorough")
-    cases = tuple(case for case in CASES if thorough or case[:2] in PAIRS)
+    cases = tuple(CASES if thorough else EVERY_RUN)
     world = World(tmp_path_factory.mktemp("failover"), cases)
     destination = fail_over(world, "stateful", kafka_jars, clusters.destination.bootstrap)
     run_at_the_destination(world, spark, destination)
@@ -49,11 +51,11 @@ def run_at_the_destination(world: World, spark: Any, destination: Destination) -
             query.awaitTermination()
 
 
-def paired(cases: list[Any], pair: Callable[[Any], tuple[str, str]]) -> list[Any]:
-    return sampled(cases, keep=0, always=lambda case: pair(case) in PAIRS)
+def kept(cases: list[Any], full: Callable[[Any], Case]) -> list[Any]:
+    return sampled(cases, keep=0, always=lambda case: full(case) in EVERY_RUN)
 
 
-@pytest.mark.parametrize(("query", "provider", "stop"), paired(CASES, lambda case: case[:2]))
+@pytest.mark.parametrize(("query", "provider", "stop"), kept(CASES, lambda case: case))
 def test_the_results_are_those_of_a_query_that_was_never_interrupted(
     failed_over: World, query: str, provider: str, stop: str
 ) -> None:
@@ -68,7 +70,7 @@ def test_the_results_are_those_of_a_query_that_was_never_interrupted(
     assert len(found) >= 5
 
 
-@pytest.mark.parametrize("query", paired(list(QUERIES), lambda query: (query, WITH_ENDS)))
+@pytest.mark.parametrize("query", kept(list(QUERIES), lambda query: (query, WITH_ENDS, "killed")))
 def test_a_batch_that_was_put_out_and_not_committed_comes_again_as_it_was(failed_over: World, query: str) -> None:
     """So a sink that knows batches by their number, and has this one, is right to leave it at that."""
     number = describe(failed_over.before(query, WITH_ENDS, "killed") / "checkpoint").last_batch
@@ -76,7 +78,7 @@ def test_a_batch_that_was_put_out_and_not_committed_comes_again_as_it_was(failed
     assert batches(failed_over.after(query, WITH_ENDS, "killed"))[number] == before
 
 
-@pytest.mark.parametrize("query", paired(list(QUERIES), lambda query: (query, "rocksdb")))
+@pytest.mark.parametrize("query", kept(list(QUERIES), lambda query: (query, "rocksdb", "killed")))
 def test_a_batch_whose_end_is_not_known_is_repeated_empty(failed_over: World, query: str) -> None:
     home = failed_over.before(query, "rocksdb", "killed") / "checkpoint"
     new = failed_over.after(query, "rocksdb", "killed") / "checkpoint"
