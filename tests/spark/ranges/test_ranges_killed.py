@@ -99,7 +99,11 @@ def test_files_named_by_their_ranges_count_once(killed: Killed, spark: Any) -> N
 
 def test_rows_under_a_unique_key_count_once(killed: Killed, psql: Any) -> None:
     psql.execute('CREATE TABLE kept (id text PRIMARY KEY, "offset" bigint)')
-    assert "GroupOffsets.save" in killed.at_every_step("upsert")
+    if killed.thorough:
+        assert "GroupOffsets.save" in killed.at_every_step("upsert")
+    else:  # the one step that makes a batch come twice
+        assert killed.run("upsert", kill_at="GroupOffsets.save").killed
+        killed.run("upsert")
     assert Counter(id_ for (id_,) in psql.execute("SELECT id FROM kept").fetchall()) == ids(range(killed.count))
 
 

@@ -34,8 +34,9 @@ def staging_tables(psql: Any) -> list[Any]:
 
 
 def test_without_faults_every_semantics_handles_each_record_once(
-    spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, psql: Any, database: str
+    spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, psql: Any, database: str, thorough: bool
 ) -> None:
+    """Unless the run is thorough, without the two that ``test_ranges_failover`` runs without faults, too."""
     kafka.create(topic_name, 2)
     kafka.send(topic_name, sent(range(60)))
     psql.execute(TABLE)
@@ -52,10 +53,12 @@ def test_without_faults_every_semantics_handles_each_record_once(
     ways = {
         "at least": (at_least_once(work), address),
         "at most": (at_most_once(work), address),
-        "transaction": (exactly_once(id_results, into=PostgresTransaction(database, "clicks")), None),
         "upsert": (exactly_once(id_results, into=PostgresUpsert(database, "kept", key=["id"])), address),
-        "files": (exactly_once(id_results, into=HashNamedFiles(str(tmp_path / "out"))), f"files:{tmp_path}/offsets"),
     }
+    if thorough:
+        files = exactly_once(id_results, into=HashNamedFiles(str(tmp_path / "out")))
+        ways["transaction"] = (exactly_once(id_results, into=PostgresTransaction(database, "clicks")), None)
+        ways["files"] = (files, f"files:{tmp_path}/offsets")
     for group, (semantics, store) in ways.items():
         id = (lambda frame: frame["key"]) if group == "upsert" else "key"  # a column: only Spark can read it
         job = a_job(spark, kafka, topic_name, group=group, store=store, caps=Caps(per_run=40), min_partitions=4, id=id)
@@ -69,9 +72,11 @@ def test_without_faults_every_semantics_handles_each_record_once(
             (30, 29, b"k59"),
         ]
     assert Counter(seen) == ids(range(60)) + ids(range(60))
-    assert in_table(psql) == in_table(psql, "kept") == ids(range(60))
-    assert collected(output.read(spark, str(tmp_path / "out"))) == ids(range(60))
-    assert collected(spark.read.parquet(str(tmp_path / "out"))) == ids(range(60)), "what a plain listing finds"
+    assert in_table(psql, "kept") == ids(range(60))
+    if thorough:
+        assert in_table(psql) == ids(range(60))
+        assert collected(output.read(spark, str(tmp_path / "out"))) == ids(range(60))
+        assert collected(spark.read.parquet(str(tmp_path / "out"))) == ids(range(60)), "what a plain listing finds"
     assert staging_tables(psql) == []
     assert spark.sparkContext._jsc.sc().getPersistentRDDs().size() == cached
 
