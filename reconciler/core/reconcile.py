@@ -20,6 +20,8 @@ from reconciler.core.verdicts import Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
+BY_ROW_TIME = "no anchor: by the time the row was written"
+"""How the detail begins where the policy takes a row's time."""
 
 
 def judged(search: Callable[..., Search[Finding]], *given: Any) -> Search[Finding]:
@@ -104,15 +106,19 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
     from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
     from reconciler.core.unanchored.carried import find_by_carried
     from reconciler.core.unanchored.mirrored import PROVEN, find_by_mirror, not_beyond_own
+    from reconciler.core.unanchored.row_age import judged_by_row_age
 
     evidence, nothing = question.mirror, ""
     if evidence is not None and evidence.is_of_source and question.identity.source_offset_of is not None:
         found = yield from find_by_carried(question, evidence.offset)
         if found is not None:
+            found = yield from judged_by_row_age(question, found)
             here = found.verdict is Verdict.MOVED and found.resume_offset == stored.offset
             return (yield from not_beyond_own(question, replace(found, verdict=Verdict.MATCH) if here else found))
     if evidence is not None:
         found = yield from find_by_mirror(question, evidence)
+        if found is not None:
+            found = yield from judged_by_row_age(question, found)
         if found is not None and found.verdict in PROVEN:
             return replace(found, verdict=Verdict.MATCH if found.resume_offset == stored.offset else Verdict.MOVED)
         if found is not None and (found.resume_offset is not None or not question.by_row_time):
@@ -127,7 +133,7 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
         return Finding(Verdict.UNRESOLVED, None, detail=detail)
     time = stored.written_at_ms
     judge = judge_by_time(question, time, time)
-    why = "no anchor: by the time the row was written, which is right if the job lagged less than max_disorder; "
+    why = f"{BY_ROW_TIME}, which is right if the job lagged less than max_disorder; "
     known = TimeEvidence(absent=True, times_are_sure=False, why=why)
     return (yield from resume_by_time(question, time, judge, known))
 

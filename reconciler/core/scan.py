@@ -6,12 +6,12 @@ Invariants of every loop here: the position only grows (or the window only widen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from reconciler.core.anchors import Record
 from reconciler.core.matching import Matcher, Processed
-from reconciler.core.probes import Chunk, LogMoved, Search, ask_read
+from reconciler.core.probes import Chunk, LogMoved, Read, Search, ask_read
 
 FIRST_READ = 64
 """Records read beyond the expected position, so that a tie or a few markers do not cost a second round."""
@@ -70,6 +70,20 @@ def read_once(position: int, size: int, end: int) -> Search[tuple[Sequence[Recor
     if records and records[-1].offset >= end:
         records = [record for record in records if record.offset < end]
     return records, following
+
+
+def records_at(places: Collection[int], start: int, end: int) -> Search[dict[int, Record]]:
+    """The records at those of these offsets that have one, read in one round."""
+    asked = [Read(place, 1) for place in sorted(places) if start <= place < end]
+    answers = (yield tuple(asked)) if asked else ()
+    found = {}
+    for read, chunk in zip(asked, answers, strict=True):
+        if not isinstance(chunk, Chunk):
+            raise TypeError(f"a read was answered with {chunk!r}")
+        advance(chunk, read.offset, read.offset + 1)
+        if chunk.records and chunk.records[0].offset == read.offset:
+            found[read.offset] = chunk.records[0]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

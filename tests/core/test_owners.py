@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.unanchored.owners import NEAR, SETTLED_MS, doubt
+from reconciler.core.unanchored.owners import CLOSE, NEAR, PAUSE_MS, SETTLED_MS, SHORTLY_MS, confirmed, contradiction
 from reconciler.core.unanchored.pairs import MirrorCheckpoint, Pairs, Sync
+from reconciler.kafka.memory import MemoryRecord
 
 EARLY, LATE = 1_000, 1_000 + 2 * SETTLED_MS
 SYNCS = (Sync(500, 0, EARLY), Sync(601, 101, EARLY + 1))
@@ -36,8 +37,8 @@ def pairs(*checkpoints: MirrorCheckpoint, delivered: int | None = None, syncs: t
         Pairs(),
     ],
 )
-def test_what_one_mirror_writes_is_not_doubted(own: Pairs) -> None:
-    assert not doubt(own, END)
+def test_what_one_mirror_writes_is_not_contradicted(own: Pairs) -> None:
+    assert not contradiction(own, END)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,8 @@ def test_what_one_mirror_writes_is_not_doubted(own: Pairs) -> None:
         (pairs(syncs=(Sync(500, END, EARLY),)), "names a place behind the log's end"),
     ],
 )
-def test_what_one_mirror_cannot_have_written_is_doubted(other: Pairs, reason: str) -> None:
-    assert reason in doubt(replaced(other), END)
+def test_what_one_mirror_cannot_have_written_is_contradicted(other: Pairs, reason: str) -> None:
+    assert reason in contradiction(replaced(other), END)
 
 
 def replaced(found: Pairs) -> Pairs:
@@ -64,7 +65,68 @@ def replaced(found: Pairs) -> Pairs:
 
 def test_syncs_that_ended_long_ago_need_something_that_confirms_them() -> None:
     end = 101 + NEAR + 2
-    assert "records follow the last sync 601→101, and nothing else confirms it" in doubt(pairs(), end)
-    assert not doubt(pairs(delivered=601 + end - 102), end)
-    assert not doubt(pairs(checkpoint(9_000, 102)), end)
-    assert not doubt(pairs(syncs=(Sync(0, 0, EARLY), Sync(NEAR, NEAR, EARLY))), end + NEAR)
+    assert "records follow the last sync 601→101, and nothing else confirms it" in contradiction(pairs(), end)
+    assert not contradiction(pairs(delivered=601 + end - 102), end)
+    assert not contradiction(pairs(checkpoint(9_000, 102)), end)
+    assert not contradiction(pairs(syncs=(Sync(0, 0, EARLY), Sync(NEAR, NEAR, EARLY))), end + NEAR)
+
+
+# ---------------------------------------------------------------- what confirms a sync
+
+
+def record(place: int, made_ms: int) -> MemoryRecord:
+    return MemoryRecord(place, made_ms, b"k", b"v")
+
+
+def test_syncs_alone_confirm_nothing() -> None:
+    assert confirmed(pairs(), END, {101: record(101, EARLY - SHORTLY_MS - 10)}) == []
+    assert confirmed(pairs(delivered=648), END, {}) == []
+    assert confirmed(Pairs(), END, {}) == []
+
+
+@pytest.mark.parametrize("age_ms", [0, 12, SHORTLY_MS])
+def test_a_record_that_was_made_shortly_before_confirms_its_sync(age_ms: int) -> None:
+    apart = (Sync(500, 0, EARLY), Sync(650, 101, LATE))
+    assert confirmed(pairs(syncs=apart), END, {101: record(101, LATE - age_ms)}) == [apart[1]]
+    assert confirmed(pairs(syncs=apart), END, {101: record(101, LATE + 1)}) == []
+
+
+def test_the_last_sync_is_confirmed_by_what_connect_committed() -> None:
+    apart = (Sync(500, 0, EARLY), Sync(650, 101, LATE))
+    assert confirmed(pairs(syncs=apart, delivered=698), END, {}) == [apart[1]]
+
+
+def test_a_sync_is_confirmed_by_the_checkpoint_that_it_gave() -> None:
+    apart = (Sync(500, 0, EARLY), Sync(650, 101, LATE))
+    assert confirmed(pairs(checkpoint(660, 102, LATE + 2 * SETTLED_MS), syncs=apart), END, {}) == [apart[1]]
+    assert confirmed(pairs(checkpoint(520, 1, LATE), syncs=apart), END, {}) == [apart[0]]
+    assert confirmed(pairs(checkpoint(520, 20, LATE), syncs=apart), END, {}) == [], "MirrorMaker before 3.5"
+    assert confirmed(pairs(checkpoint(520, 1, EARLY), syncs=apart), END, {}) == [], "it was not known yet"
+
+
+def test_between_two_syncs_of_one_distance_every_number_has_its_place() -> None:
+    line = (Sync(500, 0, EARLY), Sync(560, 60, EARLY + SETTLED_MS), Sync(601, 101, LATE))
+    assert confirmed(pairs(syncs=line, delivered=649), END, {}) == list(line)
+    behind = (*line, Sync(630, 130, LATE + 2 * SETTLED_MS))
+    assert confirmed(pairs(syncs=behind), END, {101: record(101, LATE)}) == list(line), "a gap may lie in between"
+
+
+def test_a_delivery_without_a_pause_is_of_one_mirror() -> None:
+    """Its first records are old, and then it delivers them as they come."""
+    gaps = (Sync(500, 0, EARLY), Sync(580, 60, EARLY + 5), Sync(700, 101, EARLY + 9))
+    assert confirmed(pairs(syncs=gaps), END, {101: record(101, EARLY)}) == list(gaps)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Sync(598, 0, EARLY + 8 - PAUSE_MS),
+        Sync(690, 60, EARLY + 5),
+        Sync(800, 60, EARLY + 5),
+        Sync(699 - CLOSE, 60, EARLY + 5),
+    ],
+    ids=["a pause", "too few numbers", "a larger number", "far away"],
+)
+def test_what_does_not_lead_to_a_confirmed_sync_is_left_out(other: Sync) -> None:
+    last = Sync(700, 101, EARLY + 9)
+    assert confirmed(pairs(syncs=(other, last)), END, {101: record(101, EARLY)}) == [last]

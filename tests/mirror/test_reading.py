@@ -13,7 +13,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import reading
 from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
 from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
-from tests.mirror.written import CHECKPOINTS, LATER, SYNCS, checkpoint_key, write_checkpoints, write_syncs
+from tests.mirror.written import AT_ONCE, CHECKPOINTS, SYNCS, checkpoint_key, write_checkpoints, write_syncs
 
 TOPICS = OwnTopics((SYNCS,), (CHECKPOINTS,))
 HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
@@ -45,7 +45,7 @@ def test_pairs_come_in_the_order_of_their_topic(log: Counting) -> None:
     write_checkpoints(log, (31, 21))
     known = read_pairs(log, TOPICS, wanted())
     pairs = known.of(HERE, THERE)
-    assert pairs.syncs == (Sync(1, 1, LATER), Sync(30, 20, LATER), Sync(9, 21, LATER))
+    assert pairs.syncs == (Sync(1, 1, AT_ONCE), Sync(30, 20, AT_ONCE), Sync(9, 21, AT_ONCE))
     assert [each.upstream for each in pairs.checkpoints] == [31]
     assert not known.note
 

@@ -10,6 +10,8 @@ SYNCS = "mm2-offset-syncs.a.internal"
 CHECKPOINTS = "a.checkpoints.internal"
 LATER = 1_900_000_000_000
 """A time after all records of these tests."""
+AT_ONCE = 1_700_000_020_000
+"""Some seconds after the first records of these tests were made: the mirror delivers as they come."""
 
 
 def text(word: str) -> bytes:
@@ -32,7 +34,7 @@ def checkpoint_value(upstream: int, downstream: int, version: int = 0) -> bytes:
     return struct.pack(">hqq", version, upstream, downstream) + text("")
 
 
-def write_syncs(log: MemoryLog, *pairs: tuple[int, int], topic: str = "events", at_ms: int = LATER) -> None:
+def write_syncs(log: MemoryLog, *pairs: tuple[int, int], topic: str = "events", at_ms: int = AT_ONCE) -> None:
     """Write syncs of the first partition."""
     if SYNCS not in log.topic_ids:
         log.create(SYNCS, 1)

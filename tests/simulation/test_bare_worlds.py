@@ -6,12 +6,11 @@ and python -m tests.simulation.campaign pairs --records 3 --resends 2
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from reconciler.core.unanchored import between, carried, mirrored, owners
+from reconciler.core.unanchored import between, carried, mirrored, owners, row_age
 from reconciler.core.unanchored.pairs import usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.campaign import add_up, blocks, finds, try_seeds
@@ -146,6 +145,9 @@ def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monk
 # ---------------------------------------------------------------- two clusters that mirror each other
 
 
+OWN_LIVE = "syncs of this mirror, live"
+
+
 @pytest.fixture(scope="module")
 def two_ways(thorough: bool, jobs: int) -> Tally:
     cases = 30_000 if thorough else 1_500
@@ -156,20 +158,22 @@ def test_syncs_of_another_mirror_skip_nothing_and_its_own_are_not_doubted(two_wa
     assert not two_ways.broken, two_ways.text()
 
 
-def test_most_syncs_of_another_mirror_can_be_told(two_ways: Tally) -> None:
-    all_of, untold = (
-        sum(count for (found, _), count in two_ways.verdicts.items() if found == kind)
-        for kind in ("syncs of the other mirror", "syncs of the other mirror, nothing tells")
-    )
-    assert all_of > 700
-    assert untold < 0.4 * all_of
+def test_a_mirror_that_delivers_records_as_they_come_is_believed(two_ways: Tally) -> None:
+    live = {verdict: count for (kind, verdict), count in two_ways.verdicts.items() if kind == OWN_LIVE}
+    exact = sum(live.get(verdict.value, 0) for verdict in (Verdict.MATCH, Verdict.MOVED))
+    assert sum(live.values()) > 300
+    assert exact > 0.3 * sum(live.values())
 
 
-@pytest.mark.parametrize("blind", ["explained", "delivered"])
-def test_each_sign_of_another_mirror_is_needed(monkeypatch: pytest.MonkeyPatch, blind: str) -> None:
-    right = owners.ownership
-    monkeypatch.setattr(owners, "ownership", lambda pairs: replace(right(pairs), **{blind: None}))
-    assert finds(partial(try_seeds, name="both-ways"), blocks(0, 2000, 50), "skips", at_least=3)
+def test_few_places_are_right_by_chance(two_ways: Tally) -> None:
+    """These logs are short: a place of the other mirror's may happen to fit."""
+    chance = sum(count for (kind, _), count in two_ways.verdicts.items() if kind == "both ways, skips by chance")
+    assert chance <= 0.003 * two_ways.trials  # measured over 9,000 seeds: 0.0008
+
+
+def test_syncs_that_nothing_confirms_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "confirmed", lambda pairs, *_: usable_syncs(pairs.syncs))
+    assert finds(partial(try_seeds, name="both-ways"), blocks(0, 2000, 50), "skips", at_least=11)
 
 
 # ---------------------------------------------------------------- a source topic that was recreated
@@ -190,6 +194,15 @@ def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_i
 def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrored, "_denied", lambda *_: None)
     assert finds(partial(try_seeds, name="renewed"), blocks(0, 1000, 50), "skips", at_least=11)
+
+
+def test_records_that_are_newer_than_the_row_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believing(_: object, finding: Finding):  # type: ignore[no-untyped-def]
+        yield from ()
+        return finding
+
+    monkeypatch.setattr(row_age, "judged_by_row_age", believing)
+    assert finds(partial(try_seeds, name="renewed"), blocks(0, 600, 50), "passes")
 
 
 def test_numbers_that_records_carry_skip_nothing_where_they_begin_again(thorough: bool, jobs: int) -> None:

@@ -9,6 +9,7 @@ from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import listed
+from reconciler.core.reconcile import BY_ROW_TIME
 from reconciler.core.verdicts import MatchedBy, Position, Verdict
 from reconciler.formats.plan import (
     JobPlan,
@@ -22,6 +23,7 @@ from reconciler.formats.plan import (
 from reconciler.formats.plan_sinks import SinkRow
 
 _TONES = {Verdict.MATCH: "good", Verdict.MOVED: "good", Verdict.NEW: "good", Verdict.TIED: "warn"}
+_BY_NUMBER = frozenset({Verdict.MATCH, Verdict.MOVED, Verdict.BOUNDED, Verdict.BEHIND, Verdict.LOST})
 HEADS = ("PARTITION", "VERDICT", "STORED", "RESUME", "REPLAY", "SKIPS", "EVIDENCE")
 SKIPS = HEADS.index("SKIPS")
 """The column that is left out where no row skips."""
@@ -41,7 +43,7 @@ def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, mo
         if len(rows) < len(job.partitions):
             more = len(job.partitions) - len(rows)
             parts.append(line(f"… and {more:,} more; `reconciler show PLAN` lists all."))
-        sentences = [*stop_sentences(rows, policy), *map(_sink_text, job.sinks)]
+        sentences = [*stop_sentences(rows, policy), *numbers_alone(job.partitions), *map(_sink_text, job.sinks)]
         parts.append(wrap(*(f"  {each}" for each in sentences), indent="    ", columns=columns))
     parts.extend(_not_judged(failed, columns) for failed in plan.not_judged)
     parts.append(_legend(plan, columns))
@@ -153,6 +155,20 @@ def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy) -> list[s
         if why := why_stopped(row, policy):
             names.setdefault((row.detail, why), []).append(place_name(row))
     return [stop_text(listed(places), *reason) for reason, places in names.items()]
+
+
+def numbers_alone(rows: Sequence[PartitionPlan]) -> list[str]:
+    """What is assumed of rows that were placed by their number: nothing at the destination proves it."""
+    count = sum(_is_by_number(row) for row in rows)
+    if not count:
+        return []
+    these = "1 partition is placed by its number" if count == 1 else f"{count:,} partitions are placed by their numbers"
+    return [f"{these} alone, without an anchor: right if the source's topic was not recreated meanwhile."]
+
+
+def _is_by_number(row: PartitionPlan) -> bool:
+    found = row.anchor is None and row.stored_offset is not None and row.resume_offset is not None
+    return found and row.verdict in _BY_NUMBER and not row.set_by_hand and BY_ROW_TIME not in row.detail
 
 
 def stopping_sink_sentences(rows: Sequence[SinkRow]) -> list[str]:

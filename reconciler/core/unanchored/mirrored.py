@@ -43,20 +43,13 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, Names, Record, StoredOffset, fingerprint
 from reconciler.core.matching import Matcher
-from reconciler.core.probes import (
-    Chunk,
-    LogRange,
-    Read,
-    Search,
-    ask_cleaning,
-    ask_edges,
-)
+from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges
 from reconciler.core.question import Question
-from reconciler.core.scan import advance, last_before, read_once
+from reconciler.core.scan import last_before, read_once, records_at
 from reconciler.core.search import search
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.between import Between
-from reconciler.core.unanchored.owners import doubt
+from reconciler.core.unanchored.owners import own_syncs
 from reconciler.core.unanchored.pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
 from reconciler.core.verdicts import Finding, Verdict
 
@@ -71,24 +64,13 @@ def find_by_mirror(question: Question, evidence: MirrorEvidence) -> Search[Findi
     if not (evidence.below or evidence.above or evidence.checkpoints):
         return None
     edges = yield from ask_edges()
-    foreign = _foreign(evidence, edges)
-    if foreign:
-        evidence = replace(evidence, below=(), above=())
+    evidence, foreign = yield from own_syncs(evidence, edges)
     found = yield from _find(_Case(question, evidence, edges))
-    if not foreign:
+    if not foreign or (found is not None and found.verdict in PROVEN):
         return found
     if found is None:
         return Finding(Verdict.UNRESOLVED, None, detail=foreign)
     return replace(found, detail=f"{found.detail}; {foreign}")
-
-
-def _foreign(evidence: MirrorEvidence, edges: LogRange) -> str:
-    """Why the syncs are left out; empty if they are not."""
-    reason = "" if evidence.doubtful is None else doubt(evidence.doubtful, edges.end)
-    return reason and (
-        f"MirrorMaker's offset syncs are left out, since they may be of a mirror from here: {reason}. If only the "
-        "mirror to this cluster writes them, name their topic: [mirror] offset_syncs_topic"
-    )
 
 
 def _find(case: _Case) -> Search[Finding | None]:
@@ -157,16 +139,7 @@ def _look(case: _Case) -> Search[dict[int, Record]]:
     places |= {
         place for each in (*evidence.checkpoints, *evidence.returns) for place in (each.downstream - 1, each.downstream)
     }
-    asked = [Read(place, 1) for place in sorted(places) if edges.start <= place < edges.end]
-    answers = (yield tuple(asked)) if asked else ()
-    found = {}
-    for read, chunk in zip(asked, answers, strict=True):
-        if not isinstance(chunk, Chunk):
-            raise TypeError(f"a read was answered with {chunk!r}")
-        advance(chunk, read.offset, read.offset + 1)
-        if chunk.records and chunk.records[0].offset == read.offset:
-            found[read.offset] = chunk.records[0]
-    return found
+    return (yield from records_at(places, edges.start, edges.end))
 
 
 def _denied(case: _Case, records: dict[int, Record]) -> Finding | None:

@@ -1,8 +1,10 @@
-"""Whether offset syncs can be those of the mirror to this cluster, or are another mirror's of the same topic name.
+"""Which offset syncs are surely of the mirror to this cluster: another mirror may write to a topic of the same name.
 
 A mirror from here to the source keeps its syncs here, in a topic of the same name and with the same keys. Taken for the
-source's, its pairs can skip. MirrorMaker 2 since 3.5 writes a sync at every jump of the source's numbers, and when it
-starts (``MirrorSourceTask``, ``PartitionState``). So behind its last sync (u, d) the numbers follow one another:
+source's, its pairs can skip. So a sync is used only where something confirms it, and nothing contradicts the syncs.
+
+MirrorMaker 2 since 3.5 writes a sync at every jump of the source's numbers, and when it starts (``MirrorSourceTask``,
+``PartitionState``). So behind its last sync (u, d) the numbers follow one another. These contradict all syncs:
 
 K   A checkpoint is written from the newest sync that MirrorMaker knew then, if that is not behind the group's offset
     (``OffsetSyncStore`` always keeps the newest). If the newest sync here is surely older than the checkpoint, and not
@@ -11,21 +13,42 @@ N   The last number that Connect committed is at most u + (end - 1 - d): the rec
 E   The record at d was there when the pair was written, so d is in front of the log's end.
 F   What neither K nor N confirms must at least reach the log's end as closely as its pairs do one another.
 
-K, N and E contradict. F is no proof, so it leaves out what may be true, and never lets in what the others leave out.
+And these confirm a sync:
+
+P   It gave a checkpoint, as in K, by the rule of MirrorMaker 3.5 and later.
+Q   It is the last one, and what Connect committed follows from it exactly.
+D   The record at d is dated shortly before the sync was written. For a sync of another mirror, d is a place elsewhere,
+    and the record that lies there here has nothing to do with that time.
+L   A confirmed one follows, and has its distance u - d. Then the records between have the numbers between.
+R   It leads to a confirmed one without a pause, each sync a little further in both numberings: one delivery.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
-from reconciler.core.unanchored.pairs import MirrorCheckpoint, Pairs, Sync
+from reconciler.core.anchors import Record
+from reconciler.core.probes import LogRange, Search
+from reconciler.core.scan import records_at
+from reconciler.core.unanchored.pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, closest, usable_syncs
 
 SETTLED_MS = 60_000
 """A sync that is older than a checkpoint by more than this was known to the task that wrote the checkpoint."""
 NEAR = 10_000
 """Records behind the last sync of a mirror that was killed while it delivered fast, in any case."""
+SHORTLY_MS = 30_000
+"""From a record's own time to its sync's, where the mirror delivers as records come: measured, 10 to 40 ms."""
+PAUSE_MS = 5_000
+"""Between two syncs of one delivery. A mirror that starts takes longer to its first."""
+CLOSE = 1_000
+"""Numbers between two syncs of one delivery: ``offset.lag.max`` is 100 by default."""
+MOST_ASKED = 100
+"""The newest checkpoints that may confirm a sync."""
+LATEST = 3
+"""The newest syncs whose records are looked at in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +66,8 @@ class Ownership:
     explained: bool | None = None
     checkpoint: MirrorCheckpoint | None = None
 
-    def doubt(self, end: int) -> str:
-        """Why the syncs may be another mirror's, for a log that ends at ``end``; empty if nothing says so."""
+    def contradiction(self, end: int) -> str:
+        """What contradicts these syncs in a log that ends at ``end``; empty if nothing does."""
         last, behind = self.last, end - 1 - self.last.downstream
         if behind < 0:
             return f"the sync {last} names a place behind the log's end"
@@ -52,16 +75,87 @@ class Ownership:
             return f"the mirror has delivered up to {self.delivered:,}, which does not follow from the sync {last}"
         if self.explained is not None:
             return "" if self.explained else f"the checkpoint {self.checkpoint} comes from none of them"
-        if self.delivered is not None and self.delivered - last.upstream == behind:
+        if self.reaches(end):
             return ""
         if behind > max(NEAR, 2 * self.step):
             return f"{behind:,} records follow the last sync {last}, and nothing else confirms it"
         return ""
 
+    def reaches(self, end: int) -> bool:
+        """Whether what Connect committed follows exactly from the last sync, in a log that ends at ``end`` (Q)."""
+        return self.delivered is not None and self.delivered - self.last.upstream == end - 1 - self.last.downstream
 
-def doubt(pairs: Pairs, end: int) -> str:
-    """Why the syncs may be another mirror's, for a log that ends at ``end``; empty if nothing says so."""
-    return ownership(pairs).doubt(end) if pairs.syncs else ""
+
+def own_syncs(evidence: MirrorEvidence, edges: LogRange) -> Search[tuple[MirrorEvidence, str]]:
+    """The evidence without syncs that may be another mirror's, and why some are left out; empty if none is."""
+    pairs, end = evidence.doubtful, edges.end
+    if pairs is None:
+        return evidence, ""
+    reason, kept = contradiction(pairs, end), []
+    if not reason:
+        newest = usable_syncs(pairs.syncs)[-LATEST:]
+        places = {sync.downstream for sync in (*newest, *evidence.below, *evidence.above)}
+        kept = confirmed(pairs, end, (yield from records_at(places, edges.start, end)))
+        reason = "nothing here confirms that the mirror to this cluster wrote them"
+    below, above = closest(evidence.offset, kept)
+    if (below, above) == (evidence.below, evidence.above):
+        return evidence, ""
+    told = (
+        f"MirrorMaker's offset syncs {'near it ' if below or above else ''}are left out, since they may be of a mirror "
+        f"from here: {reason}. If only the mirror to this cluster writes them, name their topic: [mirror] "
+        "offset_syncs_topic"
+    )
+    return replace(evidence, below=below, above=above), told
+
+
+def contradiction(pairs: Pairs, end: int) -> str:
+    """What contradicts the syncs, for a log that ends at ``end``; empty if nothing does."""
+    return ownership(pairs).contradiction(end) if pairs.syncs else ""
+
+
+def confirmed(pairs: Pairs, end: int, records: Mapping[int, Record]) -> list[Sync]:
+    """Those syncs that something confirms; ``records`` are those at the places of some of them."""
+    syncs = usable_syncs(pairs.syncs)
+    if not syncs:
+        return []
+    given = _Given(pairs.syncs)
+    gave = {
+        sync
+        for each in pairs.checkpoints[-MOST_ASKED:]
+        for sync in given.givers(each)
+        if each.downstream - sync.downstream <= 1
+    }
+    sure = {
+        at
+        for at, sync in enumerate(syncs)
+        if sync in gave or _is_dated_shortly_before(sync, records.get(sync.downstream))
+    }
+    if ownership(pairs).reaches(end):
+        sure.add(len(syncs) - 1)
+    steps = range(len(syncs) - 1)
+    for at in reversed(steps):
+        if at + 1 in sure and (_is_one_line(syncs[at], syncs[at + 1]) or _is_one_delivery(syncs[at], syncs[at + 1])):
+            sure.add(at)
+    for at in steps:
+        if at in sure and _is_one_delivery(syncs[at], syncs[at + 1]):
+            sure.add(at + 1)
+    return [syncs[at] for at in sorted(sure)]
+
+
+def _is_dated_shortly_before(sync: Sync, record: Record | None) -> bool:
+    if record is None or record.timestamp_ms is None or sync.written_ms is None:
+        return False
+    return 0 <= sync.written_ms - record.timestamp_ms <= SHORTLY_MS
+
+
+def _is_one_line(early: Sync, late: Sync) -> bool:
+    return early.upstream - early.downstream == late.upstream - late.downstream
+
+
+def _is_one_delivery(early: Sync, late: Sync) -> bool:
+    step = late.downstream - early.downstream
+    pause = (late.written_ms or 0) - (early.written_ms or 0)
+    return 1 <= step <= late.upstream - early.upstream <= CLOSE and 0 <= pause <= PAUSE_MS
 
 
 def ownership(pairs: Pairs) -> Ownership:
@@ -72,26 +166,44 @@ def ownership(pairs: Pairs) -> Ownership:
     newest = sorted(
         (each for each in pairs.checkpoints if each.written_ms is not None), key=lambda each: -(each.written_ms or 0)
     )
+    given = _Given(pairs.syncs)
     for checkpoint in newest:
-        if (explained := _is_explained(checkpoint, pairs.syncs)) is not None:
+        if (explained := given.explains(checkpoint)) is not None:
             return Ownership(pairs.syncs[-1], step, pairs.delivered, explained, checkpoint)
     return Ownership(pairs.syncs[-1], step, pairs.delivered)
 
 
-def _is_explained(checkpoint: MirrorCheckpoint, syncs: Sequence[Sync]) -> bool | None:
-    """None where the newest sync that is surely older is behind the group's offset, or another may have come since."""
-    written = checkpoint.written_ms or 0
-    times = [sync.written_ms or 0 for sync in syncs]
-    older = [at for at, time in enumerate(times) if time < written - SETTLED_MS]
-    if not older or syncs[older[-1]].upstream > checkpoint.upstream:
-        return None
-    at = older[-1]
-    if any(sync.upstream <= checkpoint.upstream and _gives(sync, checkpoint) for sync in syncs[at:]):
-        return True
-    return None if any(time <= written + SETTLED_MS for time in times[at + 1 :]) else False
+class _Given:
+    """Which syncs may have given a checkpoint its place."""
+
+    def __init__(self, syncs: Sequence[Sync]) -> None:
+        self._syncs = syncs
+        self._times = [*accumulate((sync.written_ms or 0 for sync in syncs), max)]
+
+    def explains(self, checkpoint: MirrorCheckpoint) -> bool | None:
+        """None where the newest sync that is surely older is behind the group's offset, or another may have come
+        since."""
+        known = self._known(checkpoint)
+        if not known:
+            return None
+        if self.givers(checkpoint):
+            return True
+        return None if len(known) > 1 else False
+
+    def givers(self, checkpoint: MirrorCheckpoint) -> list[Sync]:
+        return [sync for sync in self._known(checkpoint) if _gives(sync, checkpoint)]
+
+    def _known(self, checkpoint: MirrorCheckpoint) -> Sequence[Sync]:
+        """The newest sync that is surely older, and those about as old as the checkpoint; none if that first one is
+        behind the group's offset."""
+        written = checkpoint.written_ms or 0
+        at = bisect_left(self._times, written - SETTLED_MS) - 1
+        if at < 0 or self._syncs[at].upstream > checkpoint.upstream:
+            return ()
+        return self._syncs[at : bisect_right(self._times, written + SETTLED_MS)]
 
 
 def _gives(sync: Sync, checkpoint: MirrorCheckpoint) -> bool:
     """MirrorMaker before 3.5 added the whole distance, and since then one at most."""
     distance, added = checkpoint.upstream - sync.upstream, checkpoint.downstream - sync.downstream
-    return added in (min(distance, 1), distance)
+    return distance >= 0 and added in (min(distance, 1), distance)

@@ -130,16 +130,12 @@ def evidence_for(
 ) -> MirrorEvidence:
     """Choose the pairs that are closest to the source's ``offset``."""
     syncs = usable_syncs(pairs.syncs)
-    place: dict[int, Sync] = {}
-    for sync in syncs:  # of several copies the first one in the log is the closest to the first that there was
-        place.setdefault(sync.upstream, sync)
-    below = sorted((sync for sync in place.values() if sync.upstream < offset), key=lambda sync: -sync.upstream)
-    above = sorted((sync for sync in place.values() if sync.upstream >= offset), key=lambda sync: sync.upstream)
+    below, above = closest(offset, syncs)
     before = [each for each in usable_checkpoints(pairs.checkpoints, pairs.syncs) if each.upstream <= offset]
     return MirrorEvidence(
         offset,
-        tuple(below[:MOST_BELOW]),
-        tuple(above[:MOST_ABOVE]),
+        below,
+        above,
         tuple(_best(before)),
         own,
         local_writers,
@@ -149,6 +145,16 @@ def evidence_for(
         returns=tuple(_returns(pairs.checkpoints, existed)),
         doubtful=pairs if pairs.syncs and not pairs.is_one_way else None,
     )
+
+
+def closest(offset: int, syncs: Sequence[Sync]) -> tuple[tuple[Sync, ...], tuple[Sync, ...]]:
+    """The syncs before the offset, and those at or behind it, that are closest to it."""
+    place: dict[int, Sync] = {}
+    for sync in syncs:  # of several copies the first one in the log is the closest to the first that there was
+        place.setdefault(sync.upstream, sync)
+    below = sorted((sync for sync in place.values() if sync.upstream < offset), key=lambda sync: -sync.upstream)
+    above = sorted((sync for sync in place.values() if sync.upstream >= offset), key=lambda sync: sync.upstream)
+    return tuple(below[:MOST_BELOW]), tuple(above[:MOST_ABOVE])
 
 
 def _turns(syncs: Sequence[Sync], offset: int) -> list[tuple[Sync, Sync]]:

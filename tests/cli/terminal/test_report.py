@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.text import MOST_NAMES
+from reconciler.core.reconcile import BY_ROW_TIME
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan, StartPolicy
 from tests.formats.test_plan import part, plan_of
@@ -33,3 +34,28 @@ def test_of_many_partitions_the_sentence_names_the_first() -> None:
     (said,) = stops([gone(number) for number in range(MOST_NAMES + 30)])
     assert f"{part().topic}-{MOST_NAMES - 1} and 30 more must not start: " in said
     assert f"{part().topic}-{MOST_NAMES}," not in said
+
+
+def numbers_said(*rows: PartitionPlan) -> list[str]:
+    shown = str(plan_text(plan_of(*rows), StartPolicy(), columns=1_000, colour=False))
+    return [line.strip() for line in shown.split("\n") if "placed by" in line]
+
+
+def test_what_is_assumed_of_numbers_without_anchors_is_said_once() -> None:
+    bare = replace(part(), anchor=None, verdict=Verdict.MOVED)
+    assumed = "right if the source's topic was not recreated meanwhile."
+    assert numbers_said(bare) == [f"1 partition is placed by its number alone, without an anchor: {assumed}"]
+    several = numbers_said(bare, replace(bare, partition=1, verdict=Verdict.BOUNDED), replace(part(), partition=2))
+    assert several == [f"2 partitions are placed by their numbers alone, without an anchor: {assumed}"]
+
+
+def test_nothing_is_assumed_of_other_rows() -> None:
+    bare = replace(part(), anchor=None, verdict=Verdict.MOVED)
+    by_time = f"{BY_ROW_TIME}, which is right if the job lagged less than max_disorder; the time bound"
+    assert not numbers_said(
+        part(),
+        replace(bare, partition=1, verdict=Verdict.NEW),
+        replace(bare, partition=2, verdict=Verdict.BOUNDED, detail=by_time),
+        replace(bare, partition=3, set_by_hand=True),
+        replace(bare, partition=4, verdict=Verdict.UNRESOLVED, resume_offset=None),
+    )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
 import pytest
@@ -169,7 +170,7 @@ def save(address: str, rows: Mapping[str, StoredOffset], partition: int) -> None
     store.create()
     for group, stored in rows.items():
         change = Change(TopicPartition(TOPIC, partition), None, stored)
-        assert store.write(group, [change], reason="test", now_ms=1).written
+        assert store.write(group, [change], reason="test", now_ms=time_ns() // 1_000_000).written
     store.close()
 
 

@@ -14,7 +14,7 @@ from reconciler.formats.plan import parse_plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.stores.memory import MemoryStore
 from tests.in_memory import BASE, GROUP, Memory, found, memory, stored, wide
-from tests.mirror.written import LATER, SYNCS, write_checkpoints, write_syncs
+from tests.mirror.written import AT_ONCE, LATER, SYNCS, write_checkpoints, write_syncs
 
 __all__ = ["memory", "wide"]
 
@@ -153,8 +153,19 @@ def write_position(log: MemoryLog, upstream: int, topic: str = "events", at_ms: 
 LEFT_OUT = "offset syncs are left out, since they may be of a mirror from here"
 
 
-def test_syncs_that_the_mirrors_own_position_contradicts_are_left_out(lost: Memory) -> None:
+def test_syncs_that_nothing_confirms_are_left_out(lost: Memory) -> None:
     """A topic "events" was here, was mirrored to the source, and is gone: its number 704 was at 7 there."""
+    write_syncs(lost.log, (BASE + 4, 7), at_ms=LATER)
+    row = lost.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert LEFT_OUT in row.detail
+    assert "nothing here confirms that the mirror to this cluster wrote them" in row.detail
+    assert "[mirror] offset_syncs_topic" in row.detail
+    assert found(lost.row(ONE_WAY)) == (Verdict.MOVED, 8), "a person says that they are the mirror's"
+
+
+def test_syncs_that_the_mirrors_own_position_contradicts_are_left_out(lost: Memory) -> None:
+    """Although a record that was made shortly before happens to be at the place."""
     write_syncs(lost.log, (BASE + 4, 7))
     assert found(lost.row()) == (Verdict.MOVED, 8), "nothing tells"
     write_position(lost.log, BASE + 9)
@@ -162,8 +173,22 @@ def test_syncs_that_the_mirrors_own_position_contradicts_are_left_out(lost: Memo
     assert found(row) == (Verdict.UNRESOLVED, None)
     assert LEFT_OUT in row.detail
     assert "has delivered up to 709, which does not follow from the sync 704→7" in row.detail
-    assert "[mirror] offset_syncs_topic" in row.detail
-    assert found(lost.row(ONE_WAY)) == (Verdict.MOVED, 8), "a person says that they are the mirror's"
+
+
+def test_what_connect_committed_confirms_the_last_sync(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE + 4, 4), at_ms=LATER)
+    assert found(lost.row()) == (Verdict.UNRESOLVED, None)
+    write_position(lost.log, BASE + 9)
+    assert found(lost.row()) == (Verdict.MOVED, 5)
+
+
+def test_a_sync_that_is_confirmed_is_used_where_another_is_not(lost: Memory) -> None:
+    """Each mirror wrote one: of this mirror is 701→1."""
+    write_syncs(lost.log, (BASE + 1, 1))
+    write_syncs(lost.log, (BASE + 4, 8), at_ms=LATER)
+    row = lost.row()
+    assert found(row) == (Verdict.BOUNDED, 2)
+    assert "offset syncs near it are left out" in row.detail
 
 
 def test_a_mirror_whose_position_follows_from_its_syncs_is_believed(lost: Memory) -> None:
@@ -282,7 +307,7 @@ def test_a_number_that_no_checkpoint_names_is_the_groups_own(group: Memory) -> N
 def test_a_synced_offset_that_is_too_early_is_corrected(group: Memory) -> None:
     """The checkpoint is of a sync far before the group's offset, and a later sync tells more."""
     group.save({0: StoredOffset(2)}, topic="a.events")
-    write_checkpoints(group.log, (BASE + 5, 2), group=GROUP)
+    write_checkpoints(group.log, (BASE + 5, 2), group=GROUP, at_ms=AT_ONCE)
     write_syncs(group.log, (BASE + 1, 1), (BASE + 4, 4))
     assert found(group.row()) == (Verdict.MOVED, 5)
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.question import Question
 from reconciler.core.unanchored.pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
+from reconciler.core.unanchored.row_age import ROW_CLOCK_MS
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.oracle import replayed, skipped
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds.carrying import answer, carry_out
-from tests.simulation.worlds.cases import AMONG, FAR_AHEAD, PLACE, Case, Run, World
+from tests.simulation.worlds.cases import AMONG, FAR_AHEAD, PLACE, Case, Made, Run, World
 from tests.simulation.worlds.making import make_case
 from tests.simulation.worlds.mirrored import kinds_of
 
@@ -27,12 +28,14 @@ NO_PAIRS = Pairs()
 
 @dataclass(frozen=True, slots=True)
 class Bare(Case):
-    """A case whose job stored ``stored`` alone. ``numbers`` are the source's offsets of its records."""
+    """A case whose job stored ``stored`` alone. ``numbers`` are the source's offsets of its records, ``row_ms`` is when
+    the number was stored, where the store keeps that."""
 
     numbers: tuple[int, ...] = ()
     stored: int = 0
     pairs: Pairs = NO_PAIRS
     recreated: bool = False
+    row_ms: int | None = None
 
     @property
     def tells_copies(self) -> bool:
@@ -45,7 +48,7 @@ class Bare(Case):
     @property
     def question(self) -> Question:
         return Question(
-            StoredOffset(self.stored),
+            StoredOffset(self.stored, None, self.row_ms),
             "destination",
             "destination/events",
             self.identity,
@@ -53,6 +56,13 @@ class Bare(Case):
             compacted=self.compacted,
             mirror=self.evidence,
         )
+
+
+def stored_at(seed: int, source: Sequence[Made], processed: int) -> int | None:
+    """When the number was stored: after the records before it were made, or the time is not kept."""
+    rng = random.Random(f"row {seed}")
+    made = max((made.stamp_ms for made in source[: processed + 1] if made.stamp_ms < FAR_AHEAD), default=0)
+    return rng.choice((None, made, made + 1_000, made + 2 * ROW_CLOCK_MS))
 
 
 def make_bare(seed: int) -> tuple[Bare, World]:
@@ -77,6 +87,7 @@ def make_bare(seed: int) -> tuple[Bare, World]:
         stored=rng.randint(last + 1, following),
         pairs=_pairs(rng, case, world, numbers, recreated=recreated),
         recreated=recreated,
+        row_ms=stored_at(seed, case.source, case.processed),
     )
     return bare, world
 

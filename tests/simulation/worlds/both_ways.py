@@ -9,29 +9,42 @@ position that Connect commits. The mirror from here to the source did the same w
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeVar
 
-from reconciler.core.unanchored.owners import NEAR, SETTLED_MS
+from reconciler.core.unanchored.owners import SETTLED_MS, SHORTLY_MS
 from reconciler.core.unanchored.pairs import MirrorCheckpoint, Pairs, Sync
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import replayed, skipped
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds import bare
-from tests.simulation.worlds.bare import GROUP, Bare, is_counted, is_owed, make_bare, numbers_for
-from tests.simulation.worlds.carrying import answer
-from tests.simulation.worlds.cases import FAR_AHEAD, PLACE, Case, World
+from tests.simulation.worlds.bare import GROUP, Bare, is_counted, is_owed, make_bare, numbers_for, stored_at
+from tests.simulation.worlds.carrying import answer, carry_out
+from tests.simulation.worlds.cases import FAR_AHEAD, PLACE, Case, Made, World
 
 STEPS_MS = (1, 1, 500, 2 * SETTLED_MS)
+LIVE_STEPS_MS = (10, 20, 40, 500)
+NOT_LIVE: Mapping[int, int] = {}
+PACES = (1, 1_000, 200_000)
+"""Simulated times are in ms; the last pace is a record in some minutes."""
+CONTRADICTED = ("comes from none of them", "does not follow from", "behind the log's end")
+PAUSES_MS = (2 * SETTLED_MS, 86_400_000)
+"""From the last record at the source to the first that is written here, and from the last here to the next there."""
+B = TypeVar("B", bound=Bare)
 WORDS = ("of this mirror", "of the other mirror", "of both")
 
 
 @dataclass(frozen=True, slots=True)
 class BothWays(Bare):
-    """``owner``: whose syncs are here. ``filtered``: the mirror drops the source's last records."""
+    """``owner``: whose syncs are here; ``foreign`` are the other mirror's. ``filtered``: the mirror drops the source's
+    last records. ``live``: it delivers records as they come."""
 
     owner: str = WORDS[0]
     filtered: bool = False
+    live: bool = False
+    foreign: tuple[Sync, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +60,37 @@ class Left:
 def make_both_ways(seed: int) -> tuple[BothWays, World]:
     rng = random.Random(f"both ways {seed}")
     case, world = make_bare(seed)
-    now = max((made.stamp_ms for made in case.source if made.stamp_ms < FAR_AHEAD), default=0) + 2
-    placed = [(case.numbers[index], at) for at, index in sorted(world.delivered.items()) if index >= 0]
-    filtered = rng.random() < 0.1
-    starts = bare._starts(case)
+    if not case.event_time:  # its records say when they were made
+        case = slowed(case, rng.choice(PACES))
     owner = rng.choice((WORDS[0], WORDS[0], WORDS[1], WORDS[1], WORDS[1], WORDS[2]))
-    if not placed:
+    if not any(index >= 0 for index in world.delivered.values()):
         owner = WORDS[0]
-    local = _local(rng, len(placed))
+    length = sum(index >= 0 for index in world.delivered.values())
+    cut = rng.randint(0, length)  # the failover, and the failback
+    away = 40 * max(STEPS_MS) + 2 * rng.choice(PAUSES_MS)
+    if owner is not WORDS[0] and not (case.event_time or case.among):
+        case = _interrupted(case, world, cut, away)
+    world = carry_out(case)
+    placed = [(case.numbers[index], at) for at, index in sorted(world.delivered.items()) if index >= 0]
+    stamps = {at: case.source[index].stamp_ms for at, index in world.delivered.items() if index >= 0}
+    newest = max((stamp for stamp in stamps.values() if stamp < FAR_AHEAD), default=0)
+    live = rng.random() < 0.7 and not case.append_time
+    made, start = (stamps, 0) if live else ({}, newest + 2)
+    starts = bare._starts(case)
+    filtered = rng.random() < 0.1
+    dropped = case.numbers[-1] if filtered else None
     if owner is WORDS[0]:
-        left = record(rng, placed, starts, now, case.numbers[-1] if filtered else None)
+        left = record(rng, placed, starts, start, dropped, made)
         pairs = Pairs(left.syncs, left.checkpoints, left.delivered, is_one_way=False)
+        foreign: tuple[Sync, ...] = ()
     else:
-        cut = rng.randint(0, len(placed))  # the failover, and the failback
-        first = record(rng, placed[:cut], starts, now)
-        other = record(rng, local, {0}, first.now + 1)
+        first = record(rng, placed[:cut], starts, start, None, made)
+        other = record(
+            rng, _local(rng, len(placed)), {0}, max(first.now, _last(stamps, placed[:cut])) + rng.choice(PAUSES_MS)
+        )
         later = {0, *(start - cut for start in starts if start >= cut)}
-        second = record(rng, placed[cut:], later, other.now + 1, case.numbers[-1] if filtered else None)
+        second = record(rng, placed[cut:], later, other.now + rng.choice(PAUSES_MS), dropped, made)
+        foreign = other.syncs
         delivered = second.delivered if second.delivered is not None else first.delivered
         syncs = other.syncs if owner is WORDS[1] else (*first.syncs, *other.syncs, *second.syncs)
         pairs = Pairs(syncs, (*first.checkpoints, *second.checkpoints), delivered, is_one_way=False)
@@ -72,7 +99,45 @@ def make_both_ways(seed: int) -> tuple[BothWays, World]:
     if rng.random() < 0.3:
         pairs = replace(pairs, delivered=None)
     fields = {name: getattr(case, name) for name in (*Case.__slots__, "numbers", "stored")}
-    return BothWays(**fields, pairs=pairs, recreated=False, owner=owner, filtered=filtered), world
+    fields["row_ms"] = stored_at(seed, case.source, case.processed)
+    return BothWays(
+        **fields, pairs=pairs, recreated=False, owner=owner, filtered=filtered, live=live, foreign=foreign
+    ), world
+
+
+def slowed(case: B, pace: int) -> B:
+    """The case with so many times as long between all its times."""
+
+    def slow(made: Made) -> Made:
+        ahead = made.stamp_ms >= FAR_AHEAD
+        return made if ahead else replace(made, event_ms=made.event_ms * pace, stamp_ms=made.stamp_ms * pace)
+
+    return replace(
+        case,
+        source=tuple(map(slow, case.source)),
+        local=tuple(map(slow, case.local)),
+        among=tuple((place, slow(made)) for place, made in case.among),
+        markers=tuple((place, time if time >= FAR_AHEAD else time * pace) for place, time in case.markers),
+        limits=replace(case.limits, max_disorder_ms=case.limits.max_disorder_ms * pace),
+        append_skew_ms=case.append_skew_ms * pace,
+    )
+
+
+def _interrupted(case: Bare, world: World, cut: int, away_ms: int) -> Bare:
+    """Nobody wrote at the source between the failover and the failback."""
+    indexes = [index for _, index in sorted(world.delivered.items()) if index >= 0]
+    first = max(indexes[:cut], default=-1) + 1
+
+    def later(made: Made) -> Made:
+        return made if made.stamp_ms >= FAR_AHEAD else replace(made, stamp_ms=made.stamp_ms + away_ms)
+
+    source = (*case.source[:first], *map(later, case.source[first:]))
+    markers = tuple((place, time + away_ms) for place, time in case.markers)
+    return replace(case, source=source, local=tuple(map(later, case.local)), markers=markers)
+
+
+def _last(stamps: Mapping[int, int], placed: Sequence[tuple[int, int]]) -> int:
+    return max((stamps[at] for _, at in placed if stamps[at] < FAR_AHEAD), default=0) + 1
 
 
 def _local(rng: random.Random, length: int) -> list[tuple[int, int]]:
@@ -84,16 +149,26 @@ def _local(rng: random.Random, length: int) -> list[tuple[int, int]]:
 
 
 def record(
-    rng: random.Random, placed: Sequence[tuple[int, int]], starts: set[int], now: int, last: int | None = None
+    rng: random.Random,
+    placed: Sequence[tuple[int, int]],
+    starts: set[int],
+    now: int,
+    last: int | None = None,
+    stamps: Mapping[int, int] = NOT_LIVE,
 ) -> Left:
-    """What a mirror records that delivers these numbers to these places; ``last`` is what Connect commits last."""
+    """What a mirror records that delivers these numbers to these places; ``last`` is what Connect commits last.
+
+    ``stamps``: when the records were made, by their places, where they are delivered as they come.
+    """
     lag, tick = rng.choice((0, 1, 3, 100)), rng.choice((0.0, 0.2, 0.6))
+    steps = LIVE_STEPS_MS if stamps else STEPS_MS
     syncs: list[Sync] = []
     checkpoints: list[MirrorCheckpoint] = []
     store: list[Sync] = []
     delivered, previous, synced = None, None, -1
     for count, (number, place) in enumerate(placed):
-        now += rng.choice(STEPS_MS)
+        stamp = stamps.get(place, 0)
+        now = max(now, stamp if stamp < FAR_AHEAD else 0) + rng.choice(steps)
         if count in starts or previous is None or number - previous != 1 or place - (synced + 1) >= lag:
             syncs.append(Sync(number, place, now))
             if store and number < store[0].upstream:
@@ -106,7 +181,7 @@ def record(
         if rng.random() < 0.2:
             delivered = number
         if rng.random() < tick:
-            now += rng.choice(STEPS_MS)
+            now += rng.choice(steps)
             group = max(0, number + rng.choice((1, 1, 1, 0, -2, -7)))
             if (sync := next((sync for sync in store if sync.upstream <= group), None)) is not None:
                 checkpoints.append(MirrorCheckpoint(GROUP, group, sync.downstream + (group > sync.upstream), now))
@@ -118,32 +193,30 @@ def record(
 # ---------------------------------------------------------------- judging
 
 
-def can_be_told(case: BothWays, world: World) -> bool:
-    """False where nothing at the destination says whose the syncs are, as docs/explanation/limitations.md has it."""
-    if case.owner is WORDS[0] or not case.pairs.syncs:
+def is_by_chance(case: BothWays, world: World) -> bool:
+    """True where a sync of the other mirror happens to look like this one's: a checkpoint is at its place or right
+    behind it, the record there was made shortly before, the log ends where it would with this mirror's, or the
+    following one of this mirror has its distance."""
+    for one, other in pairwise(case.pairs.syncs):
+        same = one.upstream - one.downstream == other.upstream - other.downstream
+        if same and one in case.foreign and other not in case.foreign:
+            return True
+    last, end = case.pairs.syncs[-1:], world.log.partitions[PLACE].end
+    if last and last[0] in case.foreign and case.pairs.delivered == last[0].upstream + end - 1 - last[0].downstream:
         return True
-    if case.owner is WORDS[2]:
-        return False
-    last = case.pairs.syncs[-1]
-    behind = world.log.partitions[PLACE].end - 1 - last.downstream
-    if behind < 0 or behind > NEAR:
-        return True
-    if case.pairs.delivered is not None and case.pairs.delivered - last.upstream > behind:
-        return True
-    newest = max(case.pairs.checkpoints, key=lambda each: each.written_ms or 0, default=None)
-    if newest is None or (newest.written_ms or 0) <= (last.written_ms or 0) + SETTLED_MS:
-        return False
-    at_once = newest.downstream - last.downstream in (
-        min(1, newest.upstream - last.upstream),
-        newest.upstream - last.upstream,
-    )
-    return newest.upstream >= last.upstream and not at_once
+    for sync in case.foreign:
+        if any(0 <= each.downstream - sync.downstream <= 1 for each in case.pairs.checkpoints):
+            return True
+        index = world.held.get(sync.downstream, -1)
+        if index >= 0 and 0 <= (sync.written_ms or 0) - case.source[index].stamp_ms <= SHORTLY_MS:
+            return True
+    return False
 
 
 def broken_promises(case: BothWays, world: World, finding: Finding) -> Iterator[str]:
-    if case.owner is WORDS[0] and not case.filtered and "are left out" in finding.detail:
-        yield f"doubts its own mirror's syncs: {finding.detail}"
-    if finding.resume_offset is None or not is_owed(case, world) or not can_be_told(case, world):
+    if case.owner is WORDS[0] and not case.filtered and any(word in finding.detail for word in CONTRADICTED):
+        yield f"contradicts its own mirror's syncs: {finding.detail}"
+    if finding.resume_offset is None or not is_owed(case, world) or is_by_chance(case, world):
         return
     if lost := skipped(case, world, finding):
         yield f"skips {len(lost)} unprocessed records: offsets {lost}"
@@ -158,8 +231,8 @@ def broken_promises(case: BothWays, world: World, finding: Finding) -> Iterator[
 
 def shown_kinds(case: BothWays, world: World) -> tuple[str, ...]:
     kind = f"syncs {case.owner}"
-    told = () if can_be_told(case, world) else (f"{kind}, nothing tells",)
-    return ("both ways", kind, *told, *(("both ways, filtered",) if case.filtered else ()))
+    live = (f"{kind}, live",) if case.live and not case.filtered else ()
+    return ("both ways", kind, *live, *(("both ways, filtered",) if case.filtered else ()))
 
 
 def try_seed(seed: int) -> list[Trial]:
@@ -167,8 +240,12 @@ def try_seed(seed: int) -> list[Trial]:
     meter = Meter()
     finding = answer(case, world, meter)
     broken = tuple(broken_promises(case, world, finding))
+    owed = finding.resume_offset is not None and is_owed(case, world) and is_by_chance(case, world)
+    chance = ("both ways, skips by chance",) if owed and skipped(case, world, finding) else ()
     length = world.log.partitions[PLACE].end
-    return [Trial(seed, shown_kinds(case, world), finding.verdict.value, meter, length, broken, cramped=True)]
+    return [
+        Trial(seed, (*shown_kinds(case, world), *chance), finding.verdict.value, meter, length, broken, cramped=True)
+    ]
 
 
 def describe(seed: int) -> str:

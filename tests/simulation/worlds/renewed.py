@@ -14,7 +14,7 @@ from reconciler.core.unanchored.pairs import Pairs
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import skipped
 from tests.simulation.trial import Meter, Trial
-from tests.simulation.worlds.bare import Bare, is_owed, numbers_for
+from tests.simulation.worlds.bare import Bare, is_owed, numbers_for, stored_at
 from tests.simulation.worlds.both_ways import record
 from tests.simulation.worlds.carrying import answer, carry_out
 from tests.simulation.worlds.cases import FAR_AHEAD, PLACE, Case, Made, Run, World, true_disorder
@@ -22,13 +22,17 @@ from tests.simulation.worlds.making import make_case
 from tests.simulation.worlds.mirrored import kinds_of
 from tests.simulation.worlds.resent import complete_runs
 
+AWAY_MS = 86_400_000
+
 
 @dataclass(frozen=True, slots=True)
 class Renewed(Bare):
-    """``old`` records are of the old topic. ``shown``: a sync of that is left whose number is behind the stored one."""
+    """``old`` records are of the old topic. ``shown``: a sync of that is left whose number is behind the stored one.
+    ``told_by_row``: the row's time is known, and all records of the new topic are newer."""
 
     old: int = 0
     shown: bool = False
+    told_by_row: bool = False
 
 
 def make_renewed(seed: int) -> tuple[Renewed, World]:
@@ -41,7 +45,8 @@ def make_renewed(seed: int) -> tuple[Renewed, World]:
     before = carry_out(replace(case, runs=runs, local=(), among=(), deleted=0, cleaned=0))
     placed = [(first[index], at) for at, index in sorted(before.delivered.items()) if index >= 0]
     old_pairs = record(rng, placed, _starts(runs), now)
-    source = (*case.source, *(_later(made, old_pairs.now) for made in other.source))
+    away = rng.choice((0, AWAY_MS))
+    source = (*case.source, *(_later(made, old_pairs.now + away) for made in other.source))
     again = complete_runs(rng, len(other.source)) if rng.random() < 0.7 else other.runs
     more = tuple(Run(tuple(old + at for at in run.sent), tuple(old + at for at in run.aborted)) for run in again)
     both = replace(case, source=source, runs=(*runs, *more), processed=0, among=(), local=(), append_time=False)
@@ -63,6 +68,7 @@ def make_renewed(seed: int) -> tuple[Renewed, World]:
     syncs = (*old_pairs.syncs[kept:], *new_pairs.syncs)
     checkpoints = (*old_pairs.checkpoints, *new_pairs.checkpoints) if rng.random() < 0.5 else new_pairs.checkpoints
     pairs = Pairs(() if rng.random() < 0.3 else syncs, checkpoints)
+    row_ms = stored_at(seed, source, processed)
     known = [sync.upstream for sync in old_pairs.syncs if sync in pairs.syncs]
     fields = {name: getattr(both, name) for name in Case.__slots__} | {"processed": processed}
     return (
@@ -72,6 +78,8 @@ def make_renewed(seed: int) -> tuple[Renewed, World]:
             stored=numbers[processed] + 1,
             pairs=pairs,
             recreated=True,
+            row_ms=row_ms,
+            told_by_row=row_ms is not None and away > 0 and processed < old and row_ms < old_pairs.now,
             old=old,
             shown=max(known, default=-1) > numbers[processed] + 1 and case.order != "future" != other.order,
         ),
@@ -98,9 +106,13 @@ def _starts(runs: tuple[Run, ...]) -> set[int]:
 
 
 def broken_promises(case: Renewed, world: World, finding: Finding) -> Iterator[str]:
-    if finding.resume_offset is None or not case.shown or not is_owed(case, world):
+    if finding.resume_offset is None or not is_owed(case, world):
         return
-    if lost := skipped(case, world, finding):
+    lost = skipped(case, world, finding)
+    new = [at for at in lost if world.held[at] >= case.old]
+    if case.told_by_row and case.limits.max_disorder_ms < AWAY_MS // 2 and new:
+        yield f"passes {len(new)} records that were made after the number was stored: offsets {new}"
+    if case.shown and lost:
         yield f"skips {len(lost)} unprocessed records: offsets {lost}"
 
 

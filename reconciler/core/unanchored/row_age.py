@@ -1,0 +1,42 @@
+"""Whether the record in front of a place can be one that the job had processed when it stored its number.
+
+Everything in front of a place that was found by a number alone was processed, so it was there when the number was
+stored. A record that is newer than the store's row contradicts that: the number is of another topic of the source's
+name, one that was recreated since, or the pairs are of another mirror.
+"""
+
+from __future__ import annotations
+
+from reconciler.core.probes import Search
+from reconciler.core.question import Question
+from reconciler.core.scan import read_once
+from reconciler.core.verdicts import Finding, Verdict
+
+ROW_CLOCK_MS = 600_000
+"""How far the row's time may be behind the records that it covers: clocks differ, and a row can hold the time at which
+its batch was planned."""
+
+
+def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
+    """The finding; ``unresolved`` where the record in front of its place is newer than the row.
+
+    Not where others write among the mirrored records, nor where the broker dates them.
+    """
+    stored, at = question.stored, finding.record_offset
+    written = stored.written_at_ms if stored is not None else None
+    if written is None or at is None or finding.resume_offset is None:
+        return finding
+    if question.mirror is not None and question.mirror.local_writers:
+        return finding
+    records, _ = yield from read_once(at, 1, at + 1)
+    record = next(iter(records), None)
+    if record is None or record.timestamp_ms is None or record.append_time:
+        return finding
+    if record.timestamp_ms <= written + ROW_CLOCK_MS + question.limits.max_disorder_ms:
+        return finding
+    late = (record.timestamp_ms - written) // 1000
+    detail = (
+        f"record {at:,}, in front of the place, was made {late:,} s after the number was stored, so the source's topic "
+        f"may have been recreated since ({finding.detail})"
+    )
+    return Finding(Verdict.UNRESOLVED, None, detail=detail)

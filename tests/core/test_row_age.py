@@ -1,0 +1,63 @@
+"""A record that is newer than the store's row cannot have been processed when the number was stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.core.anchors import Identity, StoredOffset
+from reconciler.core.question import Limits
+from reconciler.core.unanchored.pairs import MirrorEvidence, Pairs, Sync, evidence_for
+from reconciler.core.unanchored.row_age import ROW_CLOCK_MS
+from reconciler.core.verdicts import Finding, Verdict
+from tests.core.stories import BY_ID, Rec, ask, letters, log_of
+
+HOUR = 3_600_000
+LATER = 10**9
+"""When the mirror wrote its pairs: after all records."""
+FIFTH = 4 * HOUR
+"""The records are made an hour apart; the sync for number 5 names the fifth, e."""
+SYNC = evidence_for(5, Pairs((Sync(4, 4, LATER),)))
+
+
+def by(row_ms: int | None, evidence: MirrorEvidence = SYNC, disorder_ms: int = 0, *records: Rec) -> Finding:
+    log = log_of(*(records or letters("abcdefgh", 0, HOUR)))
+    return ask(log, StoredOffset(5, None, row_ms), BY_ID, mirror=evidence, limits=Limits(disorder_ms))
+
+
+@pytest.mark.parametrize("row_ms", [None, FIFTH + HOUR, FIFTH, FIFTH - ROW_CLOCK_MS])
+def test_records_that_were_there_when_the_number_was_stored_are_passed(row_ms: int | None) -> None:
+    found = by(row_ms)
+    assert (found.verdict, found.resume_offset) == (Verdict.MATCH, 5)
+
+
+def test_a_record_that_was_made_later_was_not_processed() -> None:
+    found = by(FIFTH - ROW_CLOCK_MS - 1)
+    assert (found.verdict, found.resume_offset) == (Verdict.UNRESOLVED, None)
+    assert "record 4, in front of the place, was made 600 s after the number was stored" in found.detail
+    assert "the source's topic may have been recreated since" in found.detail
+    assert "MirrorMaker's sync 4→4" in found.detail
+
+
+def test_clocks_that_differ_by_more_are_a_matter_of_max_disorder() -> None:
+    assert by(0, disorder_ms=FIFTH - ROW_CLOCK_MS).verdict is Verdict.MATCH
+    assert by(0, disorder_ms=FIFTH - ROW_CLOCK_MS - 1).verdict is Verdict.UNRESOLVED
+
+
+def test_others_records_and_the_brokers_dates_say_nothing() -> None:
+    assert by(0, replace(SYNC, local_writers=True)).verdict is Verdict.MATCH
+    stamped = [replace(record, stamped_on_arrival=True) for record in letters("abcdefgh", 0, HOUR)]
+    assert by(0, SYNC, 0, *stamped).verdict is Verdict.MATCH
+
+
+def test_so_it_is_with_the_numbers_that_records_carry() -> None:
+    """The topic was recreated and mirrored here anew: its records have the numbers of the old ones."""
+
+    def number(record: object) -> int:
+        return int(record.offset)
+
+    identity = Identity(BY_ID.timestamp_of, BY_ID.id_of, source_offset_of=number)
+    for row_ms, verdict in ((FIFTH, Verdict.MATCH), (0, Verdict.UNRESOLVED)):
+        found = ask(log_of(*letters("abcdefgh", 0, HOUR)), StoredOffset(5, None, row_ms), identity, mirror=SYNC)
+        assert found.verdict is verdict
