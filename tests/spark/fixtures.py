@@ -17,11 +17,20 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 """Spark's tasks, also those of child processes, run in this Python, not in the first ``python3`` in the path."""
 
 
+FEW_PROCESSES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Leaves the files that the default leaves, which runs ``readlink`` several times for each that it renames. Queries
+that are programs of their own have the default: those of README, tutorial and demo, and the sources of clones."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     make_spark_archive()
     share_classes()
-    session = local_session("reconciler-tests", spark_sql_shuffle_partitions="1")
+    session = local_session(
+        "reconciler-tests",
+        spark_sql_shuffle_partitions="1",
+        spark_sql_streaming_checkpointFileManagerClass=FEW_PROCESSES,
+    )
     yield session
     session.stop()
 
