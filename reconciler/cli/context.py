@@ -16,12 +16,13 @@ from reconciler.cli.terminal.copying import CopyDisplay
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
 from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import Changed, ConfigError
 from reconciler.engine import Progress
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import Outside, connect
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
+from reconciler.formats.snapshot import path_for
 
 if TYPE_CHECKING:
     from reconciler.trust.ed25519 import PrivateKey
@@ -72,7 +73,13 @@ def read_plan_file(path: Path) -> tuple[Plan, bytes]:
         raise ConfigError(
             f"The plan {path} cannot be read: {why(error)}.", hint="Give the path of a plan that this user may read."
         ) from error
-    return parse_plan(text), content
+    try:
+        return parse_plan(text), content
+    except Changed as error:
+        hint, plan = error.hint, path.with_name(path.name.removesuffix(".applied.json"))
+        if plan != path and path == path_for(plan):
+            hint = f"That is the snapshot beside a plan. Name the plan: {plan}"
+        raise Changed(f"{path}: {error.message}", hint=hint) from error
 
 
 def private_key(path: Path) -> PrivateKey:

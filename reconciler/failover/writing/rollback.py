@@ -124,8 +124,8 @@ def _without_snapshot(plan: Plan, path: Path, config: Config, outside: Outside) 
     return ConfigError(
         f"There is no snapshot {path}, but the plan was applied: its offsets are in the store of "
         f"{', '.join(applied)}. Nothing was put back.",
-        hint=f"Run this with the copy of the plan that was applied, on that machine: beside it lies {path.name}. A "
-        "plan that a hook applied is in the hook's folder of plans (--plans).",
+        hint="Run this with the copy of the plan that was applied, on that machine: its snapshot lies beside it, under "
+        "the same name with .applied.json. A plan that a hook applied is in the hook's folder of plans (--plans).",
     )
 
 

@@ -116,6 +116,9 @@ def test_a_rollback_by_a_copy_of_the_plan_says_that_it_was_applied_and_where_its
     assert f"There is no snapshot {copy}.applied.json, but the plan was applied" in said
     assert "Run this with the copy of the plan that was applied" in said
     assert fine.rows() == rows
+    mistaken = fine.run("rollback", f"{fine.plan_file}.applied.json", "-c", config, "--yes")
+    assert (mistaken.code, fine.rows()) == (5, rows)
+    assert f"That is the snapshot beside a plan. Name the plan: {fine.plan_file}\n" in mistaken.err
 
 
 def test_two_source_topics_with_one_name_at_the_destination(fine: World) -> None:
