@@ -105,8 +105,8 @@ def test_leaders_that_move_between_any_two_calls_change_nothing(trio: Trio, thor
     assert len(calls) > 4
     asking_leaders = ("log_ends", "offsets_for_times", "read")
     moments = range(1, len(calls) + 1) if thorough else [calls.index(call) + 1 for call in asking_leaders]
-    for moment in sorted(moments):
-        trio.spread(moment)
+    for turn, moment in enumerate(moments, start=1):
+        trio.spread(turn)
         before = leaders(trio.cluster, "a.events")
         with closing(trio.reader()) as reader:
             acting = Acting(reader, {moment: lambda: elect(trio.cluster, "a.events")})
