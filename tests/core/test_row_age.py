@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.anchors import Identity, StoredOffset
 from reconciler.core.question import Limits
 from reconciler.core.unanchored.pairs import MirrorEvidence, Pairs, Sync, evidence_for
-from reconciler.core.unanchored.row_age import ROW_CLOCK_MS
+from reconciler.core.unanchored.row_age import KAFKA_BEGAN_MS, ROW_CLOCK_MS
 from reconciler.core.verdicts import Finding, Verdict
 from tests.core.stories import BY_ID, Rec, ask, letters, log_of
 
@@ -43,6 +43,14 @@ def test_a_record_that_was_made_later_was_not_processed() -> None:
 def test_clocks_that_differ_by_more_are_a_matter_of_max_disorder() -> None:
     assert by(0, disorder_ms=FIFTH - ROW_CLOCK_MS).verdict is Verdict.MATCH
     assert by(0, disorder_ms=FIFTH - ROW_CLOCK_MS - 1).verdict is Verdict.UNRESOLVED
+
+
+def test_a_row_time_from_before_kafka_is_none() -> None:
+    """HBase clients may write a cell with a version of their own in place of a time."""
+    lately = letters("abcdefgh", KAFKA_BEGAN_MS, HOUR)
+    pairs = evidence_for(5, Pairs((Sync(4, 4, KAFKA_BEGAN_MS + LATER),)))
+    assert by(7, pairs, 0, *lately).verdict is Verdict.MATCH
+    assert by(KAFKA_BEGAN_MS, pairs, 0, *lately).verdict is Verdict.UNRESOLVED
 
 
 def test_others_records_and_the_brokers_dates_say_nothing() -> None:

@@ -15,6 +15,8 @@ from reconciler.core.verdicts import Finding, Verdict
 ROW_CLOCK_MS = 600_000
 """How far the row's time may be behind the records that it covers: clocks differ, and a row can hold the time at which
 its batch was planned."""
+KAFKA_BEGAN_MS = 1_293_840_000_000
+"""2011, the year of Kafka's first release: an older row time is none, but a version or a count of seconds."""
 
 
 def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
@@ -33,6 +35,8 @@ def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
     if record is None or record.timestamp_ms is None or record.append_time:
         return finding
     if record.timestamp_ms <= written + ROW_CLOCK_MS + question.limits.max_disorder_ms:
+        return finding
+    if written < KAFKA_BEGAN_MS <= record.timestamp_ms:
         return finding
     late = (record.timestamp_ms - written) // 1000
     detail = (

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.artifacts import kafka_jars
+from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
@@ -163,7 +164,7 @@ def configure(folder: Path, destination: KafkaCluster, stored: int) -> Path:
     store = open_store(address, kafka_client={})
     store.create()
     changes = [Change(TopicPartition(TOPIC, number), None, StoredOffset(stored)) for number in range(PARTITIONS)]
-    assert store.write(GROUP, changes, reason="bench", now_ms=1).written
+    assert store.write(GROUP, changes, reason="bench", now_ms=clock_ms()).written
     store.close()
     path = folder / "reconciler.toml"
     path.write_text(

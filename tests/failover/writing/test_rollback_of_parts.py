@@ -149,7 +149,8 @@ def test_without_its_snapshot_a_plan_cannot_be_rolled_back(laid: Laid) -> None:
     applied = laid.bytes()
     laid.snapshot.unlink()
     ended = laid.run("rollback")
-    assert (ended.code, "There is nothing to roll back" in ended.err) == (2, True)
+    assert (ended.code, "There is no snapshot" in ended.err) == (2, True)
+    assert "Nothing was put back." in ended.err
     assert laid.bytes() == applied
 
 

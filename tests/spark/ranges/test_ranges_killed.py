@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.spark.ranges import output
 from tests.spark.ranges.killed import Driver, JobEnd
-from tests.spark.ranges.world import collected, ids, sent
+from tests.spark.ranges.world import collected, ids, sent, staging_tables
 from tests.spark.sent import Kafka
 
 pytestmark = pytest.mark.system
@@ -80,12 +80,11 @@ def test_results_and_offsets_in_one_transaction_count_once(killed: Killed, psql:
     killed.at_any_moment("transaction")
     found = Counter(id_ for (id_,) in psql.execute("SELECT id FROM clicks").fetchall())
     assert found == ids(range(killed.count))
-    tables = "SELECT relname FROM pg_class WHERE relname LIKE 'reconciler_staged%'"
     for _ in range(20):  # tasks of killed drivers may still be writing there
-        if not psql.execute(tables).fetchall():
+        if not staging_tables(psql):
             break
         killed.run("transaction")
-    assert psql.execute(tables).fetchall() == [], "what killed runs left is cleared away"
+    assert staging_tables(psql) == [], "what killed runs left is cleared away"
 
 
 @pytest.mark.thorough

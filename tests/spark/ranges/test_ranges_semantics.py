@@ -17,7 +17,7 @@ from reconciler.spark.ranges.planning import Caps
 from reconciler.spark.ranges.runner import at_least_once, at_most_once, exactly_once
 from reconciler.spark.ranges.transactional import PostgresTransaction
 from reconciler.stores.registry import open_store
-from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
+from tests.spark.ranges.world import a_job, collected, id_results, ids, sent, staging_tables
 from tests.spark.sent import Kafka
 
 pytestmark = pytest.mark.system
@@ -27,10 +27,6 @@ TABLE = 'CREATE TABLE clicks (id text, topic text, partition integer, "offset" b
 
 def in_table(psql: Any, table: str = "clicks") -> Counter[str]:
     return Counter(id_ for (id_,) in psql.execute(f"SELECT id FROM {table}").fetchall())
-
-
-def staging_tables(psql: Any) -> list[Any]:
-    return psql.execute("SELECT relname FROM pg_class WHERE relname LIKE 'reconciler_staged%'").fetchall()
 
 
 def test_without_faults_every_semantics_handles_each_record_once(

@@ -35,3 +35,9 @@ def id_results(frame: Any, ranges: Any) -> Any:
 
 def collected(frame: Any) -> Counter[str]:
     return Counter(row.id for row in frame.select("id").collect())
+
+
+def staging_tables(psql: Any) -> list[Any]:
+    """Those in the test's own schema: other tests' killed runs may have left some in the same server."""
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE %s"
+    return psql.execute(tables, ("reconciler_staged%",)).fetchall()
