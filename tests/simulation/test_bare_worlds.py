@@ -15,7 +15,7 @@ from reconciler.core.unanchored.pairs import usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.campaign import add_up, blocks, finds, try_seeds
 from tests.simulation.tally import Tally
-from tests.simulation.worlds import bare, bare_small
+from tests.simulation.worlds import bare, bare_small, renewed_carried
 from tests.simulation.worlds.bare_small import BareTally
 
 some = partial(try_seeds, name="bare")
@@ -210,6 +210,13 @@ def test_numbers_that_records_carry_skip_nothing_where_they_begin_again(thorough
     tally = add_up(partial(try_seeds, name="renewed-carried"), blocks(0, cases), Tally(), jobs)
     assert not tally.broken, tally.text()
     assert ("renewed, carried, shown", "unresolved") in tally.verdicts
+
+
+@pytest.mark.parametrize("seed", [13_349, 20_642], ids=["in front of a wide gap", "among six restarts"])
+def test_a_recreated_topic_whose_numbers_begin_again_is_unresolved(seed: int) -> None:
+    (trial,) = renewed_carried.try_seed(seed)
+    assert "renewed, carried, shown" in trial.kinds
+    assert (trial.verdict, trial.broken) == ("unresolved", ())
 
 
 def test_looking_for_numbers_that_begin_again_in_front_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

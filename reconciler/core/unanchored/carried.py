@@ -161,7 +161,7 @@ def _judged(question: Question, stored: int, edges: LogRange, found: Finding) ->
     assert number_of is not None, "asked only where records carry numbers"
     tail = yield from _tail(question, stored, found.resume_offset, edges.end)
     upto = min(found.resume_offset + 1, edges.end)
-    in_front = yield from turns_before(number_of, edges.start, upto, MOST_TURNS)
+    in_front = yield from turns_before(number_of, edges.start, upto)
     for turns in (tail.turns, tuple(turn.record for turn in in_front)):
         if (turn := (yield from _of_another_topic(question, turns))) is not None:
             return turn

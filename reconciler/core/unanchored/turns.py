@@ -16,6 +16,8 @@ from reconciler.core.scan import FIRST_READ, last_before, read_once
 
 MOST_READS = 100
 """Reads of one partition in search of such places."""
+MOST_IN_FRONT = 16
+"""Such places in front. Each restart of a mirror may leave one, and the source's new topic may begin at any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class _Stretch:
     excess: int
 
 
-def turns_before(number_of: Callable[[Record], int | None], start: int, place: int, most: int) -> Search[list[Turn]]:
-    """The places in front of ``place`` at which numbers go back, at most so many, those of the largest excess first."""
+def turns_before(number_of: Callable[[Record], int | None], start: int, place: int) -> Search[list[Turn]]:
+    """The places in front of ``place`` at which numbers go back, 16 at most, those of the largest excess first."""
 
     def stretch(first: Record, last: Record) -> _Stretch:
         numbers = (number_of(last) or 0) - (number_of(first) or 0)
@@ -46,7 +48,7 @@ def turns_before(number_of: Callable[[Record], int | None], start: int, place: i
         return []
     found: list[Turn] = []
     left, reads = [stretch(first, last)], 0
-    while left and len(found) < most and reads < MOST_READS:
+    while left and len(found) < MOST_IN_FRONT and reads < MOST_READS:
         one = max(left, key=lambda each: each.excess)
         left.remove(one)
         if one.excess <= 0:
@@ -55,7 +57,10 @@ def turns_before(number_of: Callable[[Record], int | None], start: int, place: i
         between = yield from _numbered(number_of, middle, one.last.offset)
         reads += 1
         if between is None and middle > one.first.offset + 1:
-            between = yield from _numbered(number_of, one.first.offset + 1, middle)
+            # The nearest one, since a gap may fill the whole half: from the front each read would gain one record.
+            between = yield from last_before(middle, one.first.offset + 1)
+            if between is not None and number_of(between) is None:
+                between = yield from _numbered(number_of, one.first.offset + 1, middle)
             reads += 1
         if between is not None:
             left += [stretch(one.first, between), stretch(between, one.last)]

@@ -174,9 +174,12 @@ def test_one_plan_applied_on_many_machines_is_applied_once(in_a_file: Contested,
     copies = [plan, *(in_a_file.copy(plan, f"machine {number}") for number in range(7))]
     for meet_at in (TEMPORARY, RENAMED, BEGIN):
         outcomes = driver.together(*map(in_a_file.apply, copies), meet_at=meet_at)
-        assert codes(outcomes) == {0: 1, 5: 7}
+        (winner,) = [copy for copy, outcome in zip(copies, outcomes, strict=True) if "read back" in outcome.out]
         assert in_a_file.world.offsets() == targets(plan)
-        (winner,) = [copy for copy, outcome in zip(copies, outcomes, strict=True) if outcome.code == 0]
+        if meet_at == TEMPORARY:  # to try the snapshot's place: who reads the rows after that may find them written
+            assert set(codes(outcomes)) <= {0, 5}
+        else:
+            assert codes(outcomes) == {0: 1, 5: 7}
         snapshot_is_of_before(in_a_file, winner)
         in_a_file.undo(winner)
 

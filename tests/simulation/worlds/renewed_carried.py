@@ -21,10 +21,13 @@ class RenewedCarried(Carried):
     old: int = 0
 
     def is_shown_by(self, world: World) -> bool:
-        """A record of the old topic is there, both topics' numbers have no gaps, and the whole log may be read."""
-        if not any(0 <= index < self.old for index in world.held.values()):
-            return False
+        """The numbers go back from a record of the old topic to the first of the new one, have no gaps within either
+        topic, and the whole log may be read."""
         numbers = [int(made.id or b"0") for made in self.source]
+        held = [index for _, index in sorted(world.held.items()) if index >= 0]
+        begins = next((at for at, index in enumerate(held) if index >= self.old), 0)
+        if begins == 0 or numbers[held[begins]] > numbers[held[begins - 1]]:
+            return False
         steps = {two - one for one, two in pairwise(numbers)}
         plain = steps <= {1, numbers[self.old] - numbers[self.old - 1]} and not (self.deleted or self.cleaned)
         times = self.order != "future" and not self.event_time and not self.markers
