@@ -354,17 +354,6 @@ def test_of_two_windows_only_one_is_asked_at_a_time(monkeypatch: pytest.MonkeyPa
     assert threads != {get_ident()}
 
 
-def test_what_fails_in_one_of_two_windows_fails_the_run_and_no_more_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
-    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
-    log, inquiries = world(9)
-    refusing = Flaky(log, Refused("It said no."), {"read": 1})
-    with pytest.raises(Refused, match="It said no"):
-        run(refusing, inquiries, clock=Clock())
-    assert "asker" not in {thread.name for thread in enumerate_threads()}
-    assert len([name for name, _ in refusing.calls if name == "read"]) <= 2
-
-
 @dataclass
 class Running:
     """Counts the searches that have begun and not ended."""
@@ -441,11 +430,14 @@ def test_a_log_that_is_read_apart_meets_one_read_and_one_look_up_at_a_time(
     assert all(len(names) == 1 or (len(names) == 2 and names.count("read") == 1) for names in apart.beside)
 
 
-def test_a_failure_of_one_thread_ends_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [Flaky, Apart], ids=["one thread", "two threads"])
+def test_what_fails_in_one_of_two_windows_fails_the_run_and_no_more_is_asked(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Flaky]
+) -> None:
     monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
     monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
     log, inquiries = world(9)
-    refusing = Apart(log, Refused("It said no."), {"read": 1})
+    refusing = kind(log, Refused("It said no."), {"read": 1})
     with pytest.raises(Refused, match="It said no"):
         run(refusing, inquiries, clock=Clock())
     assert "asker" not in {thread.name for thread in enumerate_threads()}

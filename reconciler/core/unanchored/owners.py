@@ -75,15 +75,11 @@ class Ownership:
             return f"the mirror has delivered up to {self.delivered:,}, which does not follow from the sync {last}"
         if self.explained is not None:
             return "" if self.explained else f"the checkpoint {self.checkpoint} comes from none of them"
-        if self.reaches(end):
+        if _reaches(last, self.delivered, end):
             return ""
         if behind > max(NEAR, 2 * self.step):
             return f"{behind:,} records follow the last sync {last}, and nothing else confirms it"
         return ""
-
-    def reaches(self, end: int) -> bool:
-        """Whether what Connect committed follows exactly from the last sync, in a log that ends at ``end`` (Q)."""
-        return self.delivered is not None and self.delivered - self.last.upstream == end - 1 - self.last.downstream
 
 
 def own_syncs(evidence: MirrorEvidence, edges: LogRange) -> Search[tuple[MirrorEvidence, str]]:
@@ -130,7 +126,7 @@ def confirmed(pairs: Pairs, end: int, records: Mapping[int, Record]) -> list[Syn
         for at, sync in enumerate(syncs)
         if sync in gave or _is_dated_shortly_before(sync, records.get(sync.downstream))
     }
-    if ownership(pairs).reaches(end):
+    if _reaches(pairs.syncs[-1], pairs.delivered, end):
         sure.add(len(syncs) - 1)
     steps = range(len(syncs) - 1)
     for at in reversed(steps):
@@ -140,6 +136,11 @@ def confirmed(pairs: Pairs, end: int, records: Mapping[int, Record]) -> list[Syn
         if at in sure and _is_one_delivery(syncs[at], syncs[at + 1]):
             sure.add(at + 1)
     return [syncs[at] for at in sorted(sure)]
+
+
+def _reaches(last: Sync, delivered: int | None, end: int) -> bool:
+    """Whether what Connect committed follows exactly from the last sync, in a log that ends at ``end`` (Q)."""
+    return delivered is not None and delivered - last.upstream == end - 1 - last.downstream
 
 
 def _is_dated_shortly_before(sync: Sync, record: Record | None) -> bool:

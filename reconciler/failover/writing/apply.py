@@ -113,7 +113,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     for row in job_plan.partitions:
         selected = select(rows, row.source_key, row.key, cluster.cluster_id)
         _refuse_malformed(row, selected, rows)
-        if _is_applied(row, selected, plan.cluster_id):
+        if is_applied(row, selected, plan.cluster_id):
             already.append(row)
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
@@ -168,7 +168,7 @@ def _is_handed_over(planned: Sequence[PartitionPlan], rows: Mapping[TopicPartiti
     return all(row is not None and is_own(row, cluster_id) for row in found)
 
 
-def _is_applied(row: PartitionPlan, selected: Selected, cluster_id: str) -> bool:
+def is_applied(row: PartitionPlan, selected: Selected, cluster_id: str) -> bool:
     """True if the store already holds what this row would write, and did not when the plan was made."""
     ours = selected.replaced
     if ours is None or row.sees(selected.stored) or ours.stored.offset != row.resume_offset:

@@ -24,9 +24,9 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError
 from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Skips
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import by_key
+from reconciler.failover.selection import by_key, select
 from reconciler.failover.writing import snapshot
-from reconciler.failover.writing.apply import name_of, opened, put_all
+from reconciler.failover.writing.apply import is_applied, name_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.formats.snapshot import seen_of
@@ -131,21 +131,14 @@ def _without_snapshot(plan: Plan, path: Path, config: Config, outside: Outside) 
 
 def _is_in_place(planned: JobPlan, plan: Plan, config: Config, outside: Outside) -> bool:
     """Whether the job's store holds a row as this plan writes it, other than the row that the plan saw."""
-    written = {row.key: row for row in planned.partitions if row.resume_offset is not None}
+    topics = {topic for row in planned.partitions for topic in (row.source_topic, row.topic)}
     (job,) = config.chosen(planned.name)
     with closing(outside.open_store(job.store)) as store:
-        found = store.read(planned.group, sorted({key.topic for key in written}))
-    for now in found:
-        row, anchor = written.get(now.key), now.stored.anchor
-        if row is None or anchor is None or row.sees(now.stored):
-            continue
-        if (now.stored.offset, anchor.offset, anchor.cluster_id) == (
-            row.resume_offset,
-            row.record_offset,
-            plan.cluster_id,
-        ):
-            return True
-    return False
+        rows = by_key(store.read(planned.group, sorted(topics)))
+    return any(
+        is_applied(row, select(rows, row.source_key, row.key, plan.cluster_id), plan.cluster_id)
+        for row in planned.partitions
+    )
 
 
 def _check_row(
