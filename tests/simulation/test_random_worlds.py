@@ -24,7 +24,7 @@ from tests.simulation.worlds.making import make_case
 
 @pytest.fixture(scope="module")
 def seeds(thorough: bool) -> int:
-    return 30_000 if thorough else 4_000
+    return 30_000 if thorough else 1_500
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +77,12 @@ def test_a_search_that_resumes_after_the_last_copy_is_found_out(monkeypatch: pyt
         return land_right(case, replay, copy, resume + 1, record_offset, *more)
 
     monkeypatch.setattr(search, "_found", land_late)
-    assert finds(partial(try_seeds, name="mirrored"), blocks(0, 500, 50), "skips", at_least=11)
+    assert finds(partial(try_seeds, name="mirrored"), blocks(0, 500, 50), "skips", at_least=3)
 
 
 def test_a_search_that_promises_too_little_replay_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "_found", _boastful(search._found))
-    assert finds(try_seeds, blocks(0, 500, 50), "replays", at_least=11)
+    assert finds(try_seeds, blocks(0, 500, 50), "replays", at_least=3)
 
 
 def _boastful(found):  # type: ignore[no-untyped-def]
@@ -120,7 +120,7 @@ def _with_a_skip_to_count() -> Iterator[Case]:
 
 @pytest.fixture(scope="module")
 def restarted(thorough: bool, jobs: int) -> Tally:
-    cases = 30_000 if thorough else 1_500
+    cases = 30_000 if thorough else 600
     return add_up(partial(try_seeds, name="resent"), blocks(0, cases), Tally(), jobs)
 
 
@@ -133,13 +133,13 @@ def test_after_complete_re_sends_nothing_repeats_that_need_not(restarted: Tally)
         sum(count for (found, _), count in restarted.verdicts.items() if found == kind)
         for kind in ("resent, complete", "resent, complete, nothing repeats that need not")
     )
-    assert complete > 200
+    assert complete > restarted.trials / 8
     assert best >= 0.95 * complete
 
 
 def test_stepping_over_records_that_do_not_come_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resent._Tail, "barrier", lambda _: (None, {}))
-    assert finds(partial(try_seeds, name="resent"), blocks(0, 500, 50), "skips", at_least=11)
+    assert finds(partial(try_seeds, name="resent"), blocks(0, 500, 50), "skips", at_least=3)
 
 
 def test_taking_records_of_an_older_time_for_processed_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,10 +120,11 @@ def test_however_far_the_cleaner_came_nothing_is_skipped(
     assert not failures, complain(failures)
 
 
-def test_with_a_marker_anywhere_nothing_is_skipped() -> None:
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.thorough)])
+def test_with_a_marker_anywhere_nothing_is_skipped(count: int) -> None:
     failures = failures_of(
         replace(case, markers=((place, 40),), deleted=deleted)
-        for case in worlds(3, (10, 20))
+        for case in worlds(count, (10, 20))
         for place in range(size(case))
         for deleted in {0, place}
     )
