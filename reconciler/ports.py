@@ -130,7 +130,7 @@ class ReadsApart(Protocol):
         """Whether ``read`` may run beside one of the other calls. Two reads, or two other calls, may not."""
 
     def expect(self, topics: Mapping[str, TopicInfo]) -> None:
-        """Have the process ready when these topics are read. Never raises: what is wrong shows in the read."""
+        """Prepare the process for reading these topics. Never raises: errors surface in the read."""
 
 
 def apart(log: LogReader) -> ReadsApart | None:
@@ -167,7 +167,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The traits of a store that its address alone tells (``stores.registry.traits``): nothing is loaded or opened."""
+    """Traits known from a store's address alone (``stores.registry.traits``): nothing is loaded or opened."""
 
     on_destination: bool = False
     """Its rows live in the destination cluster: they share that cluster's outages and rate limit."""
@@ -183,11 +183,11 @@ class Traits:
 class Row:
     """One stored offset and the token that a compare-and-set on it needs (opaque, never shown).
 
-    ``anchor_lag``: offsets between the anchor's record and the stored offset that may hold processed records, where the
-    store knows it: 0 for a pair that belongs together though a gap parts their numbers. None: the numbers tell.
-    ``note``: what else the store knows of it that a person should see (why it has no anchor), as the end of a sentence.
-    ``text``: the stored value byte for byte, where the store keeps text (None: it does not). Another program's text may
-    hold more than ``stored``.
+    ``anchor_lag``: offsets between the anchor's record and the stored offset that may hold processed records, if the
+    store records it: 0 for a pair that belongs together despite a gap between their offsets. None: derived from
+    the two offsets. ``note``: a further remark for the user (for example why there is no anchor), as the end of a
+    sentence. ``text``: the stored value byte for byte, if the store keeps text; another program's text may hold more
+    than ``stored``.
     """
 
     key: TopicPartition
@@ -226,8 +226,8 @@ class Change:
     ) -> Change:
         """Put back the row that was read as ``before`` and ``text``.
 
-        A row without a time of writing stays without one: a new time would say that the job had processed everything
-        up to then.
+        A row without a time of writing gets none: a new time would imply that the job had processed everything up to
+        then.
         """
         return cls(key, expected, before, restores=True, text=text)
 
@@ -245,7 +245,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of a batch: keys written, and keys whose row had changed (nothing was written to those)."""
+    """The result of a batch: keys written, and keys whose row had changed (those were not written)."""
 
     written: tuple[TopicPartition, ...] = ()
     conflicts: tuple[TopicPartition, ...] = field(default=())

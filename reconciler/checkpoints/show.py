@@ -1,4 +1,4 @@
-"""The content of a Structured Streaming checkpoint, for a person or a program to look at.
+"""The content of a Structured Streaming checkpoint, for users and programs to inspect.
 
     from reconciler.checkpoints.show import describe
 
@@ -31,7 +31,7 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source. ``text`` is its offset as the log has it; ``start`` and ``end`` are as in ``SourcePosition``."""
+    """One source. ``text`` is its offset as written in the log; ``start`` and ``end`` are as in ``SourcePosition``."""
 
     name: str
     text: str | None
@@ -50,7 +50,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Everything that is known of a checkpoint.
+    """Everything known about a checkpoint.
 
     ``last_batch`` None: no batch was planned. ``next_batch``: the batch that a restart runs; ``repeats``: it was begun
     before. ``numbers_missing``: the logs have gaps, as asynchronous progress tracking leaves them. ``behind``: the

@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not within_another:
                 signals.over()
             if arguments is None:
-                gc.freeze()  # the process ends, and would go through all objects once more
+                gc.freeze()  # the process is ending: spare it a last pass over all objects
             return code
         except KeyboardInterrupt:
             if within_another:
@@ -150,7 +150,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def _failed(error: ReconcilerError, options: argparse.Namespace) -> int:
-    """Log an error and what was written in spite of it; return its exit code."""
+    """Log an error and the writes made before it; return its exit code."""
     log.error("%s", error, exc_info=options.debug)
     for other in error.others:
         log.error("%s", other)
@@ -160,7 +160,7 @@ def _failed(error: ReconcilerError, options: argparse.Namespace) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Started with closed streams, a process has None for them, and the next file that it opens gets their number."""
+    """Replace streams that were closed at the start: the next opened file would get their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open as long as the process

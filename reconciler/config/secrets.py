@@ -36,10 +36,10 @@ _ENDS_A_PASSWORD = re.compile(r"[/?#@&\s]")
 
 
 def fill(content: dict[str, Any], environment: Mapping[str, str], secrets: dict[str, str], faults: Faults) -> Any:
-    """``content`` with its variables and secret files filled in, as ``filled`` does it; its secrets are remembered.
+    """``content`` with its variables and secret files filled in as by ``filled``; its secrets are remembered.
 
-    Every secret in plain text and every variable or file that is not there is added to ``faults``, by the name of its
-    key and never by its content; an ``Unknown`` takes the place of that text.
+    Every plain-text secret and every missing variable or file is added to ``faults``, by the name of its key and never
+    by its content; an ``Unknown`` replaces that text.
     """
 
     def each(key: str, text: str) -> str:
@@ -60,7 +60,7 @@ def fill(content: dict[str, Any], environment: Mapping[str, str], secrets: dict[
 
 
 def holds_plain_secret(key: str, text: str) -> bool:
-    """Whether a file may not hold ``text`` at ``key`` (its path with dots), since a part of it is a secret itself."""
+    """Whether ``text`` may not be in the file at ``key`` (its path with dots), because it contains a secret itself."""
     if _is_free(key) or text.startswith(_FILE):
         return False
     return any(_ENVIRONMENT.sub("", secret) for secret in _secret_parts(key, text))
@@ -103,7 +103,7 @@ def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, 
         if match[1] not in environment:
             raise ConfigError(f"${{{match[1]}}} is not set in the environment.", hint="Set it, or use file:PATH.")
         found = environment[match[1]]
-        if not encodable(found):  # no address, client or file of the product could spell it
+        if not encodable(found):  # no address, client or file of the product could hold it
             raise ConfigError(f"${{{match[1]}}} holds bytes that are not UTF-8 text.", hint="Correct that variable.")
         secrets[found] = match[0]
         if _SECRET_WORD.search(match[1]):  # wherever in a value it stands
@@ -119,7 +119,7 @@ def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, 
 
 
 def hidden(message: str, secrets: Mapping[str, str]) -> str:
-    """The message with each secret replaced by the file's text for it: a secret may stand where it does not belong."""
+    """The message with each secret replaced by the file's text for it: a secret may appear in an unexpected place."""
     for secret, in_file in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
         for text in (secret, repr(secret)[1:-1], visible(secret)):
             message = message.replace(text, in_file) if len(text) >= SHORTEST_SECRET else message
@@ -164,7 +164,7 @@ def _is_free(key: str) -> bool:
 
 
 def _reference(in_file: str) -> str:
-    """What is shown in the place of a secret: the reference to it in the file, without the text around it."""
+    """The text shown instead of a secret: the file's reference to it, without the surrounding text."""
     if in_file.startswith(_FILE) or _ENVIRONMENT.fullmatch(in_file):
         return in_file
     found = _ENVIRONMENT.search(in_file)
@@ -175,7 +175,7 @@ def _reference(in_file: str) -> str:
 
 
 def _replaced(content: Any, replace: Callable[[str, str], str], key: str = "") -> Any:
-    """``content`` with each text replaced by what ``replace`` makes of its key and itself."""
+    """``content`` with each text replaced by the result of ``replace`` for its key and itself."""
     if isinstance(content, dict):
         return {name: _replaced(value, replace, f"{key}.{name}" if key else name) for name, value in content.items()}
     if isinstance(content, list):

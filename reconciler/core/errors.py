@@ -43,7 +43,7 @@ _BADNESS = (
 
 
 def worst(codes: Iterable[ExitCode]) -> ExitCode:
-    """The exit code of a command about several jobs, of which each alone would end with one of ``codes``."""
+    """The exit code of a command about several jobs that each alone would end with one of ``codes``."""
     return max(codes, key=_BADNESS.index, default=ExitCode.OK)
 
 
@@ -70,7 +70,7 @@ class ReconcilerError(Exception):
     exit_code: ExitCode = ExitCode.BUG
     retryable: bool = False
     others: Sequence[ReconcilerError] = ()
-    """Further errors that were found with this one; a command tells them all."""
+    """Further errors found together with this one; a command reports them all."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         self.message = visible(message)
@@ -111,17 +111,17 @@ class Unreachable(ReconcilerError):
 
 
 class Away(Unreachable):
-    """Nothing at the address answered at all: another request there would wait as long, in vain."""
+    """Nothing at the address answered: another request there would only time out again."""
 
 
 class Refused(Unreachable):
-    """A cluster or store answered, and said no (authorization, a live group, a missing table)."""
+    """A cluster or store answered with a refusal (authorization, a live group, a missing table)."""
 
     retryable = False
 
 
 class NotCreated(Refused):
-    """A store does not exist yet, or its address is wrong: the first write to a right one creates it."""
+    """A store does not exist yet, or its address is wrong: if it is right, the first write creates the store."""
 
 
 class OutcomeUnknown(ReconcilerError):

@@ -13,11 +13,12 @@ Let B be the first last copy behind f of a record that is not proven to be proce
 processed record before B. From q on the log is again one of the model, which begins at or before the anchor: so what
 follows comes in the source's order, too.
 
-A copy of an aborted transaction is none: a job that reads committed records never sees it, and would skip the record if
-its only other copy is in front of q. So what lies behind f is read without those. In front of f an aborted copy proves
-as much as another: that its record was processed.
+A copy in an aborted transaction does not count: a job that reads committed records never sees it, and would skip the
+record if its only other copy is in front of q. So the log behind f is read without aborted records. In front of f an
+aborted copy proves as much as any other: that its record was processed.
 
-An unread record is one that may be needed: what the budget leaves unread only moves B, and so q, to the front.
+An unread record is taken for one that may be needed: a budget that ends early only moves B, and so q, to an
+earlier offset.
 """
 
 from __future__ import annotations

@@ -71,9 +71,9 @@ class OffsetEntry:
     metadata: str
     sources: tuple[SourceOffset, ...]
     planned_at_ms: int | None = None
-    """When the batch was planned, epoch ms; None where the entry does not say."""
+    """The time when the batch was planned, epoch ms; None if the entry has none."""
     partitions: str | None = None
-    """The number of the state's partitions, as the entry says it."""
+    """The number of the state's partitions, from the entry."""
 
     def source(self, name: str) -> SourceOffset | None:
         return next((source for source in self.sources if source.name == name), None)
@@ -123,8 +123,8 @@ class Checkpoint:
     def repartitions(self) -> bool:
         """True if the last batch only spreads the state over other partitions, and was not finished (4.2).
 
-        Spark tells such a batch by the same sign (``OfflineStateRepartitionUtils.isRepartitionBatch``), and refuses to
-        start the query until the repartitioning is run again.
+        Spark recognizes such a batch by the same sign (``OfflineStateRepartitionUtils.isRepartitionBatch``), and
+        refuses to start the query until the repartitioning is run again.
         """
         if self.last is None or self.before is None or self.committed:
             return False

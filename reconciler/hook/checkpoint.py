@@ -1,7 +1,7 @@
-"""The hook before a query whose offsets are in a checkpoint: the correction is a copy, made once.
+"""The hook for a query whose offsets are in a checkpoint: the correction is a copy, made once.
 
-From then on the copy is the job's checkpoint: it is checked before every start, and the command finds its path in
-``VARIABLE``. The original does not change.
+From then on the copy is the job's checkpoint: it is checked before every start, and its path is passed to the command
+in ``VARIABLE``. The original does not change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("reconciler.hook")
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A job's checkpoint, and where its copy goes; ``copied``: the copy exists, and is checked in its place."""
+    """A job's checkpoint and the path of its copy; ``copied``: the copy exists and is checked instead."""
 
     path: str
     copy: str | None
@@ -66,7 +66,7 @@ class Original:
 def of(job: Job, clone_to: str | None) -> Original | None:
     """The job's checkpoint, None for a job that keeps its offsets elsewhere.
 
-    Raises ConfigError where ``clone_to`` is given for such a job, or holds something that is no copy of the checkpoint.
+    Raises ConfigError if ``clone_to`` is given for such a job, or holds anything but a copy of the checkpoint.
     """
     if not traits(job.store).corrected_in_copy:
         if clone_to is not None:
@@ -94,7 +94,7 @@ def of(job: Job, clone_to: str | None) -> Original | None:
 
 
 def _refuse_run_on(path: str, copy: str) -> None:
-    """Raise NeedsPerson where the original was started after its copy was made: one of them lacks the other's work."""
+    """Raise NeedsPerson if the original was started after it was copied: each would lack the other's later work."""
     from reconciler.checkpoints.original import run_since
 
     done = run_since(path, copy)

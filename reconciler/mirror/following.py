@@ -1,7 +1,7 @@
 """MirrorMaker's own topics, followed for as long as a watch runs: each round reads only what is new.
 
-The first reading begins ``FIRST`` records before a topic's end. Of each group and partition that matters the last
-``KEPT`` checkpoints are kept, so memory is bounded by what is watched.
+The first reading begins ``FIRST`` records before a topic's end. For each watched group and partition the last ``KEPT``
+checkpoints are kept, which bounds the memory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ KEPT = 8
 
 
 class Following:
-    """``checkpoints`` and ``heartbeats`` are names of the topics, of which the first that exists is read.
+    """``checkpoints`` and ``heartbeats`` are candidate names for each topic; the first that exists is read.
 
-    ``groups`` and ``topics`` (the destination's names) are those that matter. ``heartbeat_ms`` is when the newest
-    heartbeat was sent at the source, None if there is none.
+    ``groups`` and ``topics`` (the destination's names) are the ones to keep. ``heartbeat_ms`` is the time at the source
+    when the newest heartbeat was sent, None if there is none.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Iceberg tables: a query's batches as the summaries of the table's snapshots have them.
+"""Iceberg tables: a query's batches, read from the summaries of the table's snapshots.
 
 Source: Iceberg 1.11 (``SparkWrite.findLastCommittedEpochId``). Its sink puts ``spark.sql.streaming.queryId`` and
-``.epochId`` into the summary of each snapshot, and drops a batch whose number is not above the last that it finds from
-the current snapshot along the parents. Expired snapshots are forgotten: by the sink, and here.
+``.epochId`` into the summary of each snapshot, and drops a batch whose number is not above the last one that it finds
+by following the parents of the current snapshot. Neither the sink nor this module sees expired snapshots.
 
-A table is named by its catalog, which is one of pyiceberg's own configuration, or by its folder or metadata file.
+A table is given by its catalog (from pyiceberg's own configuration), its folder, or its metadata file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class IcebergSink:
     def data_files(self) -> tuple[str, ...]:
         """The Parquet files that hold the table's rows; none if it does not exist.
 
-        Raises Refused where the files alone do not show the rows: deleted ones, and columns under other names.
+        Raises Refused where the files alone do not determine the rows: rows were deleted or columns renamed.
         """
         with self._at.errors():
             table = self._at.table()
@@ -53,7 +53,7 @@ class IcebergSink:
             return tuple(task.file.file_path for task in tasks)
 
     def last_taken(self, app_id: str | None) -> Taken:
-        """The last epoch of this query that the snapshots still tell. A table that does not exist yet has none."""
+        """This query's last epoch in the snapshots that still exist. A table that does not exist yet has none."""
         with self._at.errors():
             table, oldest = self._at.table(), None
             if table is None:
@@ -66,7 +66,7 @@ class IcebergSink:
         return Taken(None, whole=oldest is None or oldest.parent_snapshot_id is None)
 
     def has_queries(self) -> bool:
-        """Whether a snapshot that is still there is a query's."""
+        """Whether a query wrote any snapshot that still exists."""
         with self._at.errors():
             table = self._at.table()
             snapshots = table.snapshots() if table is not None else []

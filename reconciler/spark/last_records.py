@@ -1,4 +1,4 @@
-"""Each partition's last record below an offset, read from Kafka: a point read each, and no look at a batch's data."""
+"""Each partition's last record below an offset: one point read from Kafka each, without touching a batch's data."""
 
 from __future__ import annotations
 

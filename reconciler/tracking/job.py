@@ -16,10 +16,10 @@ class JobReport:
     """The anchors of a job's stored offsets after a round, by partition.
 
     ``lagging`` have an anchor that was made for an older offset, ``without`` have none, each with the reason if it is
-    known; ``elsewhere`` were handed over to another cluster. ``age_ms``: the age of the oldest lagging anchor, by the
-    time of its record. ``known`` False: the stores could not be read. ``no_rows``: that in words, where the store has
-    no row of any of the job's topics and the configuration does not call the job new. ``own``: how many rows have an
-    anchor of their own, and are not tracked.
+    known; ``elsewhere`` were handed over to another cluster. ``age_ms``: the age of the oldest lagging anchor, by its
+    record's timestamp. ``known`` False: the stores could not be read. ``no_rows``: a sentence, if the store has no row
+    of any of the job's topics and the configuration does not call the job new. ``own``: the number of rows that have
+    their own anchor and are not tracked.
     """
 
     job: str
@@ -41,7 +41,7 @@ class JobReport:
 
 @dataclass(slots=True)
 class TrackedJob:
-    """``aside``: these rows are the end of a running batch, and their anchors are laid aside until it is committed."""
+    """``aside``: these rows are the end of a running batch; their anchors are set aside until it is committed."""
 
     job: Job
     rows: Mapping[TopicPartition, Row]
@@ -52,7 +52,7 @@ class TrackedJob:
     count: int = 0
 
     def missing(self, now_ms: int) -> dict[TopicPartition, TrackedOffset]:
-        """The stored offsets that nothing is kept for, and that the source has a partition for."""
+        """The stored offsets that have no anchor yet, and whose partition exists at the source."""
         cluster, found = self.cluster, {}
         assert cluster is not None
         for key, row in self.rows.items():
@@ -73,7 +73,7 @@ class TrackedJob:
         return found
 
     def changes(self) -> list[Change]:
-        """The anchors to save, and the removal of rows that an interrupted write left for offsets of the past."""
+        """The anchors to save, and the removal of rows for past offsets that an interrupted write left behind."""
         changes = []
         for key, looked in self.looked.items():
             main, aside = self._kept(key).main, self._kept(key).aside

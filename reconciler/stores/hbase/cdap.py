@@ -11,8 +11,8 @@ compare-and-set is on the row's companion, and the row follows in one step:
     5. Read row and companion again: both must be this write's.
 
 After a kill between 2 and 4, row and companion still have their old meaning; after 4, the new one. Offset and anchor
-belong together at every step, since a state names the row's cells by value and timestamp. A second ``apply`` completes
-the write: a row's version covers its cells and its companion.
+belong together at every step, since a companion identifies the row's cells by value and timestamp. A second ``apply``
+completes the write: a row's version covers its cells and its companion.
 
 Of two writers that start from the same row, the second one's compare-and-set fails. Where one writer comes between the
 other's steps 2 and 4, at most one reports success, and its cells stay: each write's timestamp is above those of earlier
@@ -201,7 +201,7 @@ class CdapStore(HBaseStore):
     def _with_companions(
         self, rows: Mapping[TopicPartition, Cells], faults: dict[TopicPartition, UnreadableRow] | None = None
     ) -> dict[TopicPartition, _Pair]:
-        """The rows with their companions. Raises Unreadable without ``faults``, which else takes it."""
+        """The rows with their companions. Unreadable rows go into ``faults``; without it, UnreadableRow is raised."""
         names = {key: companion_row(self._layout.row_key(key)) for key in rows}
         companions = self._table.rows(list(names.values()))
         pairs: dict[TopicPartition, _Pair] = {}
@@ -227,7 +227,7 @@ class CdapStore(HBaseStore):
             raise unreadable(self._table, row, error) from error
 
     def _settle(self, key: TopicPartition, pair: _Pair) -> None:
-        """Record that a finished write was seen in place. A reader without write permission reads all the same."""
+        """Record that a finished write was seen in place. Without write permission this does nothing."""
         companion = pair.companion
         if companion is None or companion.settled or not companion.is_in_place(pair.cells) or pair.legacy is None:
             return
@@ -306,7 +306,7 @@ class CdapStore(HBaseStore):
         return lost
 
     def _claim(self, write: _Write) -> bool:
-        """Step 2. A reader that settles the companion meanwhile has not changed the row."""
+        """Step 2. A reader may settle the companion meanwhile: that is no change of the row."""
         before = write.before
         for _ in range(CLAIM_ATTEMPTS):
             if self._table.put_if_unchanged(companion_row(write.name), COLUMN, before.raw, write.intent):
@@ -333,7 +333,7 @@ class CdapStore(HBaseStore):
         return lost
 
     def _needs_companion(self, write: _Write, now_ms: int) -> bool:
-        """False where the row alone has all of its meaning."""
+        """False if the row's cells alone hold the offset and all that belongs to it."""
         return write.stored is not None and (self._keeps_anchors or write.stored.written_at_ms != now_ms)
 
     def _remove_companion(self, write: _Write, after: _Pair) -> None:

@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 class Flowlet(CdapLayout):
     """The rows of one key-value table.
 
-    ``message_ids`` gives the id of the first record at or after each offset, None where there is none yet. A flowlet's
-    developer may have overridden the key of a partition's row (``key_of``), and may know an offset to try first for a
-    message id (``find_message``).
+    ``message_ids`` returns the id of the first record at or after each offset, None if there is none yet. A flowlet's
+    developer may have overridden the key of a partition's row (``key_of``), and may supply an offset to try first for
+    a message id (``find_message``).
     """
 
     message_ids: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]]
@@ -117,7 +117,7 @@ class Flowlet(CdapLayout):
         return replace(anchor, offset=hint)
 
     def new_cells(self, rows: Sequence[NewRow]) -> NewCells:
-        """The offset alone where no record is at it yet."""
+        """Only the offset if there is no record at it yet."""
         ids = {row.key: message_id_of(row.stored.anchor) for row in rows}
         to_read = {row.key: row.stored.offset for row in rows if ids[row.key] is None and not row.stored.is_sentinel}
         ids |= self.message_ids(to_read) if to_read else {}
