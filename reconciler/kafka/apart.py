@@ -27,7 +27,7 @@ from reconciler.kafka.sent import unpack
 from reconciler.kafka.starter import Started
 from reconciler.kafka.worker import CHUNKS, DONE, FAILED, IN_BULK, error_of, receive, send
 from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
-from reconciler.waits import for_seconds, heard, waiting
+from reconciler.waits import for_seconds, heard, waited_s, waiting
 
 LOOK_S = 0.005
 """Seconds between two looks at the process's memory: in that time it takes some 10 MB."""
@@ -129,7 +129,8 @@ class ApartReader:
         with waiting(self._place, for_seconds(self._timeout_s)):
             try:
                 worker.connection.settimeout(None)
-                send(worker.connection, json.dumps({"sparing": sparing, "places": places}).encode())
+                question = {"sparing": sparing, "places": places, "waited_s": waited_s()}
+                send(worker.connection, json.dumps(question).encode())
                 worker.connection.settimeout(LOOK_S)
                 while (kind := bytes((frame := receive(worker.connection, self._look))[:1])) != DONE:
                     if kind == FAILED:

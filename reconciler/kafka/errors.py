@@ -10,6 +10,7 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import floor
 
 from confluent_kafka import KafkaError
 
@@ -292,10 +293,14 @@ def _no_token(error: KafkaError, doing: str, cluster: ClusterLabel) -> Unreachab
 
 
 def no_answer(what: str, cluster: ClusterLabel, reported: ReportedErrors, why: str = "") -> Unreachable:
-    """The error for a call without an answer in time. ``what`` begins the sentence."""
+    """The error for a call without an answer in time. ``what`` begins the sentence.
+
+    The seconds are those of all calls that were repeated for it, not of the last one alone.
+    """
     text = plain_text(reported.last) if reported.last is not None else why
+    silent_s = max(cluster.timeout_s, floor(waited_s()))
     return Unreachable(
-        f"{what}: {cluster.name} gave no answer in {cluster.timeout_s:g} s{f' ({text})' if text else ''}.",
+        f"{what}: {cluster.name} gave no answer in {silent_s:,g} s{f' ({text})' if text else ''}.",
         hint="See that its brokers are up and reachable from here, then run this again.",
     )
 
@@ -313,7 +318,7 @@ def plain_text(error: KafkaError) -> str:
     """The client's text without its decoration: the thread, the time, and who reported it."""
     text = re.sub(r"^\S+/(?:bootstrap|\d+): ", "", error.str().strip().rstrip("."))
     text = re.sub(r" \(after \d+ms in state \w+(, .*)?\)$", "", text)
-    return text.removeprefix("Broker: ").removeprefix("Local: ").strip()
+    return re.sub(r"(^|: )(Broker|Local): ", r"\1", text).strip()
 
 
 # ---------------------------------------------------------------- settings

@@ -18,6 +18,7 @@ from functools import cached_property
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Any
 
+from reconciler import waits
 from reconciler.core import errors
 from reconciler.core.errors import ReconcilerError, Unreachable
 from reconciler.kafka.reader import KafkaLogReader, Manner
@@ -113,10 +114,12 @@ def _answer(connection: socket.socket, asked: dict[str, Any], orders: dict[str, 
         left = _answer_in_bulk(connection, requests, readers.in_bulk)
     began, used_s = monotonic(), process_time()
     try:
-        if left:
-            for answers in readers.of(sparing=sparing).read_each([requests[index] for index in left]):
-                for frame in frames([(left[place], chunk) for place, chunk in answers]):
-                    send(connection, CHUNKS, *pack(frame))
+        with waits.waiting("", waits.for_seconds(orders["timeout_s"])) as wait:
+            wait.began -= asked["waited_s"]  # the other end repeats a read, and an error names all that was waited
+            if left:
+                for answers in readers.of(sparing=sparing).read_each([requests[index] for index in left]):
+                    for frame in frames([(left[place], chunk) for place, chunk in answers]):
+                        send(connection, CHUNKS, *pack(frame))
         send(connection, DONE)
     except ReconcilerError as error:
         busy_s, took_s = process_time() - used_s, monotonic() - began
@@ -148,6 +151,7 @@ class _Pulse:
         self._last = monotonic()
 
     def __call__(self) -> None:
+        waits.heard()
         if monotonic() - self._last > NEWS_EVERY_S:
             self._last = monotonic()
             send(self._connection, NEWS)

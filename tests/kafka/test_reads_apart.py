@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,9 +16,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from reconciler import waits
 from reconciler.asking import _part
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import NotRead, Refused
+from reconciler.core.errors import NotRead, Refused, Unreachable
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
@@ -173,6 +175,15 @@ def test_what_is_wrong_while_a_read_is_expected_shows_in_the_read(monkeypatch: p
 def test_an_error_there_is_the_same_error_here() -> None:
     error = error_of(b'["Refused", "It said no.", "Ask again.", true]')
     assert (type(error), error.message, error.hint, error.retryable) == (Refused, "It said no.", "Ask again.", True)
+
+
+def test_a_read_that_was_repeated_names_all_the_time_that_was_waited() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, waits.waiting("", waits.for_seconds(30)) as wait:
+        wait.began -= 20
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        reader = ApartReader({**settings(place), "timeout_s": 1.0}, MEMORY)
+        with closing(reader), pytest.raises(Unreachable, match=r"events-0: .* gave no answer in 2[1-9] s"):
+            reader.read([ReadRequest(PLACES[0], 0, 1)])
 
 
 def test_settings_with_functions_stay_here(bootstrap: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -16,6 +16,7 @@ import pytest
 from reconciler import waits
 from reconciler.cli.main import main, module_of
 from reconciler.cli.terminal import unanswered
+from reconciler.config.settings import SearchSettings
 from reconciler.core.errors import ExitCode, Unreachable
 from reconciler.retry import insist
 from reconciler.waits import for_seconds, heard, under_way, waiting
@@ -53,14 +54,16 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unanswered, "LOOK_S", 0.02)
 
 
-def exported(folder: Path, store: str, kafka: str, *words: str, deadline_s: int = 1) -> int:
-    """The exit code of a command that reads the store, and Kafka if the store is there."""
+def exported(
+    folder: Path, store: str, kafka: str, *words: str, deadline_s: int = 1, command: Sequence[str] | None = None
+) -> int:
+    """The exit code of a command, else of one that reads the store, and Kafka if the store is there."""
     config = folder / "reconciler.toml"
     config.write_text(
         f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{kafka}"\n[search]\ndeadline = "{deadline_s}s"\n'
         f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
     )
-    command = ["check"] if store == KAFKA else ["anchors", "export"]
+    command = command or (["check"] if store == KAFKA else ["anchors", "export"])
     return main([*words, *command, "-c", str(config)])
 
 
@@ -133,6 +136,18 @@ def test_the_deadline_of_a_search_limits_the_requests_of_stores_on_kafka_as_well
     said = " ".join("".join(capsys.readouterr()).split())
     assert "gave no answer in 1 s" in said
     assert "in 10 s" not in said
+
+
+@pytest.mark.parametrize("command", sampled(["check", "plan", "drill", "hook --to destination"], keep=2))
+def test_a_cluster_that_stays_silent_is_named_with_all_the_time_that_was_waited(
+    tmp_path: Path, silent: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of some requests of half a second each, the last one's time says little."""
+    monkeypatch.setattr(SearchSettings, "request_timeout_s", 0.5)
+    words = command.split() + (["-o", str(tmp_path / "p.json")] if command == "plan" else [])
+    assert exported(tmp_path, KAFKA, silent, deadline_s=2, command=words) == UNREACHABLE
+    (said,) = re.findall(r"gave no answer in (\S+) s", capsys.readouterr().err.splitlines()[-1])
+    assert 2 <= float(said) < 10
 
 
 def test_a_quick_command_says_nothing_of_waits(
