@@ -22,7 +22,8 @@ by name, the sightings are five numbers: how often a record lies before and afte
 output. All figures are sums over these numbers, so equal records are counted as often as they occur.
 
 - A1  Every range is fixed before the first record is read, and read once: all figures are about the same records. The
-      sightings stay on the executors' disks; only sums and a bounded number of examples reach the driver.
+      sightings stay on the executors' disks, and so do the figures of records with a finding: each is computed once.
+      Only sums and a bounded number of examples reach the driver.
 - A2  If the source is alive, a record should have been processed as often as it is in the source's log.
 - A3  If it is dead, the destination's log stands for it. A record that is there more than once may have been sent more
       than once: figures that depend on that are ``possibly`` lost or doubled, unless ids are declared unique.

@@ -24,9 +24,10 @@ SCHEMA = (
     "kind string, source_topic string, topic string, source_partition int, source_offset bigint, "
     "destination_partition int, destination_offset bigint, id_hash string, count bigint"
 )
+_TOPICS = "place int, source_topic string, topic string"
 
 
-def findings(names: DataFrame, late: DataFrame | None, places: Places) -> DataFrame:
+def findings(names: DataFrame, late: DataFrame | None) -> DataFrame:
     """One row per name and kind: ``place``, ``kind``, ``count``, ``id_hash``, and the first offset at each cluster.
 
     For a lost record these are the copies that the job should have read, if there are such.
@@ -54,17 +55,22 @@ def findings(names: DataFrame, late: DataFrame | None, places: Places) -> DataFr
             (part + f.col("destination")).alias("destination"),
         )
         rows = rows.union(reordered)
-    return rows.join(f.broadcast(_names_of(names.sparkSession, places)), "place").select("place", *_shown())
+    return rows.where("place >= 0").select("place", *_shown())
 
 
-def examples(all_found: DataFrame, of_each: int) -> tuple[Example, ...]:
+def examples(all_found: DataFrame, places: Places, of_each: int) -> tuple[Example, ...]:
     """The first ``of_each`` findings of every place and kind by offset, at most ``MOST_EXAMPLES``."""
     order = ("source_partition", "source_offset", "destination_partition", "destination_offset", "id_hash")
     by_offset = Window.partitionBy("place", "kind").orderBy(*(f.asc_nulls_last(name) for name in order))
     first = f.row_number().over(by_offset)
     chosen = all_found.withColumn("turn", first).where(f.col("turn") <= of_each)
-    rows = chosen.orderBy("place", "kind", "turn").limit(MOST_EXAMPLES).drop("place", "turn").collect()
-    return tuple(Example(**row.asDict()) for row in rows)
+    rows = chosen.orderBy("place", "kind", "turn").limit(MOST_EXAMPLES).drop("turn").collect()
+    topics = {number: (source_topic, topic) for number, source_topic, topic in _topics(places)}
+    return tuple(_example(*topics[row["place"]], **row.asDict()) for row in rows)
+
+
+def _example(source_topic: str, topic: str, *, place: int, **found: Any) -> Example:
+    return Example(source_topic=source_topic, topic=topic, **found)
 
 
 def refuse_unwritable(spark: SparkSession, folder: str, *parts: str) -> None:
@@ -90,7 +96,7 @@ def refuse_unwritable(spark: SparkSession, folder: str, *parts: str) -> None:
         files.delete(trial, False)
 
 
-def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_found: DataFrame) -> None:
+def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_found: DataFrame, places: Places) -> None:
     """``FOLDER/partitions``: a row per partition. ``FOLDER/findings``: a row per finding.
 
     Raises ConfigError if either exists already.
@@ -111,13 +117,15 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
     base = folder.rstrip("/")
     with writing_findings():
         small_table(spark, rows, schema).coalesce(1).write.parquet(f"{base}/{PARTITIONS}")
-        all_found.drop("place").write.parquet(f"{base}/{FINDINGS}")
+        named = all_found.join(f.broadcast(small_table(spark, _topics(places), _TOPICS)), "place")
+        columns = [field.split()[0] for field in SCHEMA.split(", ")]
+        named.select(*columns).write.parquet(f"{base}/{FINDINGS}")
 
 
-def _names_of(spark: SparkSession, places: Places) -> DataFrame:
+def _topics(places: Places) -> list[tuple[int, str, str]]:
+    """Each place's number, and its topic's name at both clusters."""
     named = {span.place: span.row.topic for span in places.planned.spans}
-    rows = [(number, place.topic, named[place]) for number, place in enumerate(places.all)]
-    return small_table(spark, rows, "place int, source_topic string, topic string")
+    return [(number, place.topic, named[place]) for number, place in enumerate(places.all)]
 
 
 def _id_hash() -> Column:
@@ -134,8 +142,6 @@ def _shown() -> list[Column]:
 
     return [
         f.col("kind"),
-        f.col("source_topic"),
-        f.col("topic"),
         part("source").alias("source_partition"),
         offset("source").alias("source_offset"),
         part("destination").alias("destination_partition"),

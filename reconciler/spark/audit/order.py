@@ -23,10 +23,15 @@ def destination_order(seen: DataFrame, spread: Sequence[int]) -> DataFrame:
     partitions do not correspond, so that there is no order to compare.
     """
     chosen = seen.where(~f.col("place").isin(*spread)) if spread else seen
-    scoped = chosen.withColumn("scope", f.col("place")).withColumn("seq", f.col("pos"))
-    tested = scoped.where(f.col("side").isin(*DESTINATION_SIDES))
-    paired = _paired(scoped.where(f.col("side").isin(*SOURCE_SIDES)), tested.withColumn("read", f.col("side") == AFTER))
-    late = _behind(paired.where("read"), ties=False)
+    tested = f.col("side").isin(*DESTINATION_SIDES)
+    both = chosen.select(
+        f.col("place").alias("scope"),
+        *("by", "name", tested.alias("tested")),
+        *(f.when(~tested, f.col(name)).alias(name) for name in ("place", "part", "pos")),
+        f.when(tested, f.col("pos")).alias("seq"),
+        (f.col("side") == AFTER).alias("read"),
+    )
+    late = _behind(_paired(both).where("read"), ties=False)
     return late.select("place", "by", "name", "part", f.col("pos").alias("source"), f.col("seq").alias("destination"))
 
 
@@ -39,35 +44,38 @@ def output_order(
     """
     sides = SOURCE_SIDES if source_lives else DESTINATION_SIDES
     within = f.lit(0) if scope is None else f.col(scope)
-    log = seen.where(f.col("side").isin(*sides)).withColumn("scope", within).withColumn("seq", f.col("pos"))
+    log = seen.where(f.col("side").isin(*sides))
     log = log.where(~f.col("place").isin(*spread)) if spread else log
-    out = rows.where((f.col("by") != NAMELESS) & f.col("seq").isNotNull()).withColumn("scope", within)
-    late = _behind(_paired(log, out.withColumn("read", f.lit(True))), ties=True)
+    log = log.select(within.alias("scope"), "by", "name", f.lit(False).alias("tested"), "place", "part", "pos")
+    out = rows.where((f.col("by") != NAMELESS) & f.col("seq").isNotNull())
+    out = out.select(within.alias("scope"), "by", "name", f.lit(True).alias("tested"), "seq")
+    late = _behind(_paired(log.unionByName(out, allowMissingColumns=True)), ties=True)
     there, nothing = f.col("pos"), f.lit(None).cast("bigint")
     offsets = (there, nothing) if source_lives else (nothing, there)
     return late.select("place", "by", "name", "part", offsets[0].alias("source"), offsets[1].alias("destination"))
 
 
-def _paired(log: DataFrame, tested: DataFrame) -> DataFrame:
-    """The log's ``place``, ``part`` and ``pos`` beside the tested side's ``seq`` and ``read``."""
-    reference = _ranked(log).select("scope", "by", "name", "rank", "often", "place", "part", "pos")
-    return reference.join(
-        _ranked(tested).select("scope", "by", "name", "rank", "often", "seq", "read"),
-        ["scope", "by", "name", "rank", "often"],
-    )
+def _paired(both: DataFrame) -> DataFrame:
+    """Each of the log's records beside the tested side's record of the same name and rank.
 
-
-def _ranked(rows: DataFrame) -> DataFrame:
+    ``both`` are the records of the log, with ``place``, ``part`` and ``pos``, and those that are ``tested``, with
+    ``seq``: one shuffle by name brings them together.
+    """
     names = Window.partitionBy("scope", "by", "name")
-    rank = f.row_number().over(names.orderBy("seq"))
-    return rows.withColumn("rank", rank).withColumn("often", f.count(f.lit(1)).over(names))
+    tested_more = f.sum(f.when(f.col("tested"), 1).otherwise(-1)).over(names)
+    rank = f.row_number().over(Window.partitionBy("scope", "by", "name", "tested").orderBy("pos", "seq"))
+    ranked = both.withColumn("tested_more", tested_more).where("tested_more = 0").withColumn("rank", rank)
+    kept = [name for name in ("place", "part", "pos", "seq", "read") if name in both.columns]
+    return ranked.groupBy("scope", "by", "name", "rank").agg(*(f.max(name).alias(name) for name in kept))
 
 
 def _behind(paired: DataFrame, *, ties: bool) -> DataFrame:
-    """The rows before which, by ``seq``, a larger ``pos`` of the same place occurs. One sorted pass per place."""
-    before = Window.partitionBy("place").orderBy("seq").rowsBetween(Window.unboundedPreceding, -1)
-    if not ties:
-        return paired.withColumn("furthest", f.max("pos").over(before)).where("pos < furthest")
-    steps = paired.groupBy("place", "seq").agg(f.max("pos").alias("top"))
-    furthest = steps.select("place", "seq", f.max("top").over(before).alias("furthest"))
-    return paired.join(furthest, ["place", "seq"]).where("pos < furthest")
+    """The rows before which, by ``seq``, a larger ``pos`` of the same place occurs. ``ties``: of rows with the same
+    ``seq`` none is before another."""
+    place = Window.partitionBy("place")
+    if ties:
+        paired = paired.withColumn("step", f.dense_rank().over(place.orderBy("seq")))
+        before = place.orderBy("step").rangeBetween(Window.unboundedPreceding, -1)
+    else:
+        before = place.orderBy("seq").rowsBetween(Window.unboundedPreceding, -1)
+    return paired.withColumn("furthest", f.max("pos").over(before)).where("pos < furthest")

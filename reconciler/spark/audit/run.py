@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from reconciler.spark.audit.result import (
 )
 from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
 from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, AuditUnit, ResumedRow, planned
-from reconciler.spark.audit.tally import Rules, judged, sums, tally
+from reconciler.spark.audit.tally import Rules, judged, sums, tally, together
 from reconciler.spark.target import ClusterAccess
 
 
@@ -91,15 +91,17 @@ def audit(
     there = look_at_destination(about, at_destination, until=until, since_ms=since_ms)
     here, why_dead = _source(about, at_source, since_ms)
     auditing = _Audit(spark, about, Places(about), naming, there, here, output, since_ms)
-    with spark_errors(), auditing.seen() as seen:
-        found = auditing.count(seen)
-        late = auditing.late(seen, found)
+    with (
+        spark_errors(),
+        auditing.seen() as seen,
+        auditing.count(seen) as found,
+        auditing.late(seen, found) as late,
+    ):
         partitions, elsewhere = auditing.results(found, late, semantics)
-        if not any(row.figures["reordered"] for row in partitions):
-            late = None
-        all_found = findings(found.names, late, auditing.places)
+        any_late = any(row.figures["reordered"] for row in partitions)
+        all_found = findings(found.names, late if any_late else None)
         any_found = any(row.figures[kind] for row in partitions for kind in KINDS)
-        shown = examples(all_found, examples_of_each) if any_found and examples_of_each else ()
+        shown = examples(all_found, auditing.places, examples_of_each) if any_found and examples_of_each else ()
         totals = {name: sum(row.figures[name] for row in partitions) for name in FIGURES}
         totals["output_unknown"] += elsewhere
         has_order = output is not None and output.columns.order is not None
@@ -126,13 +128,13 @@ def audit(
         nothing = tuple(f"Nothing was read of {side}: it shows nothing." for side in result.empty_sides)
         result = replace(result, unknown=(*nothing, *result.unknown))
         if parquet is not None:
-            write_parquet(spark, parquet, result, all_found)
+            write_parquet(spark, parquet, result, all_found, auditing.places)
         return result
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """The rules used for counting, and each name's figures."""
+    """The rules used for counting, and the figures: ``names`` as ``tally.together`` makes them."""
 
     rules: Rules
     names: DataFrame
@@ -163,14 +165,18 @@ class _Audit:
             sightings(self.spark, log, self.naming, self.places, sides, since_ms=self.since_ms) for log, sides in logs
         ]
         frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
-        frame = frame.persist(StorageLevel.DISK_ONLY)
-        try:
+        with _on_disk(frame):
             yield frame
-        finally:
-            frame.unpersist()
 
-    def count(self, seen: DataFrame) -> _Counted:
-        """Each name's figures, not yet computed."""
+    @contextmanager
+    def count(self, seen: DataFrame) -> Iterator[_Counted]:
+        """The figures; computed once, when they are first asked for."""
+        found = self._counted(seen)
+        names = together(found.names)
+        with _on_disk(names):
+            yield replace(found, names=names)
+
+    def _counted(self, seen: DataFrame) -> _Counted:
         if self.output is None:
             rules = self._rules(offsets_only=False)
             return _Counted(rules, judged(tally(seen, "place"), rules), None, seen)
@@ -182,8 +188,14 @@ class _Audit:
             seen = _named_by_offset(seen)
         return _Counted(rules, judged(tally(seen, output.scope, rows), rules), rows, seen)
 
-    def late(self, seen: DataFrame, found: _Counted) -> DataFrame | None:
-        """Records out of order; None where no order is known."""
+    @contextmanager
+    def late(self, seen: DataFrame, found: _Counted) -> Iterator[DataFrame | None]:
+        """Records out of order, computed once; None where no order is known."""
+        late = self._late(seen, found)
+        with nullcontext() if late is None else _on_disk(late):
+            yield late
+
+    def _late(self, seen: DataFrame, found: _Counted) -> DataFrame | None:
         spread = [number for number, place in enumerate(self.places.all) if place.partition == ALL_PARTITIONS]
         if self.output is None:
             return destination_order(seen, spread) if self.here is not None else None
@@ -250,6 +262,16 @@ class _Audit:
             counts={name: int(found.get(name) or 0) for name in COUNTS},
             figures=figures,
         )
+
+
+@contextmanager
+def _on_disk(frame: DataFrame) -> Iterator[None]:
+    """What is computed of the frame stays on the executors' disks meanwhile."""
+    frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield
+    finally:
+        frame.unpersist()
 
 
 def _read(log: LogExtent | None, span: ResumedRow | None) -> ReadOffsets | None:
