@@ -69,7 +69,7 @@ def identity_from_spec(
 
 
 def _name(spec: str) -> str:
-    """What a setting reads off a record, in words."""
+    """The part of a record that a setting names, in words."""
     kind, _, rest = spec.partition(":")
     return {"header": f'the header "{rest}"', "json": f"a value at {rest}", "python": f"an id by {rest}"}.get(
         kind, f"a {kind}"

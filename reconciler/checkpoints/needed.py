@@ -17,7 +17,7 @@ The rule, which leaves out too little rather than too much:
 - Two snapshots are kept: where the newest is damaged, Spark goes back to the one before (4.1 and later).
 - Of several attempts at one version, which one counts is only known from the commits: such a version is no snapshot.
 - A store without version N, or with a version missing before it, is kept whole, and so is every file that has none of
-  these names. What is newer than N is kept.
+  these names. Newer versions than N are kept.
 - RocksDB's files are left out only where every list that is kept could be read, and names files that are there.
 """
 

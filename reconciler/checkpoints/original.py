@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def run_since(path: str, copy: str) -> str | None:
-    """What the original at ``path`` has done since ``copy`` was made of it, as the end of a sentence; None: nothing.
+    """The work of the original at ``path`` since it was copied to ``copy``, as the end of a sentence; None: none.
 
     None also where the original or the manifest cannot be read. Raises as ``open_folder`` does.
     """

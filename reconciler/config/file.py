@@ -121,7 +121,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _how_to_write(text: str, problem: str) -> str:
-    """What to do about a line that is no TOML. The line itself is not shown: it may hold a secret."""
+    """The hint for a line that is not TOML. The line itself is not shown: it may hold a secret."""
     at = re.search(r"at line (\d+)", problem)
     line = "".join(text.split("\n")[int(at[1]) - 1 : int(at[1])]) if at else ""
     if re.match(r"\s*(?:- )?[\w.-]+\s*:(?:\s|$)", line):

@@ -76,7 +76,7 @@ class MirrorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may start without a decision, and where partitions without an anchor or an offset start."""
+    """Which partitions may start without a decision, and where partitions without an anchor or an offset start."""
 
     new: StartAt = field(default_factory=StartAt)
     start: StartPolicy = field(default_factory=StartPolicy)

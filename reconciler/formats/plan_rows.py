@@ -108,7 +108,7 @@ class PartitionPlan:
     replaces: SeenRow | None = None
     """The row under the destination's name, which ``apply`` replaces and ``rollback`` puts back; None: no row."""
     skips: Skips | None = None
-    """What an offset set by hand skips; ``skips_accepted``: whether the person said that it may."""
+    """The records that an offset set by hand skips; ``skips_accepted``: the user allowed it."""
     skips_accepted: bool = False
     skips_counted: bool = True
     """False for a row of an older plan, which does not say what an offset set by hand skips."""

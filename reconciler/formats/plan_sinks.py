@@ -14,7 +14,7 @@ from reconciler.formats.json_fields import Fields
 
 
 class SinkOutcome(StrEnum):
-    """What becomes of the query's next batch in a sink. ``STOPS`` holds those that forbid the start."""
+    """The outcome of the query's next batch in a sink. ``STOPS`` holds those that forbid the start."""
 
     FITS = "fits"
     """It is new to the sink."""

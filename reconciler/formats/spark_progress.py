@@ -1,6 +1,6 @@
 """How far a query's output may be ahead of its offset log, as the log's own files show it. Nothing is opened here.
 
-Spark writes ``offsets/N`` before batch N runs. What the batch puts out is then bounded by that entry, and a restart
+Spark writes ``offsets/N`` before batch N runs. The batch's output is then bounded by that entry, and a restart
 repeats no other batch. Two kinds of queries write later, and a restart reads records again of which no file says that
 they were put out:
 
@@ -28,7 +28,7 @@ MANY = 4
 
 
 class Tracking(Enum):
-    """What a query does that writes its progress late."""
+    """The way in which a query writes its progress late."""
 
     ASYNCHRONOUS = "asynchronous progress tracking"
     REAL_TIME = "real-time mode"
@@ -43,7 +43,7 @@ class LateLog:
     step_ms: int | None = None
 
     def words(self, records: int | None = None) -> str:
-        """What a restart reads again. ``records``: how many offsets the last step in the log had."""
+        """The part that a restart reads again. ``records``: how many offsets the last step in the log had."""
         parts = [] if self.step_ms is None else [f"{self.step_ms / 1000:,.1f} s"]
         parts += [] if records is None else [f"{records:,} offsets"]
         last = f" (the last one in its log: {', '.join(parts)})" if parts else ""

@@ -29,7 +29,7 @@ It raises ``Unreachable`` if the JVM was killed, whose archive may be cut short.
 def sharing(java: Path, jars: Path) -> list[str]:
     """The JVM's options to start with the archive; none if there is no archive.
 
-    If the JVM rejects it, it says so in no log: a start without it is as good, and a log is read by who starts it.
+    If the JVM rejects it, nothing is logged: a start without it works as well, and users read that log.
     """
     archive = _kept(java, jars)
     if archive is None or archive.name.endswith(_NONE):
@@ -70,7 +70,7 @@ def _kept(java: Path, jars: Path) -> Path | None:
 
 
 def _stem(java: Path, jars: Path) -> str:
-    """What its name begins with, for one JVM and jars of these paths, lengths and times. Raises ``OSError``."""
+    """The beginning of its name, for one JVM and jars of these paths, lengths and times. Raises ``OSError``."""
     files = [java.resolve(), *sorted(jars.absolute().glob("*.jar"))]
     known = [(str(file), (found := os.stat(file)).st_size, found.st_mtime_ns) for file in files]
     return f"classes-{sha256(repr(known).encode()).hexdigest()[:16]}"

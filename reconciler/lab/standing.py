@@ -3,7 +3,7 @@
 It stands in a folder until it is taken down. ``up`` fills it, writes its record last, and starts a part that is missing
 on its old port with its old data. So a killed ``up``, a reboot and ``lose_source`` have one remedy: ``up`` again. A
 folder without the record is that of an interrupted first ``up``, and is begun from scratch. The mark shows that a
-folder is a lab's: nothing is ever deleted in another one. Whoever changes the lab holds the mark's lock.
+folder is a lab's: nothing is ever deleted in another one. A command that changes the lab holds the mark's lock.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class StandingLab:
     # ------------------------------------------------------------ what is there
 
     def state(self) -> LabState:
-        """What runs, and the offsets of every topic on the clusters that answer."""
+        """The running processes, and the offsets of every topic on the clusters that answer."""
         record, running = self._record(), self._running()
         parts = [LabServer(name, running.get(name), record.address(name) if record else None) for name in (A, B)]
         parts.append(LabServer(MIRROR, running.get(MIRROR)))

@@ -21,9 +21,9 @@ DESTINATION, SOURCE = "destination", "source"
 
 
 def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[str, Capabilities], list[TrialResult]]:
-    """What each job's store can do, by the job's name; and all addresses that cannot be opened. No contact.
+    """The abilities of each job's store, by the job's name; and all addresses that cannot be opened. No contact.
 
-    A wrong address is told in the words of the trial that would meet it, too.
+    A wrong address is also reported in the words of the trial that would fail on it.
     """
     found, failures = {}, []
     for job in jobs:

@@ -66,7 +66,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What to write under ``[jobs.identity]``, and the reasons as sentences."""
+    """The lines to write under ``[jobs.identity]``, and the reasons as sentences."""
 
     id: str = NONE
     timestamp: str = "record"

@@ -20,7 +20,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What was tried (``subject``), a sentence about it, what to do next, and the exit code of a failure."""
+    """The subject of a trial, a sentence about it, what to do next, and the exit code of a failure."""
 
     level: Level
     subject: str

@@ -98,7 +98,7 @@ def standing(found: Checkpoint, repeated: Repeated | None = None, *, stateful: b
 
 
 def ask(sink: Sink, at: Standing) -> Taken | None:
-    """What the sink has of this query; None for a query that gets a name of its own when it starts."""
+    """The batches of this query that the sink has; None for a query that gets a name of its own when it starts."""
     app_id = sink.app_id or at.query_id
     return sink.last_taken(app_id) if app_id is not None or not sink.knows_queries else None
 
@@ -112,7 +112,7 @@ def lacks(sink: Sink, at: Standing, taken: Taken | None) -> bool:
 
 
 def judge(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool = False) -> SinkRow:
-    """What becomes of the next batch; ``taken`` is the answer to ``ask``, and ``lacking`` that to ``lacks``."""
+    """The outcome of the next batch; ``taken`` is the result of ``ask``, ``lacking`` that of ``lacks``."""
     outcome, detail = _judged(sink, at, taken, lacking)
     name = (sink.app_id or at.query_id) if sink.knows_queries else None
     return SinkRow(sink.shown, name, taken.batch if taken else None, at.next_batch, outcome, detail)

@@ -30,7 +30,7 @@ class FunctionSink:
         self._function = function
 
     def last_taken(self, app_id: str | None) -> Taken:
-        """What the function returns. Raises Refused if it raises, or returns anything but a number or None."""
+        """The function's return value. Raises Refused if it raises, or returns anything but a number or None."""
         try:
             last = self._function(app_id)
         except ReconcilerError:

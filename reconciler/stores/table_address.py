@@ -83,7 +83,7 @@ class TableAddress:
         return self.shown.partition("?")[0]
 
     def kept(self, what: str = "") -> CommitOffsets:
-        """What rows are made by; ``what`` of the table names offsets, in sentences."""
+        """The rules by which rows are made; ``what`` names the source of the offsets in the table, for messages."""
         place = f"the {what} of {self.table}" if what else f"the rows of {self.table}"
         return CommitOffsets(self.number, self.lists, self.within, place)
 

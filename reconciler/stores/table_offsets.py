@@ -33,7 +33,7 @@ MOST_TEXT = 16 * 1024 * 1024
 
 
 class Number(Enum):
-    """What a kept number is."""
+    """The meaning of a kept number."""
 
     NEXT = "next"
     """The next offset to read, as in Spark's own offsets and a group's commits."""

@@ -207,7 +207,7 @@ class JobChecker:
         return read
 
     def _store_of(self, job: Job, error: Exception) -> str:
-        """What failed. An outage of a store is reported once for all jobs that share it."""
+        """The failures. An outage of a store is reported once for all jobs that share it."""
         sharing = [each.name for each in self._config.jobs if each.store == job.store]
         if isinstance(error, ReconcilerError) and error.retryable and len(sharing) > 1:
             return f'The store of job "{sharing[0]}" and {len(sharing) - 1:,} more'

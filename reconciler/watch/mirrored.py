@@ -36,7 +36,7 @@ MOST_PARTITIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class MirrorFigures:
-    """What was read of the mirror, by the destination's topic: MirrorMaker's own offsets against the proven ones, and
+    """The findings on the mirror, by the destination's topic: MirrorMaker's own offsets against the proven ones, and
     when the newest delivered record was made (epoch ms). A topic without such offsets is left out; ``grades`` is None
     while they are unknown.
     """

@@ -64,7 +64,7 @@ def batches(jobs: Sequence[Job], every_s: float) -> list[Sequence[Job]]:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the watcher works with, made from one reading of the configuration and replaced as a whole by the next.
+    """The watcher's values, made from one reading of the configuration and replaced as a whole by the next.
 
     ``use`` is called before the first check, ``close`` after the last.
     """
@@ -79,7 +79,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What the operator has requested: ``stop``, or ``reload`` of the configuration (True once for each request)."""
+    """The operator's requests: ``stop``, or ``reload`` of the configuration (True once for each request)."""
 
     stop: Callable[[], bool] = lambda: False
     reload: Callable[[], bool] = lambda: False

@@ -24,7 +24,7 @@ _FIGURES = ("lost", "possibly_lost", "doubled", "doubled_as_announced", "doubled
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is shown of an audit beside its verdict: a table, its figures in a sentence, and the page's summary."""
+    """The parts of an audit shown beside its verdict: a table, its figures in a sentence, and the page's summary."""
 
     result: Result
     heads: Sequence[str]

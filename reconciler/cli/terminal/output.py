@@ -32,7 +32,7 @@ _REWRITE = "\r\033[K"
 _rewritten = 0
 """Columns of the line that ``rewrite`` has shown last."""
 _OURS = re.compile(r"\033\[[0-9;]*m|\r\033\[K|\n")
-"""What this program sends to a terminal besides characters: colours, a line written again, line feeds."""
+"""The control sequences that this program sends to a terminal: colours, a line written again, line feeds."""
 
 
 def line(text: str) -> Shown:

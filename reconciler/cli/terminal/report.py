@@ -158,7 +158,7 @@ def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy) -> list[s
 
 
 def numbers_alone(rows: Sequence[PartitionPlan]) -> list[str]:
-    """What is assumed of rows that were placed by their number: nothing at the destination proves it."""
+    """The assumption about rows placed by their number, which nothing at the destination proves."""
     count = sum(_is_by_number(row) for row in rows)
     if not count:
         return []

@@ -61,7 +61,7 @@ class Intended:
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
-    """What applying means for one job. With ``refused`` rows (each with the reason) none of it is written."""
+    """The effect of applying a plan to one job. With ``refused`` rows (each with the reason) nothing is written."""
 
     job: Job
     intended: tuple[Intended, ...] = ()

@@ -1,6 +1,6 @@
 """Checks whether a plan may be applied here and now: its time, its configuration, its cluster, the records it names.
 
-Anyone who can write the file can also make its checksum fit. These checks hold whoever wrote it.
+Anyone who can write the file can also make its checksum fit. These checks do not rely on who wrote it.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class JobReturns:
-    """What rolling back means for one job."""
+    """The effect of rolling back on one job."""
 
     job: Job
     returns: tuple[Return, ...]

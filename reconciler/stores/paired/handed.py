@@ -1,9 +1,9 @@
 """A store that only its job writes to, and the [anchors] store that keeps anchors for its rows.
 
 A correction is not written to such a store: it is handed to the job, which stores the new offsets with its next
-transaction, under the destination's topic name. What can be kept is their anchors, before the job starts. From its
-first transaction on, its rows have anchors of the destination's numbering, and speak for it; until then its old rows
-do, and the same offsets are handed over again.
+transaction, under the destination's topic name. Only their anchors are written, before the job starts. From its first
+transaction on, its rows have anchors in the destination's numbering and are used; until then its old rows are, and the
+same offsets are handed over again.
 
 With one topic name on both sides nothing would tell whose number the job's row holds. That is refused by the caller.
 """

@@ -229,7 +229,7 @@ class Ensemble:
         return whole
 
     def _got(self, answer: Any) -> Any:
-        """What kazoo answers, in time. Raises its errors."""
+        """The result of kazoo, within the time limit. Raises its errors."""
         with waiting(self.name, for_seconds(self._timeout_s)):
             return answer.get(timeout=self._timeout_s)
 

@@ -162,7 +162,7 @@ def _write_batch(
 
 
 def _after(operations: Iterable[Operation], before: Snapshot) -> dict[str, State]:
-    """What the znodes that a transaction has set are like after it."""
+    """The znodes that a transaction has set, as they are after it."""
     found = {}
     for operation in operations:
         node = before.nodes.get(operation.path)

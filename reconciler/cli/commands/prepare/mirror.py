@@ -82,7 +82,7 @@ def read_group(config: Config, group: str, topics: Sequence[str]) -> Sequence[Ro
 
 
 def to_json(found: MirrorReport, config: Config) -> dict[str, object]:
-    """The report as JSON values, format ``reconciler.mirror/1``. What is not known is null."""
+    """The report as JSON values, format ``reconciler.mirror/1``. Unknown values are null."""
     return {
         "format": FORMAT,
         "created_at": stamp(found.made_ms),
