@@ -15,7 +15,7 @@ from reconciler.core.unanchored.pairs import usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.campaign import add_up, blocks, finds, try_seeds
 from tests.simulation.tally import Tally
-from tests.simulation.worlds import bare, bare_small, renewed_carried
+from tests.simulation.worlds import bare, bare_small, both_ways, renewed_carried
 from tests.simulation.worlds.bare_small import BareTally
 
 some = partial(try_seeds, name="bare")
@@ -156,6 +156,11 @@ def two_ways(thorough: bool, jobs: int) -> Tally:
 
 def test_syncs_of_another_mirror_skip_nothing_and_its_own_are_not_doubted(two_ways: Tally) -> None:
     assert not two_ways.broken, two_ways.text()
+
+
+def test_either_mirror_was_restarted_and_sent_again(two_ways: Tally) -> None:
+    again = {kind for kind, _ in two_ways.verdicts if kind.endswith(", sent again")}
+    assert again == {f"syncs {owner}, sent again" for owner in both_ways.WORDS}
 
 
 def test_a_mirror_that_delivers_records_as_they_come_is_believed(two_ways: Tally) -> None:

@@ -19,6 +19,9 @@ P   It gave a checkpoint, as in K, by the rule of MirrorMaker 3.5 and later.
 Q   It is the last one, and what Connect committed follows from it exactly.
 D   The record at d is dated shortly before the sync was written. For a sync of another mirror, d is a place elsewhere,
     and the record that lies there here has nothing to do with that time.
+A   A delivery that sends again begins at it, or leads up to that: the records from d on are those of the same numbers
+    further in front, the one before d is not, and so with the other deliveries. Another mirror that was restarted, too,
+    began elsewhere, or sent other numbers again.
 L   A confirmed one follows, and has its distance u - d. Then the records between have the numbers between.
 R   It leads to a confirmed one without a pause, each sync a little further in both numberings: one delivery.
 """
@@ -48,7 +51,10 @@ CLOSE = 1_000
 MOST_ASKED = 100
 """The newest checkpoints that may confirm a sync."""
 LATEST = 3
-"""The newest syncs whose records are looked at in any case."""
+"""The newest syncs whose records are looked at in any case, and the newest deliveries that send again."""
+STRETCH = 3
+"""Records that must be there again, none like another, where a delivery begins that sends again."""
+NO_RECORDS: Mapping[int, Record] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +95,11 @@ def own_syncs(evidence: MirrorEvidence, edges: LogRange) -> Search[tuple[MirrorE
         return evidence, ""
     reason, kept = contradiction(pairs, end), []
     if not reason:
-        newest = usable_syncs(pairs.syncs)[-LATEST:]
-        places = {sync.downstream for sync in (*newest, *evidence.below, *evidence.above)}
-        kept = confirmed(pairs, end, (yield from records_at(places, edges.start, end)))
+        syncs = usable_syncs(pairs.syncs)
+        dated = {sync.downstream for sync in (*syncs[-LATEST:], *evidence.below, *evidence.above)}
+        places = dated.union(*(again.places() for again in _sent_again(syncs)))
+        records = yield from records_at(places, edges.start, end)
+        kept = confirmed(pairs, end, {place: records[place] for place in dated & records.keys()}, records)
         reason = "nothing here confirms that the mirror to this cluster wrote them"
     below, above = closest(evidence.offset, kept)
     if (below, above) == (evidence.below, evidence.above):
@@ -109,8 +117,11 @@ def contradiction(pairs: Pairs, end: int) -> str:
     return ownership(pairs).contradiction(end) if pairs.syncs else ""
 
 
-def confirmed(pairs: Pairs, end: int, records: Mapping[int, Record]) -> list[Sync]:
-    """Those syncs that something confirms; ``records`` are those at the places of some of them."""
+def confirmed(
+    pairs: Pairs, end: int, records: Mapping[int, Record], around: Mapping[int, Record] = NO_RECORDS
+) -> list[Sync]:
+    """Those syncs that something confirms; ``records`` are those at the places of some of them, ``around`` those at the
+    places where deliveries begin that send again."""
     syncs = usable_syncs(pairs.syncs)
     if not syncs:
         return []
@@ -128,6 +139,9 @@ def confirmed(pairs: Pairs, end: int, records: Mapping[int, Record]) -> list[Syn
     }
     if _reaches(pairs.syncs[-1], pairs.delivered, end):
         sure.add(len(syncs) - 1)
+    again = {each: each.is_there(around) for each in _sent_again(syncs)}
+    if False not in again.values():
+        sure.update(at for each, is_there in again.items() if is_there for at in (each.early, each.late))
     steps = range(len(syncs) - 1)
     for at in reversed(steps):
         if at + 1 in sure and (_is_one_line(syncs[at], syncs[at + 1]) or _is_one_delivery(syncs[at], syncs[at + 1])):
@@ -147,6 +161,58 @@ def _is_dated_shortly_before(sync: Sync, record: Record | None) -> bool:
     if record is None or record.timestamp_ms is None or sync.written_ms is None:
         return False
     return 0 <= sync.written_ms - record.timestamp_ms <= SHORTLY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class _SentAgain:
+    """A delivery that sends again (A): the indexes of its first sync and of one in front, and the two places of the
+    number with which it begins."""
+
+    early: int
+    late: int
+    first: int
+    again: int
+
+    def places(self) -> set[int]:
+        return {place + step for place in (self.first, self.again) for step in range(-1, STRETCH)}
+
+    def is_there(self, records: Mapping[int, Record]) -> bool | None:
+        """None where that cannot be told: records are gone, or equal one another."""
+        pairs = [(records.get(self.first + step), records.get(self.again + step)) for step in range(STRETCH)]
+        known = [(_content(one), _content(other)) for one, other in pairs if one is not None and other is not None]
+        if any(one != other for one, other in known):
+            return False
+        in_front, before = records.get(self.first - 1), records.get(self.again - 1)
+        if len(set(known)) < STRETCH or before is None or (self.first and in_front is None):
+            return None
+        return in_front is None or _content(in_front) != _content(before)
+
+
+def _sent_again(syncs: Sequence[Sync]) -> list[_SentAgain]:
+    """The newest deliveries that may send again; the syncs' places grow."""
+    back = [at for at in range(1, len(syncs)) if syncs[at].upstream <= syncs[at - 1].upstream]
+    begins = [syncs[at].downstream for at in back]
+
+    def is_long(place: int) -> bool:
+        following = bisect_right(begins, place)
+        return following == len(begins) or begins[following] - place >= STRETCH
+
+    found: list[_SentAgain] = []
+    for late in back[-LATEST:]:
+        sync = syncs[late]
+        front = [at for at in range(late) if syncs[at].upstream <= sync.upstream]
+        if not front:
+            continue
+        early = max(front, key=lambda at: (syncs[at].upstream, at))
+        first = syncs[early].downstream + sync.upstream - syncs[early].upstream
+        is_of_it = first < syncs[early + 1].downstream  # else the number is behind a gap
+        if is_of_it and is_long(first) and is_long(sync.downstream):
+            found.append(_SentAgain(early, late, first, sync.downstream))
+    return found
+
+
+def _content(record: Record) -> tuple[int | None, bytes | None, bytes | None]:
+    return None if record.append_time else record.timestamp_ms, record.key, record.value
 
 
 def _is_one_line(early: Sync, late: Sync) -> bool:

@@ -3,7 +3,8 @@
 The log and its ills are those of ``bare``. What MirrorMaker records is written as it writes it: a sync when a run
 begins, at every jump of the source's numbers, and after ``lag`` records (``MirrorSourceTask``); a checkpoint from the
 newest sync that is not behind the group's offset, or an older one that its store kept (``OffsetSyncStore``); the
-position that Connect commits. The mirror from here to the source did the same with a topic that is gone.
+position that Connect commits. The mirror from here to the source did the same with a topic that is gone; it may have
+been restarted, too, and its log there may be nearly this one.
 """
 
 from __future__ import annotations
@@ -85,9 +86,8 @@ def make_both_ways(seed: int) -> tuple[BothWays, World]:
         foreign: tuple[Sync, ...] = ()
     else:
         first = record(rng, placed[:cut], starts, start, None, made)
-        other = record(
-            rng, _local(rng, len(placed)), {0}, max(first.now, _last(stamps, placed[:cut])) + rng.choice(PAUSES_MS)
-        )
+        local, again = _restarted(random.Random(f"restarts {seed}"), _local(rng, len(placed)), placed, starts)
+        other = record(rng, local, again, max(first.now, _last(stamps, placed[:cut])) + rng.choice(PAUSES_MS))
         later = {0, *(start - cut for start in starts if start >= cut)}
         second = record(rng, placed[cut:], later, other.now + rng.choice(PAUSES_MS), dropped, made)
         foreign = other.syncs
@@ -148,6 +148,44 @@ def _local(rng: random.Random, length: int) -> list[tuple[int, int]]:
     return [(number - first, start + place) for place, number in enumerate(numbers)]
 
 
+def _restarted(
+    rng: random.Random, local: list[tuple[int, int]], placed: Sequence[tuple[int, int]], starts: set[int]
+) -> tuple[list[tuple[int, int]], set[int]]:
+    """What the other mirror delivered there where it was restarted, too, and where its deliveries begin.
+
+    Or its log there is nearly this one: restarts and all, but other numbers, and some records more or less.
+    """
+    kind = rng.choice(("once", "again", "near", "near"))
+    if kind == "near":
+        return _nearly(rng, placed, starts)
+    if kind == "once":
+        return local, {0}
+    numbers, place = [number for number, _ in local], local[0][1]
+    sent: list[int] = []
+    begins, end = set(), 0
+    while end < len(numbers):
+        begins.add(len(sent))
+        first = rng.choice((0, rng.randint(0, end), max(0, end - 4)))
+        end = min(len(numbers), end + rng.randint(1, len(numbers)))
+        sent += numbers[first:end]
+    return [(number, place + at) for at, number in enumerate(sent)], begins
+
+
+def _nearly(
+    rng: random.Random, placed: Sequence[tuple[int, int]], starts: set[int]
+) -> tuple[list[tuple[int, int]], set[int]]:
+    """Not to the record: places that are the same up to the second delivery cannot be told from this log's."""
+    shift = max(rng.choice((-7, -2, -1, 0, 1, 2, 7)), -min(number for number, _ in placed))
+    gap, turn = rng.choice((0, 0, 1, 3)), rng.choice(placed)[0]
+    length = min((start for start in starts if start), default=len(placed))
+    front = rng.choice((0, 0, 1, 2, 20)) if length > 1 else 1
+    less = None if front else rng.randrange(min(length, len(placed)))
+    kept = [(count, number) for count, (number, _) in enumerate(placed) if count != less]
+    begins = {sum(count < start for count, _ in kept) for start in starts}
+    local = [(number + shift + gap * (number > turn), front + place) for place, (_, number) in enumerate(kept)]
+    return local, begins - {len(kept)}
+
+
 def record(
     rng: random.Random,
     placed: Sequence[tuple[int, int]],
@@ -195,14 +233,16 @@ def record(
 
 def is_by_chance(case: BothWays, world: World) -> bool:
     """True where a sync of the other mirror happens to look like this one's: a checkpoint is at its place or right
-    behind it, the record there was made shortly before, the log ends where it would with this mirror's, or the
-    following one of this mirror has its distance."""
+    behind it, the record there was made shortly before, the log ends where it would with this mirror's, both sent
+    the same places again, or the following one of this mirror has its distance."""
     for one, other in pairwise(case.pairs.syncs):
         same = one.upstream - one.downstream == other.upstream - other.downstream
         if same and one in case.foreign and other not in case.foreign:
             return True
     last, end = case.pairs.syncs[-1:], world.log.partitions[PLACE].end
     if last and last[0] in case.foreign and case.pairs.delivered == last[0].upstream + end - 1 - last[0].downstream:
+        return True
+    if any(_fits_again(case.foreign, early, late, world) for early, late in pairwise(case.foreign)):
         return True
     for sync in case.foreign:
         if any(0 <= each.downstream - sync.downstream <= 1 for each in case.pairs.checkpoints):
@@ -211,6 +251,15 @@ def is_by_chance(case: BothWays, world: World) -> bool:
         if index >= 0 and 0 <= (sync.written_ms or 0) - case.source[index].stamp_ms <= SHORTLY_MS:
             return True
     return False
+
+
+def _fits_again(foreign: Sequence[Sync], before: Sync, begin: Sync, world: World) -> bool:
+    """Whether the other mirror sent again from the very place, and the very record, from which this one did."""
+    if begin.upstream > before.upstream:
+        return False
+    index = world.delivered.get(begin.downstream, -1)
+    copies = {at for at, copy in world.delivered.items() if copy == index >= 0 and at < begin.downstream}
+    return any(sync.downstream + begin.upstream - sync.upstream in copies for sync in foreign)
 
 
 def broken_promises(case: BothWays, world: World, finding: Finding) -> Iterator[str]:
@@ -232,7 +281,13 @@ def broken_promises(case: BothWays, world: World, finding: Finding) -> Iterator[
 def shown_kinds(case: BothWays, world: World) -> tuple[str, ...]:
     kind = f"syncs {case.owner}"
     live = (f"{kind}, live",) if case.live and not case.filtered else ()
-    return ("both ways", kind, *live, *(("both ways, filtered",) if case.filtered else ()))
+    syncs = case.foreign or case.pairs.syncs
+    again = any(late.upstream <= early.upstream for early, late in pairwise(syncs))
+    return (
+        *("both ways", kind, *live),
+        *(("both ways, filtered",) if case.filtered else ()),
+        *((f"{kind}, sent again",) if again else ()),
+    )
 
 
 def try_seed(seed: int) -> list[Trial]:
