@@ -20,7 +20,6 @@ from reconciler.core.verdicts import Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
-BY_ROW_TIME = "no anchor: by the time the row was written"
 """How the detail begins where the policy takes a row's time."""
 
 
@@ -133,9 +132,9 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
         return Finding(Verdict.UNRESOLVED, None, detail=detail)
     time = stored.written_at_ms
     judge = judge_by_time(question, time, time)
-    why = f"{BY_ROW_TIME}, which is right if the job lagged less than max_disorder; "
+    why = "no anchor: by the time the row was written, which is right if the job lagged less than max_disorder; "
     known = TimeEvidence(absent=True, times_are_sure=False, why=why)
-    return (yield from resume_by_time(question, time, judge, known))
+    return replace((yield from resume_by_time(question, time, judge, known)), by_row_time=True)
 
 
 def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Search[Finding]:

@@ -92,6 +92,8 @@ class Finding:
     skips: Skips | None = None
     record_fingerprint: str | None = None
     """Of the record at ``record_offset``, where no stored anchor says what it must be."""
+    by_row_time: bool = False
+    """True where nothing but the time of the store's row says where the job is."""
 
     def __post_init__(self) -> None:
         if self.resume_offset is None and self.verdict not in STOPS:

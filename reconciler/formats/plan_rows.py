@@ -17,7 +17,7 @@ _ROW = frozenset(
         *("resume_offset", "replay", "evidence", "detail", "set_by_hand", "skips"),
     )
 )
-_GROWN = frozenset(("no_rows", "replaces"))
+_GROWN = frozenset(("no_rows", "by_row_time", "replaces"))
 _SEEN = frozenset(("stored_offset", "sha256"))
 _ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
 _REPLAY = frozenset(("at_most", "exact"))
@@ -84,7 +84,8 @@ class SeenRow:
 class PartitionPlan:
     """One row of a plan. ``resume_offset`` None: nothing was proven; the partition needs a decision.
 
-    ``no_rows``: the store holds no row of any partition of this topic, which has records. Written only where it is so.
+    ``no_rows``: the store holds no row of any partition of this topic, which has records.
+    ``by_row_time``: nothing but the time of the store's row says where the job is. Both are written only where true.
     """
 
     source_topic: str
@@ -105,6 +106,7 @@ class PartitionPlan:
     position: Position = Position.NEXT
     set_by_hand: bool = False
     no_rows: bool = False
+    by_row_time: bool = False
     replaces: SeenRow | None = None
     """The row under the destination's name, which ``apply`` replaces and ``rollback`` puts back; None: no row."""
     skips: Skips | None = None
@@ -152,6 +154,7 @@ class PartitionPlan:
             skips=finding.skips,
             skips_accepted=skips_accepted,
             record_fingerprint=finding.record_fingerprint,
+            by_row_time=finding.by_row_time,
         )
 
     @property
@@ -194,6 +197,7 @@ class PartitionPlan:
             "detail": self.detail,
             "set_by_hand": self.set_by_hand,
             **({"no_rows": True} if self.no_rows else {}),
+            **({"by_row_time": True} if self.by_row_time else {}),
             **({} if self.replaces is None else {"replaces": self.replaces.to_json()}),
             **({"skips": skips} if self.skips_counted else {}),
         }
@@ -227,6 +231,7 @@ class PartitionPlan:
             detail=fields.any_text("detail"),
             set_by_hand=fields.flag("set_by_hand"),
             no_rows=fields.flag_or_absent("no_rows"),
+            by_row_time=fields.flag_or_absent("by_row_time"),
             replaces=SeenRow.from_json(fields.value("replaces"), fields.place("replaces")) if has_replaces else None,
             skips=skipped,
             skips_accepted=accepted,
@@ -251,6 +256,8 @@ class PartitionPlan:
             raise ValueError("a partition that is missing has no resume offset")
         if self.no_rows and (self.verdict is not Verdict.NEW or self.stored_offset is not None):
             raise ValueError("only a new partition has no rows")
+        if self.by_row_time and (self.anchor is not None or self.stored_offset is None):
+            raise ValueError("only a stored offset without anchor is placed by the time of its row")
         if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
             raise ValueError("a match resumes at the stored offset")
         if self.skips is not None and not self.set_by_hand:

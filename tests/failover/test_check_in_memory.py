@@ -117,9 +117,10 @@ def test_an_anchor_older_than_its_offset_bounds_the_replay(memory: Memory) -> No
 def test_without_an_anchor_the_rows_time_bounds_it_if_the_policy_allows(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.save({0: StoredOffset(BASE + 6, None, content(5)[0])})
-    assert found(memory.row()) == (Verdict.UNRESOLVED, None)
+    unresolved = memory.row()
+    assert (found(unresolved), unresolved.by_row_time) == ((Verdict.UNRESOLVED, None), False)
     row = memory.row('[policy]\nno_anchor = "row-time"')
-    assert found(row) == (Verdict.BOUNDED, 5)
+    assert (found(row), row.by_row_time) == ((Verdict.BOUNDED, 5), True)
     assert row.replay_exact is None
 
 

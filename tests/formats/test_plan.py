@@ -153,6 +153,15 @@ def test_the_fields_are_those_of_the_format() -> None:
     assert list(row["evidence"]) == ["matched_by", "record_offset", "probes", "rounds"]
 
 
+def test_a_row_that_its_own_time_places_says_so() -> None:
+    row = replace(part(verdict=Verdict.BOUNDED), anchor=None, by_row_time=True)
+    text = plan_of(row).to_text()
+    assert json.loads(text)["jobs"][0]["partitions"][0]["by_row_time"] is True
+    assert parse_plan(text).job().partitions == (row,)
+    with pytest.raises(Changed, match="only a stored offset without anchor is placed by the time of its row"):
+        parse_plan(plan_of(replace(row, anchor=part().anchor)).to_text())
+
+
 def test_a_raw_id_never_appears() -> None:
     text = plan_of(part()).to_text()
     assert SECRET.decode() not in text

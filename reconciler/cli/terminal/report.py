@@ -9,7 +9,6 @@ from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import listed
-from reconciler.core.reconcile import BY_ROW_TIME
 from reconciler.core.verdicts import MatchedBy, Position, Verdict
 from reconciler.formats.plan import (
     JobPlan,
@@ -168,7 +167,7 @@ def numbers_alone(rows: Sequence[PartitionPlan]) -> list[str]:
 
 def _is_by_number(row: PartitionPlan) -> bool:
     found = row.anchor is None and row.stored_offset is not None and row.resume_offset is not None
-    return found and row.verdict in _BY_NUMBER and not row.set_by_hand and BY_ROW_TIME not in row.detail
+    return found and row.verdict in _BY_NUMBER and not row.set_by_hand and not row.by_row_time
 
 
 def stopping_sink_sentences(rows: Sequence[SinkRow]) -> list[str]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.text import MOST_NAMES
-from reconciler.core.reconcile import BY_ROW_TIME
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan, StartPolicy
 from tests.formats.test_plan import part, plan_of
@@ -51,11 +50,10 @@ def test_what_is_assumed_of_numbers_without_anchors_is_said_once() -> None:
 
 def test_nothing_is_assumed_of_other_rows() -> None:
     bare = replace(part(), anchor=None, verdict=Verdict.MOVED)
-    by_time = f"{BY_ROW_TIME}, which is right if the job lagged less than max_disorder; the time bound"
     assert not numbers_said(
         part(),
         replace(bare, partition=1, verdict=Verdict.NEW),
-        replace(bare, partition=2, verdict=Verdict.BOUNDED, detail=by_time),
+        replace(bare, partition=2, verdict=Verdict.BOUNDED, by_row_time=True),
         replace(bare, partition=3, set_by_hand=True),
         replace(bare, partition=4, verdict=Verdict.UNRESOLVED, resume_offset=None),
     )
