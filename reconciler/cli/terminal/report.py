@@ -66,8 +66,8 @@ def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int, 
     shown = [index for index in range(len(HEADS)) if index != SKIPS or any(row.skips for row in rows)]
     cells = [[cells[index] for index in shown] for cells in (_cells(row, policy) for row in rows)]
     right = frozenset(place for place, index in enumerate(shown) if index in RIGHT)
-    heads, told = [HEADS[index] for index in shown], {evidence_text(row) for row in rows if why_stopped(row, policy)}
-    return render(heads, cells, right=right, columns=columns, colour=colour, told=told)
+    heads, printed = [HEADS[index] for index in shown], {evidence_text(row) for row in rows if why_stopped(row, policy)}
+    return render(heads, cells, right=right, columns=columns, colour=colour, printed=printed)
 
 
 def _headline(job: JobPlan, columns: int) -> Shown:

@@ -60,11 +60,11 @@ def render(
     right: frozenset[int],
     columns: int,
     colour: bool,
-    told: Collection[str] = (),
+    printed: Collection[str] = (),
 ) -> Shown:
     """Lines of a table at most ``columns`` wide; the columns in ``right``, such as numbers, are aligned right.
 
-    ``told``: texts of the last column that the caller prints in full, so that they are not repeated below the table.
+    ``printed``: texts of the last column that the caller prints in full, so that they are not repeated below the table.
     """
     natural = [max(columns_of(head), *(columns_of(row[i].text) for row in rows), 0) for i, head in enumerate(heads)]
     widths = _fitting(natural, right, columns)
@@ -75,7 +75,7 @@ def render(
             lines += _below(heads, row, len(widths), right, columns, colour=colour)
     texts, is_last_cut = {}, len(widths) == len(heads) > 1 and widths[-1] < natural[-1]
     if is_last_cut:
-        texts = _cut_texts(rows, widths, told)
+        texts = _cut_texts(rows, widths, printed)
         in_full = list(texts.items())[:MOST_IN_FULL]
         lines += [fold(f"  {listed(names)}: {text}", columns, indent="    ") for text, names in in_full]
     cut_too = zip(widths[:-1] if is_last_cut else widths, natural, strict=False)
@@ -84,11 +84,11 @@ def render(
     return Shown("\n".join(lines))
 
 
-def _cut_texts(rows: Sequence[Sequence[Cell]], widths: Sequence[int], told: Collection[str]) -> dict[str, list[str]]:
+def _cut_texts(rows: Sequence[Sequence[Cell]], widths: Sequence[int], printed: Collection[str]) -> dict[str, list[str]]:
     """The texts of the last column that do not fit, each with its rows' names as the table has them."""
     texts: dict[str, list[str]] = {}
     for row in rows:
-        if columns_of(row[-1].text) > widths[-1] and row[-1].text not in told:
+        if columns_of(row[-1].text) > widths[-1] and row[-1].text not in printed:
             texts.setdefault(row[-1].text, []).append(cut(row[0].text, widths[0], keep_end=True))
     return texts
 

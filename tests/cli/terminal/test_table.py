@@ -65,7 +65,7 @@ def test_a_text_that_is_cut_stands_below_the_table_once_for_all_its_rows() -> No
         "    read has the header: check [jobs.identity] id",
     ]
     cells = [tuple(map(Cell, row)) for row in rows]
-    told = render(HEADS, cells, right=RIGHT, columns=50, colour=False, told={why}).split("\n")
+    told = render(HEADS, cells, right=RIGHT, columns=50, colour=False, printed={why}).split("\n")
     assert told == lines[:4]
     many = table(*((f"a.events-{n}", "1", f"{n}, {why}") for n in range(21)), columns=50)
     assert many[-1] == "(cut; COLUMNS=93 shows all)"
