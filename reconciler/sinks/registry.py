@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from urllib.parse import parse_qsl
 
 from reconciler.config.addresses import scheme_of
@@ -21,7 +20,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.identity import load_function
 from reconciler.sinks.taken import Sink
 from reconciler.stores.parameters import Parameters
-from reconciler.stores.registry import DISTRIBUTION
+from reconciler.stores.registry import require_installed
 
 EXAMPLES = (
     *("files:PATH", "delta:PATH", "delta:PATH?app_id=NAME", "iceberg:CATALOG/NAMESPACE.TABLE", "iceberg:PATH"),
@@ -95,11 +94,7 @@ def open_sink(address: str) -> Sink:
     if opener is None or not address.partition(":")[2]:
         raise _wrong("it names no sink")
     client, extra = _CLIENTS.get(scheme, ("reconciler", ""))
-    if find_spec(client) is None:
-        raise ConfigError(
-            f"The sink {scheme}: needs the Python package {client}, which is not installed.",
-            hint=f"Run: pip install '{DISTRIBUTION}[{extra}]'",
-        )
+    require_installed(f"The sink {scheme}:", client, extra)
     return opener(address)
 
 

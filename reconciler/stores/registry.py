@@ -134,12 +134,8 @@ def open_store(
     scheme = _scheme(address)
     if scheme is None:
         raise _unknown(name)
-    if scheme.client is not None and importlib.util.find_spec(scheme.client) is None:
-        target = f"{DISTRIBUTION}[{scheme.extra}]" if scheme.extra else DISTRIBUTION
-        raise ConfigError(
-            f"The store {name}: needs the Python package {scheme.client}, which is not installed.",
-            hint=f"Run: pip install '{target}'",
-        )
+    if scheme.client is not None:
+        require_installed(f"The store {name}:", scheme.client, scheme.extra)
     module = importlib.import_module(scheme.module)
     timeout = {"timeout_s": timeout_s} if scheme.traits.on_destination else {}
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client, **timeout)
@@ -153,6 +149,16 @@ def open_store(
     if not store.capabilities.needs_tracking:
         return ServedStore(store, other)
     return paired(store, other(), kafka_client, timeout_s=timeout_s)
+
+
+def require_installed(subject: str, client: str, extra: str | None) -> None:
+    """Raise ConfigError, a sentence about ``subject``, if the package ``client`` of ``extra`` is not installed."""
+    if importlib.util.find_spec(client) is None:
+        target = f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
+        raise ConfigError(
+            f"{subject} needs the Python package {client}, which is not installed.",
+            hint=f"Run: pip install '{target}'",
+        )
 
 
 def _scheme(address: str) -> Scheme | None:

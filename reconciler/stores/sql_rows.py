@@ -48,6 +48,14 @@ class Kind(Enum):
     FOREIGN = "foreign"
 
 
+def made_by_newer(store: str) -> Refused:
+    """The error for a store that this version must not touch."""
+    return Refused(
+        f"The offset store {store} was made by a newer version of this product.",
+        hint="Upgrade this installation to at least that version.",
+    )
+
+
 def to_columns(stored: StoredOffset | None) -> tuple[object, ...]:
     """The values of ``COLUMNS``; all null for no row. ``names`` is null exactly where there is no anchor."""
     if stored is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
 from reconciler.config.addresses import without_secrets
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.ports import Row
 from reconciler.stores import common
 from reconciler.stores.parameters import Parameters
@@ -86,6 +86,13 @@ class TableAddress:
         """The rules by which rows are made; ``what`` names the source of the offsets in the table, for messages."""
         place = f"the {what} of {self.table}" if what else f"the rows of {self.table}"
         return CommitOffsets(self.number, self.lists, self.within, place)
+
+
+def no_table(sentence: str) -> NotCreated:
+    """The error for a table that does not exist, as ``sentence`` says."""
+    return NotCreated(
+        sentence, hint="Correct the store's address. If the job has never run, its first batch creates the table."
+    )
 
 
 def parse(address: str, *, named: str, others: Sequence[str], property_: str | None, example: str) -> TableAddress:

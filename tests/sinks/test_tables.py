@@ -10,7 +10,6 @@ import pytest
 
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused, Unreachable
 from reconciler.formats.plan_sinks import SinkOutcome
-from reconciler.sinks import registry
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
@@ -169,7 +168,7 @@ def test_a_table_of_no_catalog_is_a_fault_of_the_configuration(arrow: Any, tmp_p
 
 
 def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError) as caught:
         open_sink(f"delta:{tmp_path}")
     assert "needs the Python package deltalake" in caught.value.message

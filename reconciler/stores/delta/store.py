@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reconciler.core.errors import NotCreated, Refused
+from reconciler.core.errors import Refused
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores.delta.table import DeltaAt
-from reconciler.stores.table_address import TableAddress, TableColumns, TableStore, parse
+from reconciler.stores.table_address import TableAddress, TableColumns, TableStore, no_table, parse
 from reconciler.stores.table_offsets import Commit, OlderGone, filled, row_of, row_of_column, rows_of
 
 EXAMPLE = (
@@ -56,10 +56,7 @@ class DeltaOffsets:
         with self._delta.errors():
             table = self._delta.table()
             if table is None:
-                raise NotCreated(
-                    f"There is no Delta table at {self._at.table}.",
-                    hint="Correct the store's address. If the job has never run, its first batch creates the table.",
-                )
+                raise no_table(f"There is no Delta table at {self._at.table}.")
             if self._at.columns is not None:
                 return self._of_columns(table, self._at.columns, group, topics)
             if self._at.layout == "txn":

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconciler.core.errors import ConfigError, NotCreated, Refused
+from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import OffsetStore, Row
 from reconciler.stores.iceberg.table import IcebergAt, summary_of
-from reconciler.stores.table_address import TableAddress, TableStore, parse
+from reconciler.stores.table_address import TableAddress, TableStore, no_table, parse
 from reconciler.stores.table_offsets import Commit, OlderGone, filled, rows_of
 
 EXAMPLE = (
@@ -53,10 +53,7 @@ class IcebergOffsets:
         with self._iceberg.errors():
             table = self._iceberg.table()
             if table is None:
-                raise NotCreated(
-                    f"There is no Iceberg table {self._at.table}.",
-                    hint="Correct the store's address. If the job has never run, its first batch creates the table.",
-                )
+                raise no_table(f"There is no Iceberg table {self._at.table}.")
             newest = self._newest(table)
             if newest is None:
                 return []

@@ -241,10 +241,7 @@ class OwnStore:
                 " --job NAME /dev/null",
             )
         if kind is Kind.NEWER:
-            raise Refused(
-                f"The offset store in {where} was made by a newer version of this product.",
-                hint="Upgrade this installation to at least that version.",
-            )
+            raise sql_rows.made_by_newer(f"in {where}")
         if kind is Kind.FOREIGN:
             raise Refused(
                 f"The tables reconciler_… in {where} are another program's.",

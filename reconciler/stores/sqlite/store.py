@@ -197,10 +197,7 @@ class SqliteStore:
         """False for an empty file. Raises Refused for a file that this version must not touch."""
         kind = schema.kind_of(db)
         if kind is sql_rows.Kind.NEWER:
-            raise Refused(
-                f"The offset store {self._path} was made by a newer version of this product.",
-                hint="Upgrade this installation to at least that version.",
-            )
+            raise sql_rows.made_by_newer(self._path)
         if kind is sql_rows.Kind.FOREIGN:
             raise Refused(
                 f"{self._path} is a SQLite file of another program, not an offset store.",
