@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
+from reconciler.core.near import known_names
 from reconciler.core.policies import NoAnchor, TopicPolicy
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
@@ -171,8 +172,10 @@ class Config:
 
     def chosen(self, *names: str) -> tuple[Job, ...]:
         """The jobs of these names, or all jobs without one. Raises ConfigError for an unknown name."""
-        known = ", ".join(job.name for job in self.jobs)
+        known = [job.name for job in self.jobs]
         for name in names:
-            if all(job.name != name for job in self.jobs):
-                raise ConfigError(f'The configuration has no job "{name}".', hint=f"It has: {known}.")
+            if name not in known:
+                raise ConfigError(
+                    f'The configuration has no job "{name}".', hint=f"It has: {known_names(name, known)}."
+                )
         return tuple(job for job in self.jobs if not names or job.name in names)

@@ -13,6 +13,7 @@ from reconciler import __version__, engine
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ReconcilerError
+from reconciler.core.near import NearTopics
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import NO_OFFSET
@@ -149,10 +150,12 @@ class _Searched:
     gathered: Sequence[GatheredJob]
     found: Mapping[Key, Found]
     by_person: Mapping[Key, Found]
+    near: NearTopics
 
     def plans(self, by_hand: ByHand | None = None) -> list[JobPlan]:
         """The rows of every job, with one position a partition, and with what a person accepts."""
-        return [_job_plan(job, self.found, self.by_person, by_hand or ByHand()) for job in self.gathered]
+        decided = by_hand or ByHand()
+        return [_job_plan(job, self.found, self.by_person, decided, self.near) for job in self.gathered]
 
 
 def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand) -> _Searched:
@@ -162,7 +165,8 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     cluster = reader.describe(topics)
     if (log := apart(outside.reader)) is not None:
         log.expect(cluster.topics)
-    gathered = [gather(config, job, cluster, outside.open_store) for job in jobs]
+    near = outside.near_topics()
+    gathered = [gather(config, job, cluster, outside.open_store, near) for job in jobs]
     places = [found for job in gathered for found in job.places]
     _refuse_unknown(by_hand, places)
     limits = _limits(config, len(places))
@@ -172,7 +176,7 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     }
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)
-    searched = _Searched(cluster.cluster_id, gathered, found, passes.by_hand(by_hand, places, found))
+    searched = _Searched(cluster.cluster_id, gathered, found, passes.by_hand(by_hand, places, found), near)
     _refuse_recreated(cluster, reader.describe(topics))
     return searched
 
@@ -225,7 +229,11 @@ def _refuse_unknown(by_hand: ByHand, places: Sequence[JobPartition]) -> None:
 
 
 def _job_plan(
-    gathered: GatheredJob, found: Mapping[Key, Found], by_person: Mapping[Key, Found], by_hand: ByHand
+    gathered: GatheredJob,
+    found: Mapping[Key, Found],
+    by_person: Mapping[Key, Found],
+    by_hand: ByHand,
+    near: NearTopics,
 ) -> JobPlan:
     by_topic: dict[str, list[JobPartition]] = {}
     for at in gathered.places:
@@ -245,7 +253,7 @@ def _job_plan(
         elif at.fault:
             rows.append(_row(at, unresolved(at.fault), None, by_hand))
         elif (at.own or at.source.topic not in folded) and not at.is_new:
-            rows.append(_row(at, _missing(at), None, by_hand))
+            rows.append(_row(at, _missing(at, near), None, by_hand))
     return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
 
 
@@ -265,9 +273,12 @@ def _was_remapped(found: Found) -> bool:
     return found.finding.verdict is Verdict.REMAPPED
 
 
-def _missing(at: JobPartition) -> Found:
-    what = f"partition {at.destination.partition}" if at.topic_id else f'topic "{at.destination.topic}"'
-    return engine.SearchResult(Finding(Verdict.MISSING, None, detail=f"the destination has no {what}"), 0, 0)
+def _missing(at: JobPartition, near: NearTopics) -> Found:
+    detail = f"the destination has no partition {at.destination.partition}"
+    if not at.topic_id:
+        there = near.of(at.destination.topic, at.source.topic)
+        detail = f'the destination has no topic "{at.destination.topic}"' + (f"; it has {there}" if there else "")
+    return engine.SearchResult(Finding(Verdict.MISSING, None, detail=detail), 0, 0)
 
 
 def _row(at: JobPartition, found: Found, by_person: Found | None, decided: ByHand) -> PartitionPlan:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
+from reconciler.core.near import NearTopics
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
 from reconciler.failover.no_rows import no_rows
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, TopicPartition]
 """A job's name, and a partition of the destination."""
+
+NO_NAMES = NearTopics(tuple)
 
 NOTHING_READ = -1
 """The stored offset of a partition of which no record was processed (a sentinel)."""
@@ -76,7 +79,9 @@ class GatheredJob:
     places: tuple[JobPartition, ...]
 
 
-def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpener) -> GatheredJob:
+def gather(
+    config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpener, near: NearTopics = NO_NAMES
+) -> GatheredJob:
     """Read the job's rows and lay them beside the destination's partitions."""
     with closing(open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
@@ -92,6 +97,8 @@ def gather(config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpen
     places: list[JobPartition] = []
     for topic in job.topics:
         name = config.topics.destination_of(topic)
+        if name not in cluster.topics and all(key.topic not in (topic, name) for key in rows):
+            raise _no_topic(topic, name, near)
         if name != topic:
             _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
         places += _places(job, topic, name, rows, cluster, translated=translated, no_rows=absent.get(topic, ""))
@@ -118,12 +125,6 @@ def _places(
     numbers = {key.partition for key in rows if key.topic in (topic, name)}
     among_faults = any(row.malformed is not None for key, row in rows.items() if key.topic in (topic, name))
     stored = numbers - {UNKNOWN_PARTITION}
-    if not existing and not numbers:
-        raise ConfigError(
-            f'The destination has no topic "{name}", and the store holds no offset for "{topic}".',
-            hint="Check the job's topics, [topics] and [source] alias, that the mirror has run, and that the user may "
-            "describe the topic.",
-        )
     places = []
     for number in sorted(existing | stored):
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
@@ -148,6 +149,20 @@ def _places(
             )
         )
     return places
+
+
+def _no_topic(topic: str, name: str, near: NearTopics) -> ConfigError:
+    message = f'The destination has no topic "{name}", and the store holds no offset for "{topic}"'
+    there = near.of(name, topic)
+    if there:
+        return ConfigError(
+            f"{message}; the destination has {there}.", hint="Correct the job's topics, [topics] or [source] alias."
+        )
+    return ConfigError(
+        f"{message}.",
+        hint="Check the job's topics, [topics] and [source] alias, that the mirror has run, and that the user may "
+        "describe the topic.",
+    )
 
 
 def _unplaced(rows: Mapping[TopicPartition, Row], topic: str) -> Malformed | None:

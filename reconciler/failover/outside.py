@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar
 from reconciler import engine
 from reconciler.clock import clock_ms
 from reconciler.config.file import SearchSettings
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.core.near import NearTopics
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.kafka import import_client
@@ -65,7 +66,8 @@ class Outside:
     """The destination, the stores, the clocks (monotonic seconds and epoch ms), and three callbacks.
 
     ``on_progress`` is called after every round of a search, ``on_probes`` with the number of probes of each kind after
-    every engine run, ``on_copied`` with how far a checkpoint's copy is. ``run`` is the engine.
+    every engine run, ``on_copied`` with how far a checkpoint's copy is. ``run`` is the engine. ``topics`` lists the
+    destination's topics, for one that is not there; it may raise.
     """
 
     reader: LogReader
@@ -76,6 +78,18 @@ class Outside:
     on_probes: Callable[[Mapping[str, int]], None] | None = None
     on_copied: Callable[[Any], None] | None = None
     run: Engine = engine.run
+    topics: Callable[[], Iterable[str]] = tuple
+
+    def near_topics(self) -> NearTopics:
+        """The topics that a misspelt name may mean. They only help: where they cannot be listed, there are none."""
+
+        def names() -> Iterable[str]:
+            try:
+                return self.topics()
+            except ReconcilerError:
+                return ()
+
+        return NearTopics(names)
 
     def patient(self, settings: SearchSettings) -> LogReader:
         """The destination; a call that fails is repeated until the search's deadline has passed."""
@@ -92,8 +106,10 @@ def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float,
     """
     import_client()
     from reconciler.kafka.opening import open_log
+    from reconciler.kafka.survey import topics_of
     from reconciler.stores.registry import open_store
 
     with closing(open_log(client, timeout_s=timeout_s, memory=memory)) as reader:
         opener = partial(open_store, kafka_client=client, anchors=anchors, timeout_s=timeout_s)
-        yield Outside(reader, opener, time.monotonic, clock_ms)
+        topics = partial(topics_of, client, timeout_s=timeout_s)
+        yield Outside(reader, opener, time.monotonic, clock_ms, topics=topics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TypeVar
 
 from confluent_kafka.admin import AdminClient
@@ -42,3 +43,9 @@ class Surveyor:
 
     def close(self) -> None:
         self._admin.close()
+
+
+def topics_of(client: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> list[str]:
+    """The names of all topics that this user may describe. Raises as ``Surveyor`` does."""
+    with closing(Surveyor(client, timeout_s=timeout_s)) as surveyor:
+        return list(surveyor.topics())

@@ -10,6 +10,7 @@ from contextlib import closing
 
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.core.near import near_topics
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
 from reconciler.preflight.mirror import mirror
@@ -133,22 +134,22 @@ def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> It
 def _no_topic(config: Config, name: str, world: World) -> TrialResult:
     message = f'The destination has no topic "{name}", or this user may not describe it.'
     sources = {config.topics.destination_of(topic): topic for job in config.jobs for topic in job.topics}
-    try:
-        there = world.topics(config.destination.client)
-        near = sorted(each for each in there if each != name and each.endswith(sources[name]))
-    except ReconcilerError:
-        near = []
+    near = _near(name, sources[name], config.destination.client, world)
     if near:
-        return fail(
-            f"topic {name}",
-            message,
-            f"It has {', '.join(near[:3])}: correct [source] alias, or [topics].",
-        )
+        return fail(f"topic {name}", message, f"It has {near}: correct the job's topics, [source] alias, or [topics].")
     return fail(
         f"topic {name}",
         message,
         "See that the job's topics, [source] alias and [topics] are as in the mirror, and that the mirror has run.",
     )
+
+
+def _near(name: str, source: str, client: Mapping[str, str], world: World) -> str:
+    """Topics that may be meant, as text; empty where none is like it, or they cannot be listed."""
+    try:
+        return ", ".join(near_topics(name, source, world.topics(client)))
+    except ReconcilerError:
+        return ""
 
 
 def _source(
@@ -171,11 +172,13 @@ def _source(
                 SOURCE, "It is the same cluster as the destination.", "Correct one of the two bootstrap_servers."
             )
             return
-        yield from _topics(reader, topics, _no_source_topic, only_warn=True)
+        yield from _topics(reader, topics, lambda name: _no_source_topic(source, name, world), only_warn=True)
 
 
-def _no_source_topic(name: str) -> TrialResult:
-    return warn(f"topic {name}", "The source has no such topic.", "Check the spelling of the job's topics.")
+def _no_source_topic(source: Cluster, name: str, world: World) -> TrialResult:
+    near = _near(name, name, source.client, world)
+    next_step = f"It has {near}: correct the job's topics." if near else "Check the spelling of the job's topics."
+    return warn(f"topic {name}", "The source has no such topic.", next_step)
 
 
 def reading(config: Config) -> Callable[[Mapping[str, str], str], LogReader]:

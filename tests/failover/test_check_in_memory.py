@@ -10,7 +10,7 @@ import pytest
 
 from reconciler import engine
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
@@ -165,6 +165,40 @@ def test_a_topic_that_the_destination_lacks_is_missing(memory: Memory) -> None:
     row = memory.row()
     assert (found(row), row.topic_id) == ((Verdict.MISSING, None), None)
     assert 'no topic "a.events"' in row.detail
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        (["us-west.events", "audit"], '; it has "us-west.events"'),
+        (["events"], '; it has "events"'),
+        (["us-west.events", "a.event", "b.events", "a.evnets"], '; it has "a.event" or "b.events" or "us-west.events"'),
+        (["audit", "__consumer_offsets", "mm2-offset-syncs.a.internal"], ""),
+    ],
+)
+def test_a_topic_that_is_not_there_is_told_with_the_names_like_it(memory: Memory, there: list[str], words: str) -> None:
+    memory.log.partitions.clear()
+    memory.log.topic_ids.clear()
+    outside, config = replace(memory.outside, topics=lambda: there), memory.config()
+    with pytest.raises(ConfigError) as caught:
+        check(config, config.jobs, outside)
+    told = words.replace("; it has", "; the destination has")
+    assert caught.value.message.endswith(f'no topic "a.events", and the store holds no offset for "events"{told}.')
+    memory.save({0: stored(2)})
+    (row,) = check(config, config.jobs, outside).plan.jobs[0].partitions
+    assert row.detail == f'the destination has no topic "a.events"{words}'
+
+
+def test_names_that_cannot_be_listed_are_left_out(memory: Memory) -> None:
+    def refused() -> list[str]:
+        raise Refused("not for this user")
+
+    memory.log.partitions.clear()
+    memory.log.topic_ids.clear()
+    memory.save({0: stored(2)})
+    config = memory.config()
+    (row,) = check(config, config.jobs, replace(memory.outside, topics=refused)).plan.jobs[0].partitions
+    assert row.detail == 'the destination has no topic "a.events"'
 
 
 def test_unresolved(memory: Memory) -> None:

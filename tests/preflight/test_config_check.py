@@ -351,7 +351,20 @@ def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..
     assert found.code is ExitCode.USAGE
     (result,) = [each for each in found.tried if each.level is Level.FAIL]
     assert result.message == 'The destination has no topic "a.events", or this user may not describe it.'
-    assert result.next_step == "It has z.events: correct [source] alias, or [topics]."
+    assert result.next_step == "It has z.events: correct the job's topics, [source] alias, or [topics]."
+
+
+def test_a_misspelt_topic_is_told_with_the_names_like_it(look: Callable[..., Tries], store: MemoryStore) -> None:
+    """At the destination and at the source."""
+    save(store, "events", p0=anchored())
+    there = ("a.evnets", "evnets", "orders", "__consumer_offsets")
+    text = LEAST.replace("[source]", '[source]\nbootstrap_servers = "a:1"')
+    found = look(text, MemoryLog("b", {"a.evnets": 1}), MemoryLog("a", {"evnets": 1}), topics=there)
+    steps = [each.next_step for each in found.tried if each.subject in ("topic a.events", "topic events")]
+    assert steps == [
+        "It has a.evnets, evnets: correct the job's topics, [source] alias, or [topics].",
+        "It has a.evnets, evnets: correct the job's topics.",
+    ]
 
 
 def test_everything_else_is_tried_where_the_destination_is_silent(

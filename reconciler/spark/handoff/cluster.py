@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
-from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
+from reconciler.core.near import MOST_NAMES, near_topics
 
 TIMEOUT_S = 10.0
+NO_TOPIC = "Correct the name, or create the topic first: Spark cannot subscribe to one that does not exist."
 
 Client = Mapping[str, str]
 """librdkafka properties, ``bootstrap.servers`` among them."""
@@ -50,9 +52,23 @@ def partitions_of(client: Client, topics: Iterable[str]) -> dict[str, tuple[int,
     if absent:
         raise ConfigError(
             f"The cluster at {client['bootstrap.servers']} has no topic {', '.join(absent)}.",
-            hint="Correct the name, or create the topic first: Spark cannot subscribe to one that does not exist.",
+            hint=f"{near_topics_of(client, absent)}{NO_TOPIC}",
         )
     return {name: found[name].partitions for name in names}
+
+
+def near_topics_of(client: Client, absent: Sequence[str]) -> str:
+    """A sentence about the topics that may be meant; empty where none is like them, or they cannot be listed."""
+    if "bootstrap.servers" not in client:
+        return ""
+    from reconciler.kafka.survey import topics_of
+
+    try:
+        there = topics_of(client, timeout_s=TIMEOUT_S)
+    except ReconcilerError:
+        return ""
+    near = sorted({each for name in absent[:MOST_NAMES] for each in near_topics(name, name, there)})[:MOST_NAMES]
+    return f"It has {', '.join(near)}. " if near else ""
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

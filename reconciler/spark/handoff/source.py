@@ -13,7 +13,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.policies import StartPlace
 from reconciler.formats.start import JobStart
 from reconciler.ports import LogReader, TopicPartition
-from reconciler.spark.handoff.cluster import TIMEOUT_S
+from reconciler.spark.handoff.cluster import NO_TOPIC, TIMEOUT_S, near_topics_of
 from reconciler.spark.handoff.planned import Offsets
 
 EARLIEST, LATEST = -2, -1
@@ -46,7 +46,7 @@ def complete_from(start: JobStart, reader: LogReader, client: Mapping[str, str])
     if absent := [topic for topic in start.topics if topic not in there.topics]:
         raise ConfigError(
             f"The source at {start.bootstrap_servers} has no topic {', '.join(absent)}.",
-            hint="Correct the name, or create the topic first: Spark cannot subscribe to one that does not exist.",
+            hint=f"{near_topics_of(client, absent)}{NO_TOPIC}",
         )
     new = [
         TopicPartition(topic, number)

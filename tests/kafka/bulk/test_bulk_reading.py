@@ -111,7 +111,7 @@ def answer_of_the_process(bootstrap: str, *, expected: bool = False) -> Answered
         readers = worker._Readers(here, orders)
         if expected:
             assert worker._answer(here, {"expect": [f"by-{codec}" for codec in CODECS]}, orders, readers)
-        assert worker._answer(here, {"sparing": False, "places": places}, orders, readers)
+        assert worker._answer(here, {"sparing": False, "places": places, "waited_s": 0.0}, orders, readers)
         found: dict[int, Chunk] = {}
         while (frame := worker.receive(there))[:1] != worker.DONE:
             if frame[:1] == worker.CHUNKS:

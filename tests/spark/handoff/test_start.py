@@ -12,6 +12,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import StartAt
 from reconciler.formats.start import JobStart, Side, parse_start
+from reconciler.kafka import survey
 from reconciler.kafka.memory import MemoryLog
 from reconciler.spark import handoff
 from reconciler.spark.handoff.locations import NOTE, location
@@ -128,6 +129,13 @@ def test_offsets_of_another_cluster_are_not_read_at_the_source(source: MemoryLog
         complete_from(replace(AT_A, cluster_id="b"), source, {})
     with pytest.raises(ConfigError, match="has no topic clicks"):
         complete_from(replace(AT_A, topics=("clicks",)), source, {})
+
+
+def test_a_misspelt_topic_is_told_with_the_names_like_it(source: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "topics_of", lambda client, *, timeout_s: ["clicks.v2", "clikcs", "events"])
+    with pytest.raises(ConfigError, match=r"has no topic clicks\.") as caught:
+        complete_from(replace(AT_A, topics=("clicks",)), source, {"bootstrap.servers": "a:1"})
+    assert str(caught.value.hint).startswith("It has clicks.v2, clikcs. Correct the name")
 
 
 def test_a_store_that_lives_in_the_source_is_read_there(source: MemoryLog) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -92,15 +92,12 @@ def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], l
 
 
 def _world(config: Config) -> World:
+    from reconciler.kafka.survey import topics_of
     from reconciler.stores.registry import open_store
 
-    return World(config_check.reading(config), partial(open_store, timeout_s=config.search.request_timeout_s), _topics)
-
-
-def _topics(client: Mapping[str, str]) -> list[str]:
-    from reconciler.kafka.survey import Surveyor
-
-    return list(Surveyor(client).topics())
+    timeout_s = config.search.request_timeout_s
+    topics = partial(topics_of, timeout_s=timeout_s)
+    return World(config_check.reading(config), partial(open_store, timeout_s=timeout_s), topics)
 
 
 # ---------------------------------------------------------------- the output

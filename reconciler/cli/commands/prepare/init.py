@@ -18,6 +18,7 @@ from reconciler.config.addresses import are_brokers
 from reconciler.config.file import SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.near import known_names
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import command
 from reconciler.fileio import refuse_unwritable, write_whole
@@ -266,7 +267,7 @@ def _only(mirror: Mirror, topics: Sequence[str]) -> tuple[str, ...]:
     if unknown:
         raise ConfigError(
             f'The cluster has no mirrored topic named "{unknown[0]}".',
-            hint=f"It has: {', '.join(list(names)[:10])}.",
+            hint=f"It has: {known_names(unknown[0], names)}.",
         )
     return tuple(names[topic] for topic in topics)
 
