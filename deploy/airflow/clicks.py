@@ -1,5 +1,7 @@
 """Example for Airflow 3: a job that starts on the side where it is, at the destination only at checked offsets.
 
+It also loads in Airflow 2 that has the provider "standard".
+
 Choose one of two DAGs. ``clicks`` has one task: the hook replaces itself with spark-submit, so every retry begins with
 a check. ``clicks_by_operator`` is for jobs that an operator starts, and passes on the hook's offsets.
 
@@ -21,10 +23,20 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-from airflow.exceptions import AirflowException, AirflowFailException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import DAG, BaseOperator, task
+
+try:
+    from airflow.sdk import DAG, BaseOperator, task
+except ImportError:  # Airflow 2
+    from airflow.decorators import task
+    from airflow.models.baseoperator import BaseOperator
+    from airflow.models.dag import DAG
+
+try:
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+except ImportError:  # before Airflow 3.2 they are elsewhere, and a later one warns of that place
+    from airflow.exceptions import AirflowException, AirflowFailException
 
 CONFIG = os.environ.get("RECONCILER_CONFIG", "/etc/clicks/reconciler.toml")
 HOOK = ["reconciler", "hook", "--config", CONFIG, "--job", "clicks", "--wait", "300"]

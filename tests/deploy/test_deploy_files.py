@@ -20,7 +20,7 @@ TESTED_BY = {
     "systemd/clicks-pre.service": ["deploy/test_deploy_systemd.py"],
     "kubernetes/hook-init-container.yaml": ["deploy/test_deploy_kubernetes.py"],
     "kubernetes/spark-application.yaml": ["deploy/test_deploy_kubernetes.py"],
-    "airflow/clicks.py": ["deploy/test_deploy_airflow.py"],
+    "airflow/clicks.py": ["deploy/test_deploy_airflow.py", "deploy/test_airflow_versions.py"],
     "prometheus/": ["watch/test_alert_rules.py", "watch/test_alerts.py"],
     "grafana/": ["deploy/test_dashboard.py"],
     "compose/": ["deploy/*containers*.py"],
