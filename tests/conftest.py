@@ -109,15 +109,21 @@ def kafka_jars() -> Path:
 
 @pytest.fixture(scope="session")
 def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
-    """The run's pair of clusters. Tests share them: use topics and groups of ``topic_name``'s making."""
-    from tests.lab.real_clusters import Clusters, chosen
+    """The run's pair of clusters. Tests of all workers share them: use topics and groups of ``topic_name``'s making.
 
+    Mirrors into the shared destination would be one mirror for Connect: their tests are a unit (``tests/sizes.py``).
+    """
+    from tests.lab.real_clusters import SharedClusters, chosen
+
+    home = tmp_path_factory.getbasetemp()
+    folder = (home.parent if "PYTEST_XDIST_WORKER" in os.environ else home) / "shared-clusters"
+    folder.mkdir(exist_ok=True)
     with ExitStack() as until_the_end:
         try:
             begin = chosen(lambda: request.getfixturevalue("kafka_jars"), lambda: tmp_path_factory.mktemp("clusters"))
         except ConfigError as error:
             _cannot(str(error))
-        yield Clusters(begin, until_the_end)
+        yield SharedClusters(begin, folder, until_the_end)
 
 
 @pytest.fixture

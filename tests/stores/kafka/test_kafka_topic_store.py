@@ -554,11 +554,14 @@ def test_a_cluster_that_freezes_at_the_commit_leaves_the_outcome_unknown_and_a_s
 
 
 @system
-def test_a_frozen_cluster_is_an_error_in_time_and_nothing_was_written(store, place):
-    put(store, "clicks", {EVENTS: StoredOffset(1)})
+def test_a_frozen_cluster_is_an_error_in_time_and_nothing_was_written(mortal, topic_name):
+    place = Place(mortal, topic_name)
+    with closing(place.open()) as store:
+        store.create()
+        put(store, "clicks", {EVENTS: StoredOffset(1)})
     hasty = kafka_topic.KafkaTopicStore(place.client, place.name, [], timeout_s=1.5)
     version = only_in_the_end(hasty).version
-    place.cluster.pause()
+    mortal.pause()
     try:
         for attempt in (
             lambda: hasty.read("clicks"),
@@ -569,7 +572,7 @@ def test_a_frozen_cluster_is_an_error_in_time_and_nothing_was_written(store, pla
                 attempt()
             assert not isinstance(caught.value, OutcomeUnknown | Refused)
     finally:
-        place.cluster.resume()
+        mortal.resume()
     assert only_in_the_end(hasty).stored.offset == 1, "the same store still works"
 
 
