@@ -9,7 +9,7 @@ from reconciler.core.anchors import RECORD_TIME_ONLY, Identity, StoredOffset
 from reconciler.core.policies import StartPlace
 
 if TYPE_CHECKING:
-    from reconciler.core.unanchored.pairs import MirrorEvidence
+    from reconciler.core.mirror_pairs import MirrorEvidence
 
 
 @dataclass(frozen=True, slots=True)

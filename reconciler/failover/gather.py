@@ -20,7 +20,7 @@ from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, Top
 from reconciler.stores.registry import is_end_of_batch
 
 if TYPE_CHECKING:
-    from reconciler.core.unanchored.pairs import MirrorEvidence
+    from reconciler.core.mirror_pairs import MirrorEvidence
 
 Key = tuple[str, TopicPartition]
 """A job's name, and a partition of the destination."""

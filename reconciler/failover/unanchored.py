@@ -19,7 +19,7 @@ from reconciler.failover.gather import JobPartition, Key
 from reconciler.ports import LogReader
 
 if TYPE_CHECKING:
-    from reconciler.core.unanchored.pairs import MirrorEvidence
+    from reconciler.core.mirror_pairs import MirrorEvidence
     from reconciler.mirror.reading import Known, OwnTopics
 
 OWN_ROW = "the row of the destination's name is the job's own, and has no anchor either"
@@ -94,7 +94,8 @@ def _offset(at: JobPartition) -> int:
 
 
 def _evidence(at: JobPartition, known: Known) -> MirrorEvidence:
-    from reconciler.core.unanchored.pairs import MirrorEvidence, evidence_for
+    from reconciler.core.mirror_pairs import MirrorEvidence
+    from reconciler.core.unanchored.pairs import evidence_for
 
     offset, pairs = _offset(at), known.of(at.source, at.destination)
     if _is_own(at):

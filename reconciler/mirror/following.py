@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
 from reconciler.core.anchors import Record
-from reconciler.core.unanchored.pairs import MirrorCheckpoint
+from reconciler.core.mirror_pairs import MirrorCheckpoint
 from reconciler.mirror.reading import between
 from reconciler.mirror.records import UnreadableRecord, read_checkpoint, read_heartbeat
 from reconciler.ports import LogReader, TopicInfo, TopicPartition

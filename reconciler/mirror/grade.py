@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from reconciler.core.anchors import Identity, Record, fingerprint
-from reconciler.core.unanchored.pairs import MirrorCheckpoint
+from reconciler.core.mirror_pairs import MirrorCheckpoint
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
 from reconciler.mirror.reading import between

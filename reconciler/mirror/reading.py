@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from reconciler.core.anchors import Record
 from reconciler.core.errors import NotRead, Refused, Unreachable
-from reconciler.core.unanchored.pairs import MirrorCheckpoint, Pairs, Sync
+from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
 from reconciler.mirror.records import UnreadableRecord, read_checkpoint, read_sync
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 

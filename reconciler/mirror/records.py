@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 
 from reconciler.core.anchors import Record, TopicPartition
-from reconciler.core.unanchored.pairs import MirrorCheckpoint, Sync
+from reconciler.core.mirror_pairs import MirrorCheckpoint, Sync
 
 VERSION = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.core.anchors import Identity, Record, StoredOffset, record_timestamp
-from reconciler.core.unanchored.pairs import MirrorEvidence
+from reconciler.core.mirror_pairs import MirrorEvidence
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import BY_ID, Rec, anchor_of, ask, found, header_id, log_of

@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Identity, StoredOffset
+from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
 from reconciler.core.question import Limits
-from reconciler.core.unanchored.pairs import (
-    MirrorCheckpoint,
-    Pairs,
-    Sync,
-    evidence_for,
-    usable_checkpoints,
-    usable_syncs,
-)
+from reconciler.core.unanchored.pairs import evidence_for, usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import BY_CONTENT, BY_ID, BY_INCREASING_ID, Marker, Rec, ask, letters, log_of

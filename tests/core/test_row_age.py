@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import Identity, StoredOffset
+from reconciler.core.mirror_pairs import MirrorEvidence, Pairs, Sync
 from reconciler.core.question import Limits
-from reconciler.core.unanchored.pairs import MirrorEvidence, Pairs, Sync, evidence_for
+from reconciler.core.unanchored.pairs import evidence_for
 from reconciler.core.unanchored.row_age import KAFKA_BEGAN_MS, ROW_CLOCK_MS
 from reconciler.core.verdicts import Finding, Verdict
 from tests.core.stories import BY_ID, Rec, ask, letters, log_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.core.anchors import RECORD_TIME_ONLY
-from reconciler.core.unanchored.pairs import MirrorCheckpoint
+from reconciler.core.mirror_pairs import MirrorCheckpoint
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import grade
 from reconciler.mirror.grade import Grade, Graded, grades, own_offset, unread

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from reconciler.core.errors import Refused, Unreachable
+from reconciler.core.mirror_pairs import Sync
 from reconciler.core.probes import Chunk
-from reconciler.core.unanchored.pairs import Sync
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import reading
 from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from reconciler.core.anchors import TopicPartition
-from reconciler.core.unanchored.pairs import MirrorCheckpoint, Sync
+from reconciler.core.mirror_pairs import MirrorCheckpoint, Sync
 from reconciler.kafka.memory import MemoryRecord
 from reconciler.mirror.records import Beat, UnreadableRecord, read_checkpoint, read_heartbeat, read_sync
 from tests.mirror.written import checkpoint_key, checkpoint_value, sync_key, sync_value, text

@@ -34,9 +34,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from reconciler.core.anchors import Record
+from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
 from reconciler.core.probes import LogRange, Search
 from reconciler.core.scan import records_at
-from reconciler.core.unanchored.pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, closest, usable_syncs
+from reconciler.core.unanchored.pairs import closest, usable_syncs
 
 SETTLED_MS = 60_000
 """A sync that is older than a checkpoint by more than this was known to the task that wrote the checkpoint."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.core.anchors import Names
-from reconciler.core.unanchored.pairs import MirrorCheckpoint
+from reconciler.core.mirror_pairs import MirrorCheckpoint
 from reconciler.failover.gather import JobPartition
 from reconciler.mirror.grade import own_offset
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
+from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
 from reconciler.core.question import Question
-from reconciler.core.unanchored.pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync, evidence_for
+from reconciler.core.unanchored.pairs import evidence_for
 from reconciler.core.unanchored.row_age import ROW_CLOCK_MS
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.oracle import replayed, skipped
