@@ -1,4 +1,4 @@
-"""The manifests of ``deploy/kubernetes``: valid for Kubernetes, and their containers run as they stand.
+"""The containers of the manifests of ``deploy/kubernetes`` run as they stand.
 
 No cluster runs here. A pod's containers are run in turn as the kubelet would: the very command and environment, with
 what is mounted in folders. The pod of a SparkApplication is put together as the operator's webhook does it.
@@ -20,7 +20,6 @@ from tests.world import World
 
 pytestmark = pytest.mark.system
 
-VERSION = "1.31"
 PUSHGATEWAY = "pushgateway.monitoring:9091"
 
 
@@ -58,43 +57,6 @@ def pod_of_the_driver() -> dict[str, Any]:
 
 
 PODS = {"hook-init-container.yaml": pod_of_the_job, "spark-application.yaml": pod_of_the_driver}
-
-
-def validate(document: dict[str, Any]) -> None:
-    """Hold it against Kubernetes' own schema. Raises where it does not fit; keys that are not known do not."""
-    import kubernetes_validate
-
-    kubernetes_validate.validate(document, VERSION, strict=True)
-
-
-def test_kubernetes_takes_the_job() -> None:
-    for document in documents("hook-init-container.yaml").values():
-        validate(document)
-
-
-def test_kubernetes_takes_the_configuration_and_the_pod_of_the_spark_application() -> None:
-    validate(documents("spark-application.yaml")["ConfigMap"])
-    validate(pod_of_the_driver())
-
-
-def test_the_schema_would_see_a_mistake() -> None:
-    import kubernetes_validate
-
-    for name, value in (("retries", 3), ("backoffLimit", "three")):
-        job = documents("hook-init-container.yaml")["Job"]
-        job["spec"][name] = value
-        with pytest.raises(kubernetes_validate.ValidationError):
-            validate(job)
-
-
-@pytest.mark.parametrize("name", PODS)
-def test_every_mount_has_its_volume(name: str) -> None:
-    """Of the operator's pod too, which has only the volumes that the driver mounts."""
-    spec = PODS[name]()["spec"]
-    volumes = {volume["name"] for volume in spec["volumes"]}
-    for container in [*spec["initContainers"], *spec["containers"]]:
-        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
-        assert container["image"] == spec["containers"][0]["image"], "one image, one user: files are for their owner"
 
 
 # ---------------------------------------------------------------- running a pod
