@@ -137,12 +137,14 @@ class StoredOffset:
     """The next offset to read as a job saved it, with its anchor.
 
     ``offset`` below 0 is a sentinel: nothing was processed yet. ``written_at_ms`` is the time of writing (epoch ms),
-    where the store keeps it.
+    where the store keeps it. ``covers_until_ms``: records before ``offset`` may be as new as this, where the store
+    knows that the other time is too early for it.
     """
 
     offset: int
     anchor: Anchor | None = None
     written_at_ms: int | None = None
+    covers_until_ms: int | None = None
 
     def __post_init__(self) -> None:
         if self.offset is None:

@@ -36,11 +36,15 @@ class Tracking(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LateLog:
-    """A log that is behind the output. ``step_ms``: the time between its last two entries, if they say it."""
+    """A log that is behind the output. ``step_ms``: the time between its last two entries, if they say it.
+
+    ``written_ms``: in real-time mode, when the last entry was written, at its batch's end.
+    """
 
     tracking: Tracking
     batch: int
     step_ms: int | None = None
+    written_ms: int | None = None
 
     def words(self, records: int | None = None) -> str:
         """The part that a restart reads again. ``records``: how many offsets the last step in the log had."""
@@ -75,7 +79,7 @@ def behind(batch: int, last: LogEntry, before: LogEntry, *, has_gaps: bool) -> L
         return None
     at_its_end = LATE_MS <= late <= MANY * planned and planned >= LATE_MS
     is_own_file = abs(apart - planned) <= max(apart, planned) / 4
-    return LateLog(Tracking.REAL_TIME, batch, planned) if at_its_end and is_own_file else None
+    return LateLog(Tracking.REAL_TIME, batch, planned, last.file_ms) if at_its_end and is_own_file else None
 
 
 def _between(earlier: int | None, later: int | None) -> int | None:

@@ -23,7 +23,7 @@ from reconciler.folder import Folder, open_folder
 from reconciler.formats import spark_checkpoint as layout
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Checkpoint, SourceOffset
-from reconciler.formats.spark_progress import LateLog, LogEntry, behind
+from reconciler.formats.spark_progress import LateLog, LogEntry, Tracking, behind
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores import common
 
@@ -170,7 +170,7 @@ def _start_rows(found: Checkpoint) -> list[Row]:
     return [
         Row(
             key,
-            StoredOffset(min(offsets), None, written_at_ms),
+            StoredOffset(min(offsets), None, written_at_ms, _covers_until_ms(found)),
             f"{found.query_id} {batch} {min(offsets)}",
             note=_note(found, key, offsets, ends.get(key)),
         )
@@ -178,13 +178,24 @@ def _start_rows(found: Checkpoint) -> list[Row]:
     ]
 
 
+def _covers_until_ms(found: Checkpoint) -> int | None:
+    """In real-time mode an entry has the time at which its batch began, and the offsets at which it ended."""
+    if found.behind is None or found.last is None or found.behind.tracking is not Tracking.REAL_TIME:
+        return None
+    return found.behind.written_ms if found.committed else found.last.planned_at_ms
+
+
 def _end_rows(found: Checkpoint) -> list[Row]:
     """The rows of a batch's end. If two sources read one partition, the lower end counts: one starts there again."""
     if found.last is None:
         return []
     version, at_ms = f"{found.query_id} {found.last.batch}", found.last.planned_at_ms
+    until_ms = found.behind.written_ms if found.behind is not None else None
     ends = layout.by_partition(position.end for position in found.positions)
-    return [Row(key, StoredOffset(min(end), None, at_ms), f"{version} {min(end)}") for key, end in sorted(ends.items())]
+    return [
+        Row(key, StoredOffset(min(end), None, at_ms, until_ms), f"{version} {min(end)}")
+        for key, end in sorted(ends.items())
+    ]
 
 
 def _note(found: Checkpoint, key: TopicPartition, starts: Sequence[int], ends: Sequence[int] | None) -> str:

@@ -41,6 +41,16 @@ def test_a_record_that_was_made_later_was_not_processed() -> None:
     assert "MirrorMaker's sync 4→4" in found.detail
 
 
+def test_a_row_that_covers_records_until_later_is_as_old_as_that() -> None:
+    """A checkpoint of real-time mode has the time at which its batch began."""
+    log = log_of(*letters("abcdefgh", 0, HOUR))
+    verdicts = [
+        ask(log, StoredOffset(5, None, 0, until), BY_ID, mirror=SYNC, limits=Limits(0)).verdict
+        for until in (None, FIFTH - ROW_CLOCK_MS - 1, FIFTH - ROW_CLOCK_MS)
+    ]
+    assert verdicts == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.MATCH]
+
+
 def test_clocks_that_differ_by_more_are_a_matter_of_max_disorder() -> None:
     assert by(0, disorder_ms=FIFTH - ROW_CLOCK_MS).verdict is Verdict.MATCH
     assert by(0, disorder_ms=FIFTH - ROW_CLOCK_MS - 1).verdict is Verdict.UNRESOLVED

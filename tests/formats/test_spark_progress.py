@@ -25,7 +25,7 @@ def test_missing_numbers_show_asynchronous_progress_tracking() -> None:
 
 def test_entries_as_old_as_their_batches_end_show_real_time_mode() -> None:
     found = behind(2, entry(5.57, 10.7), entry(0, 5.5), has_gaps=False)
-    assert found == LateLog(Tracking.REAL_TIME, 2, 5570)
+    assert found == LateLog(Tracking.REAL_TIME, 2, 5570, BEGAN + 10_700)
     assert "real-time mode: what the query put out after batch 2" in found.words()
     assert "up to one trigger's duration (the last one in its log: 5.6 s)" in found.words()
 

@@ -142,8 +142,12 @@ def test_entries_written_at_the_end_of_batches_tell_of_real_time_mode(written, s
         written.done(batch)
     folder = SharedFolder(f"file://{written.path}", "sharing") if shared else LocalFolder(str(written.path))
     found = checkpoint._read(folder).behind
-    assert found == LateLog(Tracking.REAL_TIME, 4, 5000)
+    ended = PLANNED + 5000 * 5
+    assert found == LateLog(Tracking.REAL_TIME, 4, 5000, ended)
     assert written.notes() == {f"{found.words(45)}"}
+    assert written.rows() == {("o", 0): StoredOffset(75, None, PLANNED + 5000 * 4, ended)}
+    (written.path / "commits/4").unlink()
+    assert written.rows() == {("o", 0): StoredOffset(30, None, PLANNED + 5000 * 3, PLANNED + 5000 * 4)}
 
 
 def test_a_version_changes_with_every_change_and_with_another_query(written):

@@ -34,7 +34,8 @@ def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
     record = next(iter(records), None)
     if record is None or record.timestamp_ms is None or record.append_time:
         return finding
-    if record.timestamp_ms <= written + ROW_CLOCK_MS + question.limits.max_disorder_ms:
+    covered = max(written, stored.covers_until_ms or written) if stored is not None else written
+    if record.timestamp_ms <= covered + ROW_CLOCK_MS + question.limits.max_disorder_ms:
         return finding
     if written < KAFKA_BEGAN_MS <= record.timestamp_ms:
         return finding
