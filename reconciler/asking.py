@@ -174,7 +174,9 @@ def _ask_kind(log: Log, kind: type[Probe], asked: Sequence[tuple[TopicPartition,
             topics = _insist(log, lambda: reader.describe({tp.topic for tp, _ in asked})).topics
         return [topics[tp.topic].compacted if tp.topic in topics else None for tp, _ in asked]
     reads = [(tp, probe) for tp, probe in asked if isinstance(probe, Read)]
-    requests = [ReadRequest(tp, probe.offset, probe.max_records, probe.committed) for tp, probe in reads]
+    requests = [
+        ReadRequest(tp, probe.offset, probe.max_records, probe.committed, probe.full_until_ms) for tp, probe in reads
+    ]
     with log.reading:
         return _read(log, requests)
 
@@ -205,9 +207,12 @@ def _read(log: Log, requests: Sequence[ReadRequest]) -> list[Chunk]:
 def _joined(requests: Sequence[ReadRequest]) -> ReadRequest:
     """The first of a partition's requests, in order of their offsets, as long as those that overlap with it need.
 
-    At most twice as long, so that jobs far and wide over a partition are not all read at once.
+    At most twice as long, so that jobs far and wide over a partition are not all read at once. What is only counted
+    for one may be needed by another.
     """
     first, *others = requests
+    if not others:
+        return first
     end = first.offset + first.max_records
     for each in others:
         if each.offset >= end or each.offset + each.max_records > first.offset + 2 * first.max_records:
@@ -220,6 +225,8 @@ def _is_for(chunk: Chunk, first: ReadRequest) -> bool:
     """True if a chunk is as ``_part`` would cut it for the first request that it was read for: nearly always."""
     if isinstance(chunk, Withheld):
         return False
+    if chunk.counted is not None:
+        return True  # it was read for this one alone
     missing = first.max_records - len(chunk.records)
     return missing > 0 or (missing == 0 and chunk.next_offset == chunk.records[-1].offset + 1)
 

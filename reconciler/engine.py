@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from reconciler.asking import Asker, Log
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Unreachable
-from reconciler.core.probes import Answer, Chunk, LogMoved, Round, Search, Withheld
+from reconciler.core.probes import Answer, Chunk, LogMoved, Read, Round, Search, Withheld
 from reconciler.ports import LogReader
 
 RESTARTS = 5
@@ -98,8 +98,9 @@ class _Task(Generic[F]):
         except LogMoved:
             self._start_over()
             return
-        self._probes += len(self.asked)
-        self._rounds += 1
+        if not _is_again(self.asked):
+            self._probes += len(self.asked)
+            self._rounds += 1
 
     def _start_over(self) -> None:
         self._restarts += 1
@@ -113,6 +114,11 @@ class _Task(Generic[F]):
         self._search.close()
         self._search = self._start()
         self._step(lambda: next(self._search))
+
+
+def _is_again(asked: Round) -> bool:
+    first = asked[0]
+    return len(asked) == 1 and isinstance(first, Read) and first.again
 
 
 @dataclass(frozen=True, slots=True)

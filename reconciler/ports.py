@@ -90,12 +90,14 @@ class ReadRequest:
     """Read the first records at or after ``offset``: at least one unless the log ends, ``max_records`` at most.
 
     ``committed``: without records of aborted and open transactions; the log ends at the first open one.
+    ``full_until_ms``: records behind the last one that was not created after this time may be counted instead.
     """
 
     partition: TopicPartition
     offset: int
     max_records: int
     committed: bool = False
+    full_until_ms: int | None = None
 
 
 class LogReader(Protocol):

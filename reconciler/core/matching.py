@@ -229,6 +229,16 @@ class Processed:
             if (stamp := record.timestamp_ms) is None or stamp <= latest or stamp in window or record.append_time
         ]
 
+    def new_after(self, time_ms: int | None) -> int | None:
+        """The time after which records behind the anchor, whose own Kafka timestamp is given, are nearly always new."""
+        return None if time_ms is None or self._matcher.by_order else time_ms + self._disorder
+
+    def examines_since(self, oldest_ms: int) -> bool:
+        """True if ``undecided`` may pick one of records that were all created at this time or later."""
+        if self._matcher.by_order or self._stamp is None or self._latest is None or not self._identity.record_time:
+            return True
+        return oldest_ms <= self._latest or any(stamp >= oldest_ms for stamp in self._window)
+
     def judge(self, record: Record) -> ProcessedState:
         """The state of a record after the first copy."""
         if self._known and self.is_surely(record):

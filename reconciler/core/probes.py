@@ -53,15 +53,32 @@ class Read:
 
     ``offset`` lies in the log's range; a Chunk with ``out_of_range`` means that retention has moved the range.
     ``committed``: records of aborted and open transactions are left out, and an open one ends the log.
+    ``full_until_ms``: behind the last record that was not created after this time, the log may merely count the others
+    (``Chunk.counted``). ``again``: the records that it has counted are needed after all. That is no further question,
+    so it is no probe of a finding.
     """
 
     offset: int
     max_records: int
     committed: bool = False
+    full_until_ms: int | None = None
+    again: bool = False
 
     def __post_init__(self) -> None:
         if self.offset < 0 or self.max_records < 1:
             raise ValueError(f"nothing to read at {self.offset} for {self.max_records} records")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Records that were read and are not here: ``count`` of them, with the ``last`` offset.
+
+    Their producers created all of them, ``oldest_ms`` or later.
+    """
+
+    count: int
+    last: int
+    oldest_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +87,13 @@ class Chunk:
 
     ``next_offset`` is after every offset that this chunk covers, gaps included. Empty ``records`` means that there is
     none from the requested offset up to ``next_offset``, which is then the log's end as the reader saw it.
+    ``counted`` follow the ``records``, only where ``Read.full_until_ms`` allows it.
     """
 
     records: Sequence[Record]
     next_offset: int
     out_of_range: bool = False
+    counted: Counted | None = None
 
 
 class Withheld(Chunk):
@@ -97,6 +116,10 @@ class Withheld(Chunk):
 
     @property
     def out_of_range(self) -> bool:
+        raise self.error
+
+    @property
+    def counted(self) -> Counted | None:
         raise self.error
 
 
@@ -136,9 +159,9 @@ def ask_cleaning() -> Search[bool | None]:
     return answer
 
 
-def ask_read(offset: int, max_records: int) -> Search[Chunk]:
+def ask_read(offset: int, max_records: int, *, full_until_ms: int | None = None, again: bool = False) -> Search[Chunk]:
     """One read in a round of its own."""
-    (answer,) = yield (Read(offset, max_records),)
+    (answer,) = yield (Read(offset, max_records, full_until_ms=full_until_ms, again=again),)
     if not isinstance(answer, Chunk):
         raise TypeError(f"a read was answered with {answer!r}")
     return answer

@@ -96,6 +96,7 @@ def count_replay(
     """
     tally, position = _Tally(processed, lag, scan.found), scan.position
     tally.add_all(scan.rest)
+    tally.read += scan.newer
     while position < end and tally.read < budget:
         size = min(max(FIRST_READ, tally.read), budget - tally.read, LARGEST_READ)
         records, position = yield from read_once(position, size, end)

@@ -27,16 +27,17 @@ Judge = Callable[[Record], bool | None]
 class Scan:
     """How a forward scan ended.
 
-    ``found`` is the first record equal to the anchor, ``rest`` the records of the same chunk after it, ``position``
-    where reading would continue, ``complete`` True if everything up to the end was read. ``before`` is the last record
-    read before the bound. ``gap``: offsets were missing on the way. ``append_time``: the broker stamps records on
-    arrival. ``same_id`` is the first record with the anchor's id but other content or time, ``other_id`` the first with
-    the anchor's content and time but another id. Of
+    ``found`` is the first record equal to the anchor, ``rest`` the records of the same chunk after it; ``newer`` more
+    of them are surely new and were only counted. ``position`` is where reading would continue, ``complete`` True if
+    everything up to the end was read. ``before`` is the last record read before the bound. ``gap``: offsets were
+    missing on the way. ``append_time``: the broker stamps records on arrival. ``same_id`` is the first record with the
+    anchor's id but other content or time, ``other_id`` the first with the anchor's content and time but another id. Of
     the ``read`` records, ``has_ids`` and ``has_times`` say whether any has the fields that identify the anchor.
     """
 
     found: Record | None
     rest: Sequence[Record]
+    newer: int
     position: int
     complete: bool
     before: Record | None
@@ -54,7 +55,7 @@ def advance(chunk: Chunk, position: int, end: int) -> int:
 
     Raises ``LogMoved`` if the log ends before ``end``, ``RuntimeError`` for a reader that makes no progress.
     """
-    if not chunk.records:
+    if not chunk.records and chunk.counted is None:
         if chunk.next_offset < end:
             raise LogMoved
         return end
@@ -91,6 +92,7 @@ class Stretch:
     """The scope of a scan: offsets from ``begin`` to ``end`` with the proven bound ``lower``, and how much to read.
 
     Records with a Kafka timestamp before ``not_before_ms``, which is not above the anchor's, need not be remembered.
+    ``in_full``: all behind the anchor are looked at. Else those that are newer need only be counted, nearly always.
     """
 
     begin: int
@@ -99,6 +101,7 @@ class Stretch:
     budget: int
     first_read: int
     not_before_ms: int | None = None
+    in_full: bool = False
 
 
 def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) -> Search[Scan]:
@@ -109,8 +112,11 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
     has_ids, has_times = not matcher.wants_id, not matcher.wants_time
     # Records that are older than what is asked for are only counted: most of those that a search reads first.
     older = stretch.not_before_ms if matcher.is_of_its_time else None
+    full_until = None if stretch.in_full else processed.new_after(stretch.not_before_ms)
+    again = False
     while position < end and read < stretch.budget:
-        chunk = yield from ask_read(position, min(size, stretch.budget - read))
+        most = min(size, stretch.budget - read)
+        chunk = yield from ask_read(position, most, full_until_ms=full_until, again=again)
         for index, record in enumerate(chunk.records):
             if record.offset >= end:
                 break
@@ -124,11 +130,15 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
                 continue
             if matcher.is_anchor(record):
                 processed.found(record)
+                counted = chunk.counted
+                if counted is not None and (counted.last >= end or processed.examines_since(counted.oldest_ms)):
+                    break
                 rest = chunk.records[index + 1 :]
                 if rest and rest[-1].offset >= end:
                     rest = [each for each in rest if each.offset < end]
                 following = advance(chunk, position, end)
-                return Scan(record, rest, following, False, before, gap, append_time, same_id)
+                newer = 0 if counted is None else counted.count
+                return Scan(record, rest, newer, following, False, before, gap, append_time, same_id)
             processed.remember(record, stretch.not_before_ms)
             if record.offset < stretch.lower:
                 before = record
@@ -138,11 +148,15 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
                 same_id = record.offset
             if other_id is None and matcher.has_other_id(record):
                 other_id = record.offset
+        if chunk.counted is not None:  # the same records once more, and all of them: what is noted above stays right
+            full_until, again = None, True
+            continue
+        again = False
         read += len(chunk.records)
         position = advance(chunk, position, end)
         size = min(size * 4, LARGEST_READ)
     complete = position >= end
-    return Scan(None, (), position, complete, before, gap, append_time, same_id, other_id, read, has_ids, has_times)
+    return Scan(None, (), 0, position, complete, before, gap, append_time, same_id, other_id, read, has_ids, has_times)
 
 
 def first_unproven(judge: Judge, begin: int, end: int, *, only_after_gap: bool = False) -> Search[int]:

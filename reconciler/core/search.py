@@ -212,7 +212,7 @@ def _scan(case: _Case, bounds: Bounds) -> Search[tuple[Processed, Scan]]:
     first_read = max(1, min(expected, FIRST_READ + PEEK_BACK + limits.tail_records, LARGEST_READ))
     not_before = case.anchor.timestamp_ms if case.question.identity.record_time else None
     budget = limits.scan_records + bounds.lower - begin
-    stretch = Stretch(begin, bounds.lower, bounds.end, budget, first_read, not_before)
+    stretch = Stretch(begin, bounds.lower, bounds.end, budget, first_read, not_before, case.question.anchor_lag > 0)
     return processed, (yield from scan_for_anchor(case.matcher, processed, stretch))
 
 
@@ -300,7 +300,7 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
         around = Around(bounds.start, bounds.begin, begin, replay.sent_again, bounds.end, left)
         stepped = yield from step_over(processed, around)
         if stepped is not None:
-            behind = replace(scan, rest=(), position=stepped.place + 1)
+            behind = replace(scan, rest=(), newer=0, position=stepped.place + 1)
             replay = yield from count_replay(processed, behind, bounds.end, budget, lag=lag, may_be_hidden=hidden)
             return _found(case, replay, copy, stepped.place + 1, stepped.place, stepped)
     if case.anchor_is_done:

@@ -122,8 +122,7 @@ class ApartReader:
         worker = self._started()
         asked = (requests[index] for index in group)
         places = [
-            (each.partition.topic, each.partition.partition, each.offset, each.max_records, each.committed)
-            for each in asked
+            (*each.partition, each.offset, each.max_records, each.committed, each.full_until_ms) for each in asked
         ]
         whole = False
         with waiting(self._place, for_seconds(self._timeout_s)):

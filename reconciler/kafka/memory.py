@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from reconciler.core.probes import Chunk
+from reconciler.core.probes import Chunk, Counted
 from reconciler.kafka.memory_segments import Batch, Cleaning, MemoryRecord, Segment, clean
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 
@@ -206,6 +206,19 @@ class MemoryPartition:
         return [record for record in self.records if record.offset < end and record.offset not in aborted]
 
 
+def _counted(chunk: Chunk, full_until_ms: int) -> Chunk:
+    """The chunk with as many of its last records only counted as may be (``Read.full_until_ms``)."""
+    records, stamps = chunk.records, []
+    for record in reversed(records):
+        if record.append_time or record.timestamp_ms is None or record.timestamp_ms <= full_until_ms:
+            break
+        stamps.append(record.timestamp_ms)
+    if not stamps:
+        return chunk
+    counted = Counted(len(stamps), records[-1].offset, min(stamps))
+    return Chunk(records[: len(records) - len(stamps)], chunk.next_offset, counted=counted)
+
+
 class MemoryLog:
     """A cluster of memory partitions; satisfies ``ports.LogReader``."""
 
@@ -250,7 +263,12 @@ class MemoryLog:
         return [self.partitions[tp].lookup(timestamp_ms) for tp, timestamp_ms in asked]
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        return [self.partitions[r.partition].read(r.offset, r.max_records, committed=r.committed) for r in requests]
+        return [self._read(request) for request in requests]
+
+    def _read(self, request: ReadRequest) -> Chunk:
+        partition = self.partitions[request.partition]
+        chunk = partition.read(request.offset, request.max_records, committed=request.committed)
+        return chunk if request.full_until_ms is None else _counted(chunk, request.full_until_ms)
 
     def close(self) -> None:
         """Nothing to close."""

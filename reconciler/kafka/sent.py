@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, overload
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from reconciler.core.errors import NotRead
-from reconciler.core.probes import Chunk, Withheld
+from reconciler.core.probes import Chunk, Counted, Withheld
 
 COLUMNS = {"offsets": "q", "stamps": "q", "keys": "i", "values": "i"}
 """Numbers of 8 or 4 bytes a record: offset, timestamp, lengths of key and value (-1: null)."""
@@ -189,7 +189,8 @@ def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Take
             withheld.append((index, chunk.error.message, chunk.error.hint))
         else:
             own = getattr(chunk.records, "messages", chunk.records)
-            chunks.append((index, chunk.next_offset, chunk.out_of_range, len(own)))
+            counted = chunk.counted and (chunk.counted.count, chunk.counted.last, chunk.counted.oldest_ms)
+            chunks.append((index, chunk.next_offset, chunk.out_of_range, counted, len(own)))
             messages += own
     found = taken(messages)
     columns = {
@@ -246,8 +247,9 @@ def unpack(framed: memoryview) -> list[tuple[int, Chunk]]:
         (index, Withheld(NotRead(message, hint=hint))) for index, message, hint in about["withheld"]
     ]
     begin = 0
-    for index, following, gone, own in about["chunks"]:
-        answers.append((index, Chunk(SentRecords(columns, range(begin, begin + own)), following, gone)))
+    for index, following, gone, newer, own in about["chunks"]:
+        records, counted = SentRecords(columns, range(begin, begin + own)), newer and Counted(*newer)
+        answers.append((index, Chunk(records, following, gone, counted)))
         begin += own
     return answers
 

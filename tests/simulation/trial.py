@@ -34,8 +34,10 @@ class Meter:
                 return stop.value
 
     def _count(self, asked: Round) -> None:
-        self.probes += len(asked)
         (probe, *more) = asked
+        if isinstance(probe, Read) and probe.again:
+            return
+        self.probes += len(asked)
         self.reading_on += isinstance(probe, Read) and not more and probe.offset == self._next
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka.record import MemoryRecords
 
-from reconciler.core.probes import Chunk
+from reconciler.core.probes import Chunk, Counted
 from reconciler.kafka.sent import Taken
 from reconciler.ports import ReadRequest
 
@@ -26,17 +26,22 @@ class Uncertain(Exception):
 class Place:
     """One request, and the records for it so far.
 
-    Invariants: ``records`` are those from the request's offset up to ``position``, in order, without control records
-    and at most as many as are wanted; ``position`` only grows.
+    Invariants: ``records``, and behind them those of ``_newer``, are those from the request's offset up to
+    ``position``, in order, without control records and at most as many as are wanted. All of ``_newer`` were created
+    after ``full_until_ms``, ``_oldest`` or later. ``position`` only grows.
     """
 
-    __slots__ = ("bytes", "index", "position", "records", "request")
+    __slots__ = ("_newer", "_oldest", "bytes", "counted", "index", "position", "records", "request")
 
     def __init__(self, index: int, request: ReadRequest) -> None:
         self.index = index
         self.request = request
         self.position = request.offset
         self.records: list[Any] = []
+        self._newer: list[Any] = []
+        self._oldest = 0
+        self.counted: Counted | None = None
+        """Those of ``_newer``, once the answer is complete."""
         self.bytes = 0
         """Of the records' values."""
 
@@ -45,11 +50,15 @@ class Place:
 
         Raises Uncertain for batches of an old format and wrong checksums; the parser's own errors tell of others.
         """
-        if len(batches) and self._take(batches):
-            return True
-        if self.position > high:
+        is_complete = len(batches) > 0 and self._take(batches)
+        if not is_complete and self.position > high:
             raise Uncertain(f"the log ends at {high}, before {self.position}")
-        return self.position == high
+        is_complete = is_complete or self.position == high
+        if is_complete and self._newer:
+            self.counted = Counted(len(self._newer), self._newer[-1].offset, self._oldest)
+            self._newer = []
+        self.bytes = _size(self.records) + _size(self._newer)
+        return is_complete
 
     def _take(self, batches: memoryview) -> bool:
         memory, wanted = MemoryRecords(bytes(batches)), self.request.max_records
@@ -62,9 +71,10 @@ class Place:
             if not batch.is_control_batch:
                 self._take_records(batch)
             self.position = following
-            if len(self.records) >= wanted:
+            if len(self.records) + len(self._newer) >= wanted:
+                del self._newer[max(0, wanted - len(self.records)) :]
                 del self.records[wanted:]
-                self.position = self.records[-1].offset + 1
+                self.position = (self._newer or self.records)[-1].offset + 1
                 return True
         return False
 
@@ -72,11 +82,26 @@ class Place:
         own = [*batch]
         if batch.base_offset < self.position:  # a broker sends whole batches
             own = [record for record in own if record.offset >= self.position]
-        self.records += own
-        self.bytes += _size(own)
+        until = self.request.full_until_ms
+        if until is None or not own:
+            self.records += own
+            return
+        stamps = list(map(_STAMP, own))
+        oldest = min(stamps)
+        first = 0  # of those that may be counted
+        if oldest <= until or batch.timestamp_type:
+            first = len(own)
+            while first and stamps[first - 1] > until and not batch.timestamp_type:
+                first -= 1
+            self.records += self._newer
+            self.records += own[:first]
+            self._newer = []
+            oldest = min(stamps[first:], default=0)
+        self._oldest = min(self._oldest, oldest) if self._newer else oldest
+        self._newer += own[first:]
 
     def chunk(self) -> Chunk:
-        return Chunk(self.records, self.position)
+        return Chunk(self.records, self.position, counted=self.counted)
 
 
 def _size(records: list[Any]) -> int:

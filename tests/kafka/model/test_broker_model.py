@@ -146,8 +146,11 @@ def test_reads_of_many_partitions_are_the_same_and_the_reference_is_rarely_asked
 ) -> None:
     with closing(Both({"bootstrap.servers": broker.bootstrap})) as both:
         assert some_of(twin_differences.in_reads(both, twins)) == ""
+        found = list(twin_differences.in_counted(both, twins))
     starts = {twin.place: (twin.memory.start, twin.memory.end) for twin in twins}
     within = [r for r in both.left if starts[r.partition][0] <= r.offset <= starts[r.partition][1]]
+    assert some_of(filter(None, found)) == ""
+    assert len(found) > 500, "of so many reads some records were counted"
     assert len(both.in_bulk) > 1_000
     assert len(within) < len(both.in_bulk) / 20, within[:5]
 

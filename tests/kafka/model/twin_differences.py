@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,23 @@ def in_reads(reader: LogReader, twins: Sequence[Twin], *, committed: bool = Fals
         model = twin.memory.read(request.offset, request.max_records, committed=committed)
         if _seen(chunk) != _seen(model):
             yield f"{_name(twin)}: {request} gives {_seen(chunk)}, in memory {_seen(model)}"
+
+
+def in_counted(reader: LogReader, twins: Sequence[Twin]) -> Iterator[str | None]:
+    """Reads of which newer records are counted: those and the others are together what the log holds. None: right."""
+    asked = _by_turns([[(twin, each) for each in _requests(twin, False)] for twin in twins if twin.memory.records])
+    times = [twin.memory.records[len(twin.memory.records) // 2].stamp for twin, _ in asked]
+    requests = [replace(request, full_until_ms=time) for (_, request), time in zip(asked, times, strict=True)]
+    for (twin, request), chunk in zip(asked, reader.read(requests), strict=True):
+        if (counted := chunk.counted) is not None:
+            model = twin.memory.read(request.offset, request.max_records)
+            here = len(chunk.records)
+            left, most = model.records[here:], twin.memory.records[len(twin.memory.records) // 2].stamp
+            is_right = [*map(told, chunk.records)] == [*map(told, model.records[:here])]
+            is_right = is_right and (chunk.next_offset, counted.count) == (model.next_offset, len(left))
+            is_right = is_right and counted.last == left[-1].offset
+            is_right = is_right and all(each.stamp > most and not each.append_time for each in left)
+            yield None if is_right else f"{_name(twin)}: {request} gives {chunk}, in memory {_seen(model)}"
 
 
 def _requests(twin: Twin, committed: bool) -> list[ReadRequest]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from reconciler.core import candidates, replay, resent, scan, search, timebound
 from reconciler.core.probes import Chunk
@@ -22,7 +23,7 @@ class StingyLog(MemoryLog):
     """Answers a read with fewer records than asked for, as a broker may."""
 
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        return super().read([ReadRequest(one.partition, one.offset, min(one.max_records, 3)) for one in requests])
+        return super().read([replace(one, max_records=min(one.max_records, 3)) for one in requests])
 
 
 def carry_out(case: Case) -> World:

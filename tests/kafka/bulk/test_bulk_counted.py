@@ -1,0 +1,97 @@
+"""Records that are only counted: always the last ones of an answer, and never one that may be as old as is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from reconciler.kafka.bulk.batches import Place, taken
+from reconciler.kafka.sent import pack, unpack
+from reconciler.ports import ReadRequest, TopicPartition
+from tests.kafka.bulk.readers import seen
+from tests.kafka.bulk.test_bulk_answers import APPENDED, CONTROL, batch
+
+REQUEST = ReadRequest(TopicPartition("events", 0), 0, 100)
+
+
+def read(request: ReadRequest, *answers: bytes, high: int) -> Any:
+    """The chunk that comes out of the other process."""
+    place = Place(0, request)
+    done = [place.take(memoryview(content), high) for content in answers]
+    assert done == [False] * (len(answers) - 1) + [True]
+    ((_, chunk),) = unpack(memoryview(b"".join(pack([(0, place.chunk())], taken))))
+    return chunk
+
+
+def offsets(chunk: Any) -> list[int]:
+    return [record.offset for record in chunk.records]
+
+
+def test_what_is_newer_is_counted() -> None:
+    """The builder stamps the first record of each batch with 1,000, and each other one a millisecond later."""
+    chunk = read(replace(REQUEST, full_until_ms=1_001), batch(0, 6), high=6)
+    assert (offsets(chunk), chunk.next_offset) == ([0, 1], 6)
+    assert (chunk.counted.count, chunk.counted.last, chunk.counted.oldest_ms) == (4, 5, 1_002)
+
+
+def test_what_precedes_an_old_record_is_read() -> None:
+    old = read(replace(REQUEST, full_until_ms=1_001), batch(0, 4) + batch(4, 1) + batch(5, 3), high=8)
+    assert (offsets(old), old.counted.count) == ([0, 1, 2, 3, 4, 5, 6], 1)
+    late = read(replace(REQUEST, full_until_ms=1_001), batch(0, 4), batch(4, 2), high=6)
+    assert (offsets(late), late.counted) == ([0, 1, 2, 3, 4, 5], None)
+
+
+def test_nothing_need_be_read() -> None:
+    chunk = read(replace(REQUEST, full_until_ms=999), batch(0, 4), batch(4, 4), high=8)
+    assert (offsets(chunk), chunk.next_offset, chunk.counted.count, chunk.counted.last) == ([], 8, 8, 7)
+
+
+def test_times_of_the_broker_tell_nothing() -> None:
+    chunk = read(replace(REQUEST, full_until_ms=1), batch(0, 4) + batch(4, 2, attributes=APPENDED), high=6)
+    assert (offsets(chunk), chunk.counted) == ([0, 1, 2, 3, 4, 5], None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "in_full", "counted"), [(1, [0], 0), (2, [0, 1], 0), (3, [0, 1], 1), (5, [0, 1], 3)]
+)
+def test_no_more_than_is_wanted(wanted: int, in_full: list[int], counted: int) -> None:
+    request = replace(REQUEST, max_records=wanted, full_until_ms=1_001)
+    chunk = read(request, batch(0, 6), high=6)
+    assert (offsets(chunk), chunk.next_offset) == (in_full, wanted)
+    assert (chunk.counted.count if chunk.counted else 0) == counted
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_answers_are_those_in_full_but_for_what_is_counted(seed: int) -> None:
+    random = Random(seed)
+    answers, base, high = [], 0, 0
+    for _ in range(random.randint(1, 4)):
+        content = b""
+        for _ in range(random.randint(1, 4)):
+            count = random.randint(1, 6)
+            content += batch(base, count, attributes=random.choice([0, 0, 0, 0, 0, APPENDED, CONTROL]))
+            high = base + count
+            base = high + random.choice([0, 0, 2])
+        answers.append(content)
+    until = random.randint(998, 1_006)
+    first, wanted = random.randrange(high), random.choice([1, 3, 10, 100])
+    request = replace(REQUEST, offset=first, max_records=wanted)
+    place = Place(0, request)
+    most = next(at for at, content in enumerate(answers, 1) if place.take(memoryview(content), high))
+    whole = read(request, *answers[:most], high=high)
+    chunk = read(replace(request, full_until_ms=until), *answers[:most], high=high)
+    records, *rest = seen(chunk)
+    all_records, *all_rest = seen(whole)
+    assert (records, rest) == (all_records[: len(records)], all_rest)  # type: ignore[index]
+    left = whole.records[len(chunk.records) :]
+    assert (chunk.counted is None) == (len(left) == 0)
+    if chunk.counted is not None:
+        assert (chunk.counted.count, chunk.counted.last) == (len(left), left[-1].offset)
+        assert until < chunk.counted.oldest_ms <= min(record.timestamp_ms for record in left)
+        assert not any(record.append_time for record in left)
+    if chunk.records:
+        last = chunk.records[-1]
+        assert last.append_time or last.timestamp_ms <= until
