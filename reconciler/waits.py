@@ -72,6 +72,14 @@ def for_seconds(seconds: float) -> LeftS:
 
 def in_time(act: Callable[[], T], seconds: float) -> T:
     """The result of ``act``, or TimeoutError after so many seconds; then ``act`` continues in a daemon thread."""
+    return beside(act)(seconds)
+
+
+def beside(act: Callable[[], T]) -> Callable[..., T]:
+    """Call ``act`` in a daemon thread. What is returned waits for its result, or for so many seconds at most.
+
+    Then it raises TimeoutError, and ``act`` continues.
+    """
     done: list[tuple[bool, Any]] = []
 
     def run() -> None:
@@ -80,15 +88,19 @@ def in_time(act: Callable[[], T], seconds: float) -> T:
         except BaseException as err:  # noqa: BLE001 - raised again below
             done.append((False, err))
 
-    thread = threading.Thread(target=run, name="in time", daemon=True)
+    thread = threading.Thread(target=run, name="beside", daemon=True)
     thread.start()
-    thread.join(seconds)
-    if not done:
-        raise TimeoutError(f"no answer in {seconds:g} s")
-    good, result = done[0]
-    if good:
-        return result  # type: ignore[no-any-return]
-    raise result
+
+    def result(seconds: float | None = None) -> T:
+        thread.join(seconds)
+        if not done:
+            raise TimeoutError(f"no answer in {seconds:g} s")
+        good, found = done[0]
+        if good:
+            return found  # type: ignore[no-any-return]
+        raise found
+
+    return result
 
 
 def heard() -> None:

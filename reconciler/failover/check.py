@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reconciler import __version__, engine
 from reconciler.clock import stamp
@@ -21,7 +22,7 @@ from reconciler.core.verdicts import Finding, Position, Skips, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
 from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
-from reconciler.failover.gather import GatheredJob, JobPartition, Key, gather, question_of, source_cluster
+from reconciler.failover.gather import GatheredJob, JobPartition, Key, gather, question_of, read_rows, source_cluster
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
 from reconciler.failover.selection import is_written
@@ -39,8 +40,9 @@ from reconciler.formats.plan import (
 from reconciler.formats.plan_rows import SeenRow
 from reconciler.formats.plan_sinks import SinkRow
 from reconciler.formats.snapshot import seen_of
-from reconciler.ports import ClusterInfo, apart
+from reconciler.ports import ClusterInfo, LogReader, apart
 from reconciler.stores.registry import traits
+from reconciler.waits import beside
 
 TAIL_TOTAL = 200_000
 """Records read behind resume points to count replays, over all partitions of a run: about half a second's work."""
@@ -106,11 +108,11 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     by_hand = by_hand or ByHand()
     refuse_several_places(config, jobs, by_hand)
     starts = _search(config, jobs, outside, by_hand)
-    plans = {job.name: job for job in starts.plans(by_hand)}
+    plans = {job.name: job for job in starts.plans}
     refuse_several_verdicts(by_hand, plans.values())
     to_write = _to_write(plans, starts.gathered, config)
     if ending := positions.ending(config, jobs):
-        ends = _search(config, ending, outside, ByHand()).plans()
+        ends = _search(config, ending, outside, ByHand()).plans
         plans |= {job.name: positions.both(plans[job.name], job) for job in ends}
     if any(config.chosen(name)[0].sinks for name in plans):
         from reconciler.failover.sinks import with_sinks  # jobs without sinks start without these rooms
@@ -144,29 +146,25 @@ def plan_of(
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What was stored, and the findings: by anchor or time, and for the offsets that a person set."""
+    """What was stored, and the rows of every job: with one position a partition, and with what a person accepts."""
 
     cluster_id: str
     gathered: Sequence[GatheredJob]
-    found: Mapping[Key, Found]
-    by_person: Mapping[Key, Found]
-    near: NearTopics
-
-    def plans(self, by_hand: ByHand | None = None) -> list[JobPlan]:
-        """The rows of every job, with one position a partition, and with what a person accepts."""
-        decided = by_hand or ByHand()
-        return [_job_plan(job, self.found, self.by_person, decided, self.near) for job in self.gathered]
+    plans: Sequence[JobPlan]
 
 
 def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand) -> _Searched:
     """Read the jobs' stores, and search the destination for what they hold."""
     topics = {config.topics.destination_of(topic) for job in jobs for topic in job.topics}
     reader = outside.patient(config.search)
-    cluster = reader.describe(topics)
-    if (log := apart(outside.reader)) is not None:
-        log.expect(cluster.topics)
-    near = outside.near_topics()
-    gathered = [gather(config, job, cluster, outside.open_store, near) for job in jobs]
+    described = beside(partial(_describe, outside, reader, topics))
+    try:
+        stored = [read_rows(config, job, outside.open_store) for job in jobs]
+    except Exception:
+        described()  # an error of the destination comes first: it concerns all jobs
+        raise
+    cluster, near = described(), outside.near_topics()
+    gathered = [gather(config, rows, cluster, near) for rows in stored]
     places = [found for job in gathered for found in job.places]
     _refuse_unknown(by_hand, places)
     limits = _limits(config, len(places))
@@ -176,9 +174,19 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     }
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)
-    searched = _Searched(cluster.cluster_id, gathered, found, passes.by_hand(by_hand, places, found), near)
-    _refuse_recreated(cluster, reader.describe(topics))
-    return searched
+    by_person = passes.by_hand(by_hand, places, found)
+    described = beside(lambda: reader.describe(topics))  # while the rows are made
+    plans = [_job_plan(job, found, by_person, by_hand, near) for job in gathered]
+    _refuse_recreated(cluster, described())
+    return _Searched(cluster.cluster_id, gathered, plans)
+
+
+def _describe(outside: Outside, reader: LogReader, topics: Iterable[str]) -> ClusterInfo:
+    """The destination and its topics, which are soon read."""
+    cluster = reader.describe(topics)
+    if (log := apart(outside.reader)) is not None:
+        log.expect(cluster.topics)
+    return cluster
 
 
 def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:

@@ -79,21 +79,38 @@ class GatheredJob:
     places: tuple[JobPartition, ...]
 
 
-def gather(
-    config: Config, job: Job, cluster: ClusterInfo, open_store: StoreOpener, near: NearTopics = NO_NAMES
-) -> GatheredJob:
-    """Read the job's rows and lay them beside the destination's partitions."""
+@dataclass(frozen=True, slots=True)
+class JobRows:
+    """What a job's store holds of it. ``absent``: why there may be no row of a topic, in words."""
+
+    job: Job
+    store: str
+    rows: Mapping[TopicPartition, Row]
+    translated: bool
+    absent: Mapping[str, str]
+
+
+def read_rows(config: Config, job: Job, open_store: StoreOpener) -> JobRows:
+    """The job's rows in its store."""
     with closing(open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
         address, translated = store.address, store.capabilities.translated_by_mirror
         if not rows and is_end_of_batch(job.store):
-            return GatheredJob(job, address, ())  # no batch is running
+            return JobRows(job, address, {}, translated, {})
         held = {key.topic for key in rows}
         absent = {
             topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
             for topic in job.topics
             if job.new is None and held.isdisjoint((topic, config.topics.destination_of(topic)))
         }
+    return JobRows(job, address, rows, translated, absent)
+
+
+def gather(config: Config, stored: JobRows, cluster: ClusterInfo, near: NearTopics = NO_NAMES) -> GatheredJob:
+    """Lay a job's rows beside the destination's partitions."""
+    job, rows = stored.job, stored.rows
+    if not rows and is_end_of_batch(job.store):
+        return GatheredJob(job, stored.store, ())  # no batch is running
     places: list[JobPartition] = []
     for topic in job.topics:
         name = config.topics.destination_of(topic)
@@ -101,8 +118,9 @@ def gather(
             raise _no_topic(topic, name, near)
         if name != topic:
             _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
-        places += _places(job, topic, name, rows, cluster, translated=translated, no_rows=absent.get(topic, ""))
-    return GatheredJob(job, address, tuple(places))
+        absent = stored.absent.get(topic, "")
+        places += _places(job, topic, name, rows, cluster, translated=stored.translated, no_rows=absent)
+    return GatheredJob(job, stored.store, tuple(places))
 
 
 def job_topics(config: Config, job: Job) -> list[str]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
 
 from reconciler import engine
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import ConfigError, ReconcilerError, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import why_stopped
-from reconciler.ports import OffsetStore, TopicInfo, TopicPartition
+from reconciler.ports import ClusterInfo, OffsetStore, TopicInfo, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, stored
 
 CALLED_NEW = f'''
@@ -39,28 +40,48 @@ def test_moved(memory: Memory) -> None:
     assert (row.matched_by, row.record_offset, row.replay_exact) == ("fingerprint", 3, 0)
 
 
-def test_a_log_that_is_read_apart_is_told_its_topics_before_the_store_is_read(memory: Memory) -> None:
+class Described:
+    """The log in memory, whose records another process may read. A description takes until the store is opened."""
+
+    reads_apart = True
+
+    def __init__(self, memory: Memory, error: ReconcilerError | None = None) -> None:
+        self._memory = memory
+        self._error = error
+        self.opened = Event()
+        self.expected: list[list[str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory.outside.reader, name)
+
+    def describe(self, topics: Iterable[str]) -> ClusterInfo:
+        assert self.opened.wait(60)
+        if self._error is not None:
+            raise self._error
+        return self._memory.outside.reader.describe(topics)
+
+    def expect(self, topics: Mapping[str, TopicInfo]) -> None:
+        self.expected.append(sorted(topics))
+
+    def open_store(self, address: str) -> OffsetStore:
+        self.opened.set()
+        if self._error is not None:
+            raise Refused("The store refuses.")
+        return self._memory.outside.open_store(address)
+
+
+def test_the_store_is_read_while_the_destination_is_described(memory: Memory) -> None:
     memory.deliver(range(3, 10))
     memory.save({0: stored(6)})
-    steps: list[object] = []
+    log, config = Described(memory), memory.config()
+    check(config, config.jobs, replace(memory.outside, reader=log, open_store=log.open_store))
+    assert log.expected == [["a.events"]], "its records are about to be read"
 
-    class Apart:
-        reads_apart = True
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(memory.outside.reader, name)
-
-        def expect(self, topics: Mapping[str, TopicInfo]) -> None:
-            steps.append(sorted(topics))
-
-    def open_store(address: str) -> OffsetStore:
-        steps.append(address)
-        return memory.outside.open_store(address)
-
-    config = memory.config()
-    checked = check(config, config.jobs, replace(memory.outside, reader=Apart(), open_store=open_store))
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 4)
-    assert steps == [["a.events"], "memory:"]
+def test_where_both_fail_the_destination_is_named(memory: Memory) -> None:
+    log, config = Described(memory, Refused("The destination refuses.")), memory.config()
+    with pytest.raises(Refused, match="The destination refuses"):
+        check(config, config.jobs, replace(memory.outside, reader=log, open_store=log.open_store))
 
 
 def test_match_once_it_was_applied(memory: Memory) -> None:
