@@ -37,6 +37,11 @@ class Matcher:
             return MatchedBy.ID
         return MatchedBy.FINGERPRINT if self._anchor.fingerprint is not None else MatchedBy.TIMESTAMP
 
+    @property
+    def fingerprint(self) -> str | None:
+        """The anchor's: that of every record which is the anchor. None: not known, or not compared."""
+        return None if self.by_order else self._anchor.fingerprint
+
     def is_anchor(self, record: Record) -> bool:
         """True if ``record`` is the anchor by everything known. The cheapest test comes first."""
         if self.by_order:
@@ -197,14 +202,14 @@ class Processed:
         stamp = record.timestamp_ms
         return self._stamp is not None and stamp is not None and not record.append_time and stamp < self._stamp
 
-    def remember(self, record: Record, not_before_ms: int | None) -> None:
-        """Note a record of the window, read before the anchor was found."""
+    def remember(self, record: Record, not_before_ms: int | None, known: str | None = None) -> None:
+        """Note a record of the window, read before the anchor was found; ``known`` is its fingerprint."""
         self.know(record)
         stamp = record.timestamp_ms
         if self._matcher.by_order or stamp is None or record.append_time:
             return
         if not_before_ms is None or stamp >= not_before_ms:
-            self._window.setdefault(stamp, set()).add(fingerprint(record.key, record.value))
+            self._window.setdefault(stamp, set()).add(known or fingerprint(record.key, record.value))
 
     def found(self, record: Record) -> None:
         """Note the anchor's first copy; its own Kafka timestamp is the t of the argument above."""
@@ -212,7 +217,7 @@ class Processed:
         time = self._identity.timestamp_of(record)
         self._latest = None if time is None else time + self._disorder
         if self._anchor_is_done:
-            self.remember(record, None)
+            self.remember(record, None, self._matcher.fingerprint)
 
     def undecided(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records that ``judge`` must examine; the others are new by their timestamp alone. Optimised for speed."""

@@ -86,19 +86,17 @@ class Place:
         if until is None or not own:
             self.records += own
             return
-        stamps = list(map(_STAMP, own))
-        oldest = min(stamps)
-        first = 0  # of those that may be counted
+        oldest = min(map(_STAMP, own))
         if oldest <= until or batch.timestamp_type:
-            first = len(own)
-            while first and stamps[first - 1] > until and not batch.timestamp_type:
+            first = len(own)  # of those that may be counted
+            while not batch.timestamp_type and own[first - 1].timestamp > until:
                 first -= 1
             self.records += self._newer
             self.records += own[:first]
-            self._newer = []
-            oldest = min(stamps[first:], default=0)
+            self._newer, own = [], own[first:]
+            oldest = min(map(_STAMP, own), default=0)
         self._oldest = min(self._oldest, oldest) if self._newer else oldest
-        self._newer += own[first:]
+        self._newer += own
 
     def chunk(self) -> Chunk:
         return Chunk(self.records, self.position, counted=self.counted)

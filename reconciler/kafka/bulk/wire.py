@@ -35,7 +35,8 @@ class Bytes(Response):  # type: ignore[misc]
     @classmethod
     def decode(cls, data: Any) -> Bytes:
         found = cls()
-        found.content = data.getbuffer()[data.tell() :] if isinstance(data, BytesIO) else memoryview(data)
+        # getbuffer would copy it, since the answer has other users.
+        found.content = memoryview(data.getvalue())[data.tell() :] if isinstance(data, BytesIO) else memoryview(data)
         return found
 
 
