@@ -106,7 +106,7 @@ class Stretch:
 
 def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) -> Search[Scan]:
     """Read from ``begin`` until the anchor, the end, or ``budget`` records."""
-    position, read, size, end = stretch.begin, 0, stretch.first_read, stretch.end
+    position, read, size, lower, end = stretch.begin, 0, stretch.first_read, stretch.lower, stretch.end
     expected = stretch.begin
     before, gap, append_time, same_id, other_id = None, False, False, None, None
     has_ids, has_times = not matcher.wants_id, not matcher.wants_time
@@ -118,14 +118,14 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
         most = min(size, stretch.budget - read)
         chunk = yield from ask_read(position, most, full_until_ms=full_until, again=again)
         for index, record in enumerate(chunk.records):
-            if record.offset >= end:
+            offset, stamp, appended = record.offset, record.timestamp_ms, record.append_time
+            if offset >= end:
                 break
-            gap = gap or record.offset > expected
-            expected = record.offset + 1
-            append_time = append_time or record.append_time
-            stamp = record.timestamp_ms
-            if older is not None and stamp is not None and stamp < older and not record.append_time:
-                if record.offset < stretch.lower:
+            gap = gap or offset > expected
+            expected = offset + 1
+            append_time = append_time or appended
+            if older is not None and stamp is not None and stamp < older and not appended:
+                if offset < lower:
                     before = record
                 continue
             if matcher.is_anchor(record):
@@ -140,14 +140,14 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
                 newer = 0 if counted is None else counted.count
                 return Scan(record, rest, newer, following, False, before, gap, append_time, same_id)
             processed.remember(record, stretch.not_before_ms)
-            if record.offset < stretch.lower:
+            if offset < lower:
                 before = record
             has_ids = has_ids or matcher.has_id(record)
             has_times = has_times or matcher.has_time(record)
             if same_id is None and matcher.shares_id(record):
-                same_id = record.offset
+                same_id = offset
             if other_id is None and matcher.has_other_id(record):
-                other_id = record.offset
+                other_id = offset
         if chunk.counted is not None:  # the same records once more, and all of them: what is noted above stays right
             full_until, again = None, True
             continue
