@@ -22,7 +22,16 @@ from reconciler.core.verdicts import Finding, Position, Skips, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
 from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
-from reconciler.failover.gather import GatheredJob, JobPartition, Key, gather, question_of, read_rows, source_cluster
+from reconciler.failover.gather import (
+    GatheredJob,
+    JobPartition,
+    JobRows,
+    Key,
+    gather,
+    question_of,
+    read_rows,
+    source_cluster,
+)
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
 from reconciler.failover.selection import is_written
@@ -157,14 +166,9 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     """Read the jobs' stores, and search the destination for what they hold."""
     topics = {config.topics.destination_of(topic) for job in jobs for topic in job.topics}
     reader = outside.patient(config.search)
-    described = beside(partial(_describe, outside, reader, topics))
-    try:
-        stored = [read_rows(config, job, outside.open_store) for job in jobs]
-    except Exception:
-        described()  # an error of the destination comes first: it concerns all jobs
-        raise
-    cluster, near = described(), outside.near_topics()
-    gathered = [gather(config, rows, cluster, near) for rows in stored]
+    near = outside.near_topics()
+    cluster, stored = _described_and_stored(config, jobs, outside, reader, topics)
+    gathered = [gather(config, stored.pop(0), cluster, near) for _ in jobs]
     places = [found for job in gathered for found in job.places]
     _refuse_unknown(by_hand, places)
     limits = _limits(config, len(places))
@@ -179,6 +183,19 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     plans = [_job_plan(job, found, by_person, by_hand, near) for job in gathered]
     _refuse_recreated(cluster, described())
     return _Searched(cluster.cluster_id, gathered, plans)
+
+
+def _described_and_stored(
+    config: Config, jobs: Sequence[Job], outside: Outside, reader: LogReader, topics: Iterable[str]
+) -> tuple[ClusterInfo, list[JobRows]]:
+    """The destination, and what the jobs' stores hold, each read while the other is."""
+    described = beside(partial(_describe, outside, reader, topics))
+    try:
+        stored = [read_rows(config, job, outside.open_store) for job in jobs]
+    except Exception:
+        described()  # an error of the destination comes first: it concerns all jobs
+        raise
+    return described(), stored
 
 
 def _describe(outside: Outside, reader: LogReader, topics: Iterable[str]) -> ClusterInfo:
