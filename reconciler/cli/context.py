@@ -66,7 +66,7 @@ def read_plan_file(path: Path) -> tuple[Plan, bytes]:
     """A plan and the bytes of its file, read once: the signed bytes are the parsed ones. Raises as ``read_plan``."""
     try:
         content = read_regular(path)
-        text = content.decode()
+        text = content.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError as error:
         raise ConfigError(f"There is no plan {path}.", hint="Make one with: reconciler plan -c FILE -o PLAN") from error
     except (OSError, UnicodeDecodeError) as error:

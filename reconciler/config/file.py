@@ -104,6 +104,11 @@ def _read(path: Path) -> tuple[str, Doubt | None]:
         return data.decode("utf-8-sig"), doubt  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError as error:
         raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"The configuration file {path} cannot be read: {why(error)}.",
+            hint="Save it as UTF-8, or name another file with -c FILE.",
+        ) from error
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"The configuration file {path} cannot be read: {why(error)}.",
@@ -122,10 +127,14 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _how_to_write(text: str, problem: str) -> str:
     """The hint for a line that is not TOML. The line itself is not shown: it may hold a secret."""
+    if text.lstrip().startswith("{"):
+        return "It looks like JSON, as a plan is: -c names the configuration."
     at = re.search(r"at line (\d+)", problem)
     line = "".join(text.split("\n")[int(at[1]) - 1 : int(at[1])]) if at else ""
     if re.match(r"\s*(?:- )?[\w.-]+\s*:(?:\s|$)", line):
         return 'That line is YAML. In TOML: [source] over a table, name = "value" in it; reconciler init writes one.'
+    if problem.startswith(r"Illegal character '\n'"):
+        return "A text on that line lacks its closing quote."
     if not at:
         return "Correct the end of the file."
     if problem.startswith("Unclosed"):

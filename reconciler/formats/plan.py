@@ -217,6 +217,8 @@ def parse_plan(text: str) -> Plan:
     checked as well; only signatures restrict who may decide what a plan says.
     """
     again = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
+    if not text.strip():
+        raise Changed("The file is not a plan: it is empty.", hint=again)
     try:
         content = json_value(text, fractions=False)
     except FieldError as error:

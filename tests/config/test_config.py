@@ -226,6 +226,8 @@ def inside(section: str, line: str) -> str:
             LEAST.replace('"readers"', '"file:/no/such/secret"'),
             "secret cannot be read: No such file or directory. Correct",
         ),
+        ('[source]\nalias = "a\n', "A text on that line lacks its closing quote."),
+        ('{"format": "reconciler.plan/1"}', "It looks like JSON, as a plan is: -c names the configuration."),
         ("[source", "is not TOML"),
         ("[source", "Correct the end of the file."),
         ("source:\n  alias: a\n", "(at line 1, column 7). That line is YAML. In TOML: [source] over a table, name"),
@@ -280,7 +282,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "reconciler.toml"
     path.write_bytes(base64.b64decode("/////w=="))
-    with pytest.raises(ConfigError, match=r"cannot be read: it is not UTF-8 text\. Name a file"):
+    with pytest.raises(ConfigError, match=r"cannot be read: it is not UTF-8 text\. Save it as UTF-8, or name"):
         load_config(path, {})
     with pytest.raises(ConfigError, match=r"cannot be read: Is a directory\. Name a file"):
         load_config(tmp_path, {})

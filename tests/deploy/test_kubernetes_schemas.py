@@ -1,4 +1,4 @@
-"""The manifests of ``deploy/kubernetes`` fit the schemas of Kubernetes: of the oldest that takes them, and the newest."""
+"""The manifests of ``deploy/kubernetes`` fit the schemas of the oldest Kubernetes that takes them, and the newest."""
 
 from __future__ import annotations
 

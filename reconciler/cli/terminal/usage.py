@@ -71,11 +71,13 @@ def usage_message(
     error: UsageError, arguments: Sequence[str], commands: Mapping[str, str], options: Collection[str]
 ) -> str:
     """Usage, complaint and hint; ``options`` are those of the command on the command line."""
-    hint = _hint(error.message, arguments, commands, options)
+    hint = _hint(error.message, error.prog, arguments, commands, options)
     return f"{error.usage}{error.prog}: {error.message}" + (f"\n{hint}" if hint else "")
 
 
-def _hint(message: str, arguments: Sequence[str], commands: Mapping[str, str], options: Collection[str]) -> str | None:
+def _hint(
+    message: str, prog: str, arguments: Sequence[str], commands: Mapping[str, str], options: Collection[str]
+) -> str | None:
     config = next((each for each in arguments if each.endswith(".toml")), None)
     named = {"-c", "--config"} & {each.partition("=")[0] for each in arguments}
     if config is not None and not named and ("required" in message or "unrecognized" in message):
@@ -84,6 +86,8 @@ def _hint(message: str, arguments: Sequence[str], commands: Mapping[str, str], o
         return f"There is no ./reconciler.toml. Give the configuration with -c FILE, or set {CONFIG_VARIABLE}."
     if found := re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message):
         choices = [each.strip(" '") for each in found[2].split(",")]
+        if found[1] == config and "check" in choices:
+            return f"A command is missing in front of the options, like: {prog} check -c {config}"
         if found[1] == "unresolved":
             return "Nothing was proven for an unresolved partition: give its offset with --set TOPIC:PARTITION=OFFSET."
         meant = _closest(found[1], choices, commands)

@@ -208,7 +208,7 @@ def _read_lines(path: str | None) -> list[AnchorLine]:
     try:
         if piped:
             return list(load_lines(_bounded(sys.stdin)))
-        with open(str(path), encoding="utf-8") as file:
+        with open(str(path), encoding="utf-8-sig") as file:
             return list(load_lines(_bounded(file)))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
