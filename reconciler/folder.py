@@ -22,6 +22,7 @@ import posixpath
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import time
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -110,6 +111,23 @@ def open_folder(url: str) -> Folder:
     if protocol in ("file", "local"):
         return LocalFolder(os.path.abspath(kind._strip_protocol(url)))
     return SharedFolder(url, protocol)
+
+
+def open_url(url: str) -> tuple[Any, str]:
+    """fsspec's file system for a URL, and the path there. Raises what fsspec raises."""
+    from fsspec.core import url_to_fs
+
+    fs, path = url_to_fs(url)
+    if url.partition(":")[0] in _RENAMES_ONLY_TO_NEW:
+        fs.session.hooks["response"] = partial(_refuse_error, fs.url)
+    return fs, str(path)
+
+
+def _refuse_error(name_node: str, response: Any, **_: object) -> None:
+    """Raise for a DataNode's error. fsspec takes its text for the first bytes of the file, and reads the rest."""
+    if response.request.method == "GET" and not response.ok and not response.url.startswith(name_node):
+        kind = PermissionError if response.status_code in (401, 403) else OSError
+        raise kind(f"a DataNode answered {response.status_code} {response.reason}")
 
 
 class LocalFolder:
@@ -283,9 +301,7 @@ class SharedFolder:
 
         def opened() -> T:
             if self._opened is None:
-                from fsspec.core import url_to_fs
-
-                self._opened = url_to_fs(self._url)
+                self._opened = open_url(self._url)
             return act(*self._opened)
 
         try:

@@ -321,18 +321,22 @@ def _copy_file(work: _Work, copier: Copier, name: str, to: str) -> bool:
     except FileNotFoundError as err:
         raise changed(source, f"{name} vanished") from err
     with reading:
-        _pour(reading, goes_to, source, target)
+        _pour(reading, goes_to, work, name)
     return False
 
 
-def _pour(reading: Any, goes_to: str, source: Tree, target: Tree) -> None:
+def _pour(reading: Any, goes_to: str, work: _Work, name: str) -> None:
+    source, target = work.source, work.target
     fs, _ = target.open()
     with ExitStack() as opened:
         with target.tried():
             writing = opened.enter_context(_closed_in_time(target, fs.open(goes_to, "wb")))
         while True:
-            with source.tried():
-                chunk = reading.read(CHUNK)
+            try:
+                with source.tried():
+                    chunk = reading.read(CHUNK)
+            except FileNotFoundError as err:
+                raise changed(source, f"{name} vanished") from err
             if not chunk:
                 return
             with target.tried():

@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import making
-from reconciler.folder import one_line, open_folder
+from reconciler.folder import one_line, open_folder, open_url
 from reconciler.formats.spark_checkpoint import batch_of
 from reconciler.waits import waiting
 
@@ -63,11 +63,9 @@ class Tree:
     def open(self) -> tuple[Any, str]:
         """fsspec's file system, and the folder's path there."""
         if self._opened is None:
-            from fsspec.core import url_to_fs
-
             with self.tried():
-                fs, root = url_to_fs(os.path.abspath(self._local_path()) if self.is_local else self.url)
-                self._opened = fs, str(root).rstrip("/")
+                fs, root = open_url(os.path.abspath(self._local_path()) if self.is_local else self.url)
+                self._opened = fs, root.rstrip("/")
         return self._opened
 
     def _local_path(self) -> str:

@@ -15,7 +15,7 @@ from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.files import MANIFEST
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
 from reconciler.stores.checkpoint import read_checkpoint
-from tests.checkpoints.checkpoint_files import Files, cloned, log, moved_plan, new, outside, refused
+from tests.checkpoints.checkpoint_files import PLAN, Files, cloned, log, moved_plan, new, outside, refused
 
 
 def test_a_new_path_that_is_taken_is_refused(files: Files) -> None:
@@ -183,6 +183,25 @@ def test_a_folder_that_appears_there_at_the_last_moment_stays_as_it_is(
         cloned(files, shared)
     assert os.listdir(new(files)) == []
     assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]
+
+
+def test_a_file_there_that_vanishes_between_its_opening_and_its_first_byte_is_a_change(
+    files: Files, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Shared.open
+
+    def opened(self: Any, path: str, mode: str = "rb", **more: Any) -> Any:
+        file = real(self, path, mode, **more)
+        if path.endswith("state/0/1/2.delta") and mode == "rb":
+            monkeypatch.setattr(file, "read", vanished, raising=False)
+        return file
+
+    def vanished(*_: Any) -> bytes:
+        raise FileNotFoundError("state/0/1/2.delta")
+
+    monkeypatch.setattr(Shared, "open", opened)
+    with pytest.raises(Changed, match=r"2\.delta vanished"):
+        clone(f"shared://{files.path}", shared, PLAN, outside=outside(log(o=10)))
 
 
 # ---------------------------------------------------------------- where nothing can be renamed
