@@ -1,4 +1,8 @@
-"""A real mirror that was killed, and the source lost while it sent again: what command and metrics say of it."""
+"""A real mirror that was killed, and the source lost while it sent again: what command and metrics say of it.
+
+By default the demo's last section proves that its own offsets skip and the job's do not, and
+``tests/failover/unanchored/test_bare_offsets_on_clusters.py`` what command and metrics say of a real mirror.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.cli.main import main
 from tests.bench.running.mirror_offsets import GROUP, PARTITIONS, THERE, lost_while_sending_again
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 COUNT, WAIT_MS = 4_000, 25
 """It takes the mirror as long to send these as 10,000 with a wait of 10 ms, and less of the processor."""

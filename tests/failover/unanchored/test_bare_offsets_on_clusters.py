@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -11,6 +12,7 @@ from time import time_ns
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
@@ -137,8 +139,13 @@ def synced(cluster: ClusterInUse, groups: Iterable[str]) -> list[int]:
     return found
 
 
-def kill_again_and_again(source: ClusterInUse, destination: ClusterInUse, mirror: MirrorMaker) -> None:
-    """The mirror is killed after new records, then in the middle of sending them again, then goes on to the end."""
+def kill_again_and_again(
+    source: ClusterInUse, destination: ClusterInUse, mirror: MirrorMaker, last: MirrorMaker
+) -> None:
+    """The mirror is killed after new records, then in the middle of sending them again, then goes on to the end.
+
+    ``last``: the same mirror, at its last start.
+    """
     send_some(source)
     commit(source, {**EARLY, FIRST: SOME // 2})
     mirror.start()
@@ -157,11 +164,12 @@ def kill_again_and_again(source: ClusterInUse, destination: ClusterInUse, mirror
         wait_until(partial(reaches, destination, wanted), "a burst")
         mirror.kill()
     commit(source, LATE)
-    mirror.start()
+    last.start()
     wait_until(delivered_all(source, destination), "the rest")
     # MirrorMaker may have synced all that it can already, or leave out groups behind the first sync since its start.
     wait_until(lambda: len(synced(destination, LATE)) > 0, "a late group's offset")
-    mirror.stop()
+    wait_until(lambda: sum(destination.end_offsets("a.heartbeats").values()) > 0, "a heartbeat")
+    last.stop()
 
 
 def save(address: str, rows: Mapping[str, StoredOffset], partition: int) -> None:
@@ -193,6 +201,19 @@ def checked(config: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, list[
     plan = json.loads(said.out)
     assert not plan.get("not_judged"), said.err
     return {job["name"]: job["partitions"] for job in plan["jobs"]}
+
+
+def reported(config: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], Mapping[str, float]]:
+    """What ``mirror`` says of the groups, and the figures of ``watch``, of all groups and partitions together."""
+    capsys.readouterr()
+    assert main(["mirror", "-c", str(config), "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    main(["watch", "-c", str(config), "--once"])
+    figures: defaultdict[str, float] = defaultdict(float)
+    for family in text_string_to_metric_families(capsys.readouterr().out):
+        for sample in family.samples:
+            figures[sample.name] += sample.value
+    return report, figures
 
 
 Numbers = dict[int, int]
@@ -227,6 +248,35 @@ def judge_anchored(
     assert best >= 0.95 * len(rows)
 
 
+def judge_report(
+    report: dict[str, Any],
+    figures: Mapping[str, float],
+    jobs: Mapping[str, list[dict[str, Any]]],
+    synced_offsets: Mapping[tuple[str, int], int],
+    numbers: Mapping[int, Numbers],
+) -> None:
+    """What a start at MirrorMaker's offsets would skip is counted. ``jobs``: the groups' checked rows."""
+    groups = [each for each in report["groups"] if each["group"] in jobs]
+    assert {(each["group"], each["partition"]): each["synced_offset"] for each in groups} == synced_offsets
+    assert sum(each["skips_records"] is not None for each in groups) >= len(LATE)
+    for each in groups:
+        (row,) = (row for row in jobs[each["group"]] if row["partition"] == each["partition"])
+        found, start = numbers[each["partition"]], each["synced_offset"]
+        read = {number for at, number in found.items() if at >= start}
+        truly = len({number for number in found.values() if number >= row["stored_offset"]} - read)
+        lag = row["replay"]["at_most"] if row["verdict"] == "bounded" else 0
+        if each["skips_records"] is not None:
+            assert truly - lag <= each["skips_records"] <= truly, each
+    assert figures["reconciler_mirror_offset_skips_records"] == sum(each["skips_records"] or 0 for each in groups)
+    assert figures["reconciler_mirror_offset_replay_records"] == sum(each["replay_records"] or 0 for each in groups)
+    assert figures["reconciler_mirror_heartbeat_age_seconds"] > 0
+    assert figures["reconciler_mirror_delivered_age_seconds"] > 0
+    assert [each["topic"] for each in report["partitions"]] == [THERE] * PARTITIONS
+    assert all(each["syncs"] and each["source_offset"] is not None for each in report["partitions"])
+    assert any(each["sent_again_at_least"] for each in report["partitions"])
+    assert report["heartbeat_at"] is not None
+
+
 def destination_of(version: str | None, directory: Path, jars: Path) -> AbstractContextManager[ClusterInUse]:
     """A destination of this older version of Kafka, or of the lab's own."""
     return cluster_of(version, "b", directory) if version else KafkaCluster("b", directory, jars)
@@ -253,8 +303,11 @@ def test_bare_offsets_after_a_mirror_that_was_killed_skip_nothing(
     ):
         source.create_topic(TOPIC, PARTITIONS)
         jars = old_kafka_jars(mirror_version) if mirror_version else kafka_jars
-        mirror = MirrorMaker(source, destination, [TOPIC], tmp_path / "mirror", jars, properties=SETTINGS)
-        kill_again_and_again(source, destination, mirror)
+        mirror, last = (
+            MirrorMaker(source, destination, [TOPIC], tmp_path / "mirror", jars, properties=SETTINGS | more)
+            for more in ({}, {"emit.heartbeats.enabled": "true"})
+        )
+        kill_again_and_again(source, destination, mirror, last)
         there = {number: records(destination, THERE, number) for number in range(PARTITIONS)}
         origin = {
             number: {value: offset for offset, value in records(source, TOPIC, number).items()}
@@ -274,9 +327,22 @@ def test_bare_offsets_after_a_mirror_that_was_killed_skip_nothing(
         found = checked(configured(tmp_path / "bare.toml", destination, bare), capsys)
         anchored = [job_table(f"id{job}", address) for job in range(ANCHORED)]
         with_ids = checked(configured(tmp_path / "anchored.toml", destination, anchored), capsys)
+        own = f"sqlite:///{tmp_path / 'groups.db'}"
+        committed = {group: StoredOffset(offset) for group, offset in {**EARLY, **LATE}.items()}
+        for number in range(PARTITIONS):
+            save(own, committed, number)
+        groups = configured(tmp_path / "groups.toml", destination, [job_table(group, own) for group in committed])
+        of_groups, (report, figures) = checked(groups, capsys), reported(groups, capsys)
+        synced_offsets = {
+            (group, number): offset
+            for group in committed
+            for number, offset in destination.group_offsets(group, THERE).items()
+        }
     assert any(len(held) > len(set(held.values())) for held in there.values()), "the mirror sent nothing again"
     assert len(found) == JOBS + len(EARLY) + len(LATE)
     judge_anchored([row for rows in with_ids.values() for row in rows], there, origin)
+    numbered = {number: {at: origin[number][value] for at, value in held.items()} for number, held in there.items()}
+    judge_report(report, figures, of_groups, synced_offsets, numbered)
     exact = close = by_mirror = 0
     for name, row in [(name, row) for name, rows in found.items() for row in rows]:
         numbers = {at: origin[row["partition"]][value] for at, value in there[row["partition"]].items()}
