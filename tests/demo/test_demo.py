@@ -128,7 +128,9 @@ def test_the_demo_proves_a_failover_and_leaves_nothing(tmp_path: Path) -> None:
 def restarted(said: str) -> list[tuple[int, int]]:
     """Records read again and skipped by the three starts of the group whose mirror was restarted."""
     shown = said.partition("\n13 ")[2]
-    rows = re.findall(r"^   (\S.*?) {2,}([\d,]+) +([\d,]+)(?:  (\w+))?$", shown, re.MULTILINE)
+    found = list(re.finditer(r"^   (\S.*?) {2,}([\d,]+) +([\d,]+)(?:  (\w+))?$", shown, re.MULTILINE))
+    assert len({row.end(2) - row.start() for row in found}) == 1, "one column"
+    rows = [row.groups(default="") for row in found]
     assert [way for way, *_ in rows] == [
         "reconciler, with the anchors of track",
         "MirrorMaker's synced offset",

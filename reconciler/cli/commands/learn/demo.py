@@ -152,7 +152,7 @@ def _report_state(proof: StateProof) -> None:
 
 def _report_restarted(found: Restarted) -> None:
     def row(name: str, start: Alternative, verdict: str = "") -> str:
-        return f"   {name:<48} {start.again:>11,} {start.skipped:>10,}  {verdict}".rstrip()
+        return f"   {name:<50} {start.again:>9,} {start.skipped:>10,}  {verdict}".rstrip()
 
     _say(
         f"""
