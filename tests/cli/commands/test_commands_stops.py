@@ -196,7 +196,8 @@ def test_a_plan_edited_by_hand(planned: World) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("", "not JSON"),
+        ("", "The file is not a plan: it is empty."),
+        ("{", "not JSON"),
         ("[]", "not a plan of format reconciler.plan/1"),
         ('{"format": "reconciler.plan/2"}', "it says 'reconciler.plan/2'"),
         ('{"format": "reconciler.plan/1", "note": "\\ud800"}', "altered after it was made"),
