@@ -32,11 +32,12 @@ ABOUT_FILES = ABOUT_DISKS | {
 
 def of_file(path: str | Path, error: OSError, verb: str = "written", *, other: str = "place") -> ConfigError:
     """The error for a file or folder that cannot be written, or whatever ``verb`` says; ``other``: what to choose."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return ConfigError(
-        f"{path} cannot be {verb}: {error.strerror or error}.",
-        hint=f"Make room on its disk, or choose another {other}." if full else f"Choose another {other}.",
-    )
+    hint, parent = f"Choose another {other}.", Path(path).parent
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = f"Make room on its disk, or choose another {other}."
+    elif error.errno == errno.ENOENT and not parent.exists():
+        hint = f"Create the folder {parent}, or choose another {other}."
+    return ConfigError(f"{path} cannot be {verb}: {error.strerror or error}.", hint=hint)
 
 
 def why(error: OSError | ValueError) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reconciler import fileio
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.fileio import locked, open_regular, read_regular
 from reconciler.formats.snapshot import path_for
 from tests.golden.corpus import Estate
@@ -118,6 +118,12 @@ def test_the_audit_logs_lock_has_the_same_limit(world: World, monkeypatch: pytes
         fcntl.flock(other, fcntl.LOCK_EX)
         ended = world.run("apply", "p.json", *CONFIG, "--yes")
     assert (ended.code, "held the lock of the audit log audit.log" in ended.err) == (2, True), ended.err
+
+
+def test_a_folder_that_is_missing_is_told_as_such(world: World) -> None:
+    result = world.run("plan", *CONFIG, "--job", "clicks", "-o", "none/p.json")
+    assert result.code == ExitCode.USAGE
+    assert "Create the folder none, or choose another place." in result.err
 
 
 def test_devices_and_folders_are_no_files(tmp_path: Path) -> None:
