@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
-from reconciler.core.near import known_names
 from reconciler.core.policies import NoAnchor, TopicPolicy
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
+from reconciler.near import known_names
 
 DAY_MS = 86_400_000
 

@@ -14,7 +14,6 @@ from reconciler import __version__, engine
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ReconcilerError
-from reconciler.core.near import NearTopics
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import NO_OFFSET
@@ -49,6 +48,7 @@ from reconciler.formats.plan import (
 from reconciler.formats.plan_rows import SeenRow
 from reconciler.formats.plan_sinks import SinkRow
 from reconciler.formats.snapshot import seen_of
+from reconciler.near import NearTopics
 from reconciler.ports import ClusterInfo, LogReader, apart
 from reconciler.stores.registry import traits
 from reconciler.waits import beside

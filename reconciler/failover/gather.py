@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
-from reconciler.core.near import NearTopics
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
+from reconciler.near import NearTopics
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.stores.registry import is_end_of_batch
 

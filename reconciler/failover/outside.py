@@ -13,11 +13,11 @@ from reconciler import engine
 from reconciler.clock import clock_ms
 from reconciler.config.file import SearchSettings
 from reconciler.core.errors import ConfigError, ReconcilerError
-from reconciler.core.near import NearTopics
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.kafka import import_client
 from reconciler.kafka.patient import PatientReader
+from reconciler.near import NearTopics
 from reconciler.ports import LogReader, OffsetStore
 
 StoreOpener = Callable[[str], OffsetStore]

@@ -10,8 +10,8 @@ from contextlib import closing
 
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, ReconcilerError
-from reconciler.core.near import near_topics
 from reconciler.formats.decimal_text import counted
+from reconciler.near import near_topics
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
 from reconciler.preflight.mirror import mirror
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
-from reconciler.core.near import MOST_NAMES, near_topics
+from reconciler.near import MOST_NAMES, near_topics
 
 TIMEOUT_S = 10.0
 NO_TOPIC = "Correct the name, or create the topic first: Spark cannot subscribe to one that does not exist."

@@ -18,7 +18,6 @@ from reconciler.config.addresses import are_brokers
 from reconciler.config.file import SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.core.near import known_names
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import command
 from reconciler.fileio import refuse_unwritable, write_whole
@@ -26,6 +25,7 @@ from reconciler.formats.decimal_text import counted
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror, is_source, mirrors, named
+from reconciler.near import known_names
 from reconciler.ports import LogReader
 from reconciler.preflight.client_properties import (
     SERVERS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.near import MOST_LISTED, MOST_LOOKS, NearTopics, known_names, near_topics
+from reconciler.near import MOST_LISTED, MOST_LOOKS, NearTopics, known_names, near_topics
 
 
 @pytest.mark.parametrize(
