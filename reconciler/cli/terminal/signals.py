@@ -7,6 +7,12 @@ handler also records the signal and starts a timer. Every ``AGAIN_S`` the timer 
 propagating. If it is, Python lists it among the exceptions being handled, because it is passing through ``finally``
 blocks; those get ``CLEANING_S`` to finish. If it is not, it was lost, and the timer raises it again.
 
+Python runs a handler once the main thread is back in Python, and a signal cuts the thread's wait for a lock or a socket
+short. A signal that comes after Python's last look and before the wait has begun does neither, nor does one that the
+kernel gives to another thread: the wait goes on, for minutes if a broker is silent. But the interpreter's own handler
+writes each signal into a pipe at once (``signal.set_wakeup_fd``). A thread reads it, and sends SIGALRM to the main
+thread until the handler has run.
+
 The handler raises an instance of its own subclass, for two reasons. Python's default handler raises KeyboardInterrupt
 without an instance, which confluent-kafka (2.16) turns into a SystemError without a cause. And under ``python -m``, if
 a plain KeyboardInterrupt has left an ``exec`` (dataclasses use it), the interpreter kills itself with SIGINT at exit.
@@ -19,7 +25,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
@@ -30,6 +36,10 @@ INTERRUPTED = 128 + signal.SIGINT
 AGAIN_S = 0.2
 CLEANING_S = 20.0
 """How long ``finally`` blocks may run before the interrupt is raised again. A Spark session takes seconds to stop."""
+MOST_WAKES = 50
+"""Where the signal has another handler, of a program that this one is part of, nothing tells that it has run."""
+_END = b"\0"
+"""Ends the thread that wakes the main one. No signal has this number."""
 
 
 class Interrupt(KeyboardInterrupt):
@@ -61,7 +71,6 @@ class _Process:
         if not self.handling:
             return
         self.number = number
-        signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S)
         self._raise()
 
@@ -70,9 +79,9 @@ class _Process:
         self._raised_at = monotonic()
         raise Interrupt(self.number)
 
-    def _look(self, *_: object) -> None:
+    def look(self, *_: object) -> None:
         """Handle the timer: raise the interrupt again unless it is still propagating."""
-        if not self.handling:
+        if not self.handling or self.number is None:
             return
         propagating = lies_behind(sys.exc_info()[1])
         if propagating and (self.unhurried or monotonic() - self._raised_at < CLEANING_S):
@@ -96,6 +105,8 @@ def handled(*, exits: bool = False) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
     complain = sys.unraisablehook
     _process.begin()
+    signal.signal(signal.SIGALRM, _process.look)
+    stop_waking = _wake_for_signals()
     try:
         if before[signal.SIGINT] is signal.default_int_handler:  # not ignored (nohup), nor the embedding program's
             signal.signal(signal.SIGINT, _process.interrupt)
@@ -104,12 +115,47 @@ def handled(*, exits: bool = False) -> Iterator[None]:
     finally:
         _process.end()
         code = INTERRUPTED if _process.number is None else _exit_code(sys.exc_info()[1])
+        stop_waking()
         for number, handler in before.items():
             signal.signal(number, handler)
         sys.unraisablehook = complain
         if exits and _process.number is not None:
             signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
             signal.setitimer(signal.ITIMER_REAL, CLEANING_S)
+
+
+def _wake_for_signals() -> Callable[[], None]:
+    """Begin to wake the main thread for signals that its wait does not notice. What is returned ends that."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(write_end, False)
+    main = threading.get_ident()
+
+    def wake() -> None:
+        left = 0
+        while True:
+            is_waited_for = left > 0 and _process.handling and _process.number is None
+            if select.select([read_end], [], [], AGAIN_S if is_waited_for else None)[0]:
+                came = os.read(read_end, 1024)
+                if _END in came:
+                    return
+                if came.strip(bytes([signal.SIGALRM])):
+                    left = MOST_WAKES
+            elif _process.number is None:
+                left -= 1
+                signal.pthread_kill(main, signal.SIGALRM)
+
+    thread = threading.Thread(target=wake, name="wakes for signals", daemon=True)
+    thread.start()
+    before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+
+    def stop() -> None:
+        signal.set_wakeup_fd(before)
+        os.write(write_end, _END)  # a process that was forked has the pipe too, so that closing it tells nothing
+        thread.join()
+        os.close(read_end)
+        os.close(write_end)
+
+    return stop
 
 
 def _exit_code(error: BaseException | None) -> int:
@@ -193,8 +239,9 @@ def lies_behind(error: BaseException | None) -> bool:
 class StopSignals:
     """SIGTERM and SIGINT ask to stop, a second one ends the process; with ``reload``, SIGHUP asks to reload.
 
-    ``wait`` is cut short by each. A byte in a pipe wakes it: the one thing that a handler may safely do at any moment.
-    A threading.Event would deadlock: its lock is not reentrant, and the handler may run while ``wait`` holds it.
+    ``wait`` is cut short by each, also by one that comes just before it: the interpreter's own handler writes a byte
+    into a pipe. A threading.Event would deadlock: its lock is not reentrant, and the handler may run while ``wait``
+    holds it.
     """
 
     def __init__(self, *, reload: bool = False) -> None:
@@ -207,11 +254,13 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         self._read_end, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._woken_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number, handler in self._handlers.items():
             self._before[number] = signal.signal(number, handler)
         return self
 
     def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._woken_before)
         for number, handler in self._before.items():
             signal.signal(number, handler)
         os.close(self._read_end)
@@ -234,14 +283,6 @@ class StopSignals:
         self.stopping = True
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._before[number])
-        self._wake()
 
     def _ask_reload(self, *_: object) -> None:
         self._reload = True
-        self._wake()
-
-    def _wake(self) -> None:
-        try:
-            os.write(self._write_end, b"!")
-        except BlockingIOError:
-            return  # the pipe is full, so the reader wakes anyway

@@ -160,13 +160,13 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        look = signals._process._look
+        look = signals._process.look
 
         def counted(*arguments: object) -> None:
             self.count += 1
             look(*arguments)
 
-        monkeypatch.setattr(signals._process, "_look", counted)
+        monkeypatch.setattr(signals._process, "look", counted)
 
 
 @pytest.fixture
@@ -353,7 +353,7 @@ def test_a_signal_that_arrives_before_the_wait_ends_it() -> None:
 def process(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
     """Run ``reconciler show`` in a process of its own, with this body instead of the command's."""
     folder.joinpath("program.py").write_text(
-        "import signal, sys, threading, time\n"
+        "import os, queue, signal, sys, threading, time\n"
         "from reconciler.cli.terminal import signals\n"
         f"import {SHOW} as show\n"
         "from reconciler.cli.main import main\n"
@@ -386,3 +386,32 @@ def test_running_threads_do_not_delay_the_exit_for_long(tmp_path: Path) -> None:
         """,
     )
     assert (ended.returncode, ended.stderr) == (130, "Interrupted. Nothing was written.\n")
+
+
+UNNOTICED = """
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+    with signals.sigterm_interrupts():
+        # That thread takes the signal, so that it does not end the main one's wait: as one that comes just before it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.NUMBER)).start()
+        WAIT
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("wait", ["threading.Event().wait()", "queue.SimpleQueue().get()", "os.read(os.pipe()[0], 1)"])
+def test_a_signal_that_the_wait_does_not_notice_ends_it(tmp_path: Path, number: str, wait: str) -> None:
+    ended = process(tmp_path, UNNOTICED.replace("NUMBER", number).replace("WAIT", wait))
+    assert (ended.returncode, ended.stderr) == (130, "Interrupted. Nothing was written.\n")
+
+
+def test_a_signal_that_another_thread_takes_ends_the_wait_of_a_command_that_goes_on(tmp_path: Path) -> None:
+    body = """
+        threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+        with signals.StopSignals() as stop:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+            stop.wait(3600)
+            assert stop.stopping
+    """
+    assert process(tmp_path, body).returncode == 0
