@@ -11,6 +11,7 @@ from reconciler.core.errors import Unreachable
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
+_FEW_OFFSETS = 20
 
 
 class ClusterInUse:
@@ -75,6 +76,21 @@ class ClusterInUse:
     def start_offsets(self, topic: str) -> dict[int, int]:
         """Each partition's first offset; empty if the topic does not exist."""
         return self._offsets(topic, latest=False)
+
+    def last_records(self, topic: str) -> dict[int, tuple[bytes | None, bytes | None]]:
+        """The key and the value of each partition's last record; partitions without records are left out."""
+        from confluent_kafka import Consumer
+
+        starts, ends = self.start_offsets(topic), self.end_offsets(topic)
+        own = {"group.id": "looks-only", "enable.auto.commit": False, "enable.partition.eof": True}
+        with closing(Consumer({"bootstrap.servers": self.bootstrap, **own, **_QUIET})) as consumer:
+            found = {number: _last(consumer, topic, number, starts[number], end) for number, end in ends.items()}
+        return {number: record for number, record in found.items() if record is not None}
+
+    def ends_as(self, topic: str, source: ClusterInUse, source_topic: str) -> bool:
+        """True if each partition ends with the last record of the source's."""
+        there, here = source.last_records(source_topic), self.last_records(topic)
+        return all(here.get(number) == record for number, record in there.items())
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Delete all records of a partition before an offset, as retention does."""
@@ -150,6 +166,19 @@ class ClusterInUse:
                 raise Unreachable(f"Cluster {self.name}: timed out after {timeout:.0f} s waiting for {what}.")
             time.sleep(_POLL_SECONDS)
         return answer
+
+
+def _last(consumer: Any, topic: str, number: int, start: int, end: int) -> tuple[bytes | None, bytes | None] | None:
+    """The last record in front of ``end``, where markers of transactions may stand."""
+    from confluent_kafka import TopicPartition
+
+    begin, back, found = end, _FEW_OFFSETS, None
+    while found is None and begin > start:
+        begin, back = max(start, end - back), back * 10
+        consumer.assign([TopicPartition(topic, number, begin)])
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found = message.key(), message.value()
+    return found
 
 
 class ClusterAt(ClusterInUse):

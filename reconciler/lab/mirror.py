@@ -95,10 +95,12 @@ class MirrorMaker:
     def wait_until_mirrored(
         self, topic: str, target_topic: str | None = None, ends: Mapping[int, int] | None = None
     ) -> dict[int, int]:
-        """Wait until the target's partitions end at ``ends`` or later; returns their end offsets.
+        """Wait until the target has the source's last record of each partition as its own last, and ends at ``ends`` or
+        later; returns its end offsets.
 
         Without ``ends``: as many records per partition as the source holds now, which is right for a topic without
-        compaction and transactions whose mirroring began with these records.
+        compaction and transactions whose mirroring began with these records. They alone do not tell: MirrorMaker sends
+        records again when its task has to start again, as on a busy machine.
         """
         there = target_topic or self.target_topic(topic)
         if ends is None:
@@ -108,7 +110,8 @@ class MirrorMaker:
 
         def arrived() -> dict[int, int] | None:
             now = self.target.end_offsets(there)
-            return now if all(now.get(number, -1) >= end for number, end in wanted.items()) else None
+            reaches = all(now.get(number, -1) >= end for number, end in wanted.items())
+            return now if reaches and self.target.ends_as(there, self.source, topic) else None
 
         return self.wait_until(arrived, MIRROR_SECONDS, f"topic {there} at {self.target.name} to reach {wanted}")
 

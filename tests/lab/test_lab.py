@@ -51,6 +51,13 @@ def produce(cluster: KafkaCluster, topic: str, numbers: range, partition: int = 
     assert producer.flush(30) == 0
 
 
+def produce_plain(cluster: KafkaCluster, topic: str, keys: list[bytes], partition: int) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for key in keys:
+        producer.produce(topic, b"value", key, partition=partition)
+    assert producer.flush(30) == 0
+
+
 def consume(cluster: KafkaCluster, topic: str, count: int, partition: int = 0) -> list[Message]:
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "unused", "enable.auto.commit": False}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
@@ -73,6 +80,30 @@ def test_a_started_cluster_answers_as_itself(clusters, topic_name: str) -> None:
     clusters.source.create_topic(topic_name, 3)
     assert clusters.source.end_offsets(topic_name) == {0: 0, 1: 0, 2: 0}
     assert clusters.source.group_offsets("nobody", topic_name) == {}
+
+
+def test_records_that_were_sent_again_are_not_taken_for_the_last_ones(clusters, topic_name: str) -> None:
+    source, target = clusters.source, clusters.destination
+    for cluster in (source, target):
+        cluster.create_topic(topic_name, 2)
+    assert target.ends_as(topic_name, source, topic_name)
+    settings = {"bootstrap.servers": source.bootstrap, "transactional.id": topic_name, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    for number in range(40):  # each transaction ends with a marker: the last record is far in front of the log's end
+        producer.begin_transaction()
+        if number < 3:
+            producer.produce(topic_name, b"value", str(number).encode(), partition=0)
+        producer.produce(topic_name, b"value", str(number).encode(), partition=1)
+        producer.commit_transaction(30)
+    assert source.last_records(topic_name) == {0: (b"2", b"value"), 1: (b"39", b"value")}
+    produce_plain(target, topic_name, [b"0", b"1", b"0", b"1"], partition=0)
+    produce_plain(target, topic_name, [b"39"], partition=1)
+    assert not target.ends_as(topic_name, source, topic_name)
+    produce_plain(target, topic_name, [b"2"], partition=0)
+    assert target.ends_as(topic_name, source, topic_name)
+    source.delete_records(topic_name, 0, before=source.end_offsets(topic_name)[0])
+    assert source.last_records(topic_name) == {1: (b"39", b"value")}
 
 
 @pytest.mark.thorough

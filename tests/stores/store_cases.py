@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.stores.registry import open_store
 
+PATIENCE_S = 60.0
+"""For a request to a broker of a busy machine."""
 NOW = 1_700_000_000_000
 
 _numbers = itertools.count()
@@ -73,7 +75,7 @@ def topics_of_groups(bootstrap: str) -> tuple[str, str]:
 
 def kafka_case(bootstrap: str) -> Case:
     return Case(
-        lambda: open_store("kafka-group:", kafka_client={"bootstrap.servers": bootstrap}),
+        lambda: open_store("kafka-group:", kafka_client={"bootstrap.servers": bootstrap}, timeout_s=PATIENCE_S),
         topics_of_groups(bootstrap),
         real_compare_and_set=False,
         any_topic_name=False,
@@ -94,7 +96,8 @@ def topic_of_rows(bootstrap: str) -> str:
 
 def kafka_topic_case(bootstrap: str) -> Case:
     address = f"kafka-topic:{topic_of_rows(bootstrap)}"
-    return Case(lambda: open_store(address, kafka_client={"bootstrap.servers": bootstrap}), ("events", "a.events"))
+    client = {"bootstrap.servers": bootstrap}
+    return Case(lambda: open_store(address, kafka_client=client, timeout_s=PATIENCE_S), ("events", "a.events"))
 
 
 def put(store: OffsetStore, group: str, rows: dict, *, now_ms: int = NOW, reason: str = "test"):

@@ -248,7 +248,8 @@ def test_a_changed_configuration_is_read_at_a_signal_and_a_bad_one_is_not_used(w
         config.write_text(good.replace("[search]", "[serach]"))
         reload(watch)
         watch.until(lambda: watch.value("config_last_reload_successful") == 0, "the bad configuration is reported")
-        assert any("the one from before goes on" in line and "serach" in line for line in watch.lines)
+        said = "the one from before goes on"
+        watch.until(lambda: [line for line in watch.lines if said in line and "serach" in line], "it is said why")
         watch.next_rounds()
         assert watch.value("up", job="one") == 1
 

@@ -66,9 +66,10 @@ TOO_SLOW = "Python worker failed to connect back"
 def run_job(place: Path, *addresses: str) -> subprocess.CompletedProcess[str]:
     libraries = packages("spark-connect", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
     path = os.pathsep.join([str(libraries), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    any_free_port = {"SPARK_TESTING": "1"}  # Spark's own tests do so: else it is 15002, which another program may have
     return subprocess.run(
         [sys.executable, "-c", JOB, str(place), *addresses],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, **any_free_port, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=300,
