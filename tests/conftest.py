@@ -122,7 +122,7 @@ def kafka_jars() -> Path:
 def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     """The run's pair of clusters. Tests of all workers share them: use topics and groups of ``topic_name``'s making.
 
-    Mirrors into the shared destination would be one mirror for Connect: their tests are a unit (``tests/sizes.py``).
+    Mirrors into the shared destination need a ``connect`` name each.
     """
     from tests.lab.real_clusters import SharedClusters, chosen
 

@@ -23,11 +23,6 @@ SHARED = {
     "golden": ("tests/golden/",),  # they count together which files were asked for
     "hbase": ("tests/stores/hbase/", "[hbase"),
     "hdfs": ("tests/stores/files/", "tests/checkpoints/test_clone_hdfs.py", "[files_hdfs"),
-    "mirrors": (  # into the destination that all workers share: two at once would be one for Connect
-        "tests/lab/test_lab.py",
-        "tests/stores/kafka/test_store_kafka_topic.py",
-        "tests/failover/partitions/test_partition_counts_on_clusters.py",
-    ),
     "postgresql": ("tests/stores/postgresql/", "[postgresql"),
     "secured": ("tests/kafka/security/", "tests/config/test_planted.py"),
     "spark ranges": ("tests/spark/ranges/", "tests/spark/audit/", "tests/sinks/test_sinks_on_clusters.py"),
@@ -58,7 +53,9 @@ SLOWEST = (
     "tests/watch/test_alerts.py",
     "tests/tracking/test_track_failover.py",
     "secured",
-    "mirrors",
+    "tests/stores/kafka/test_store_kafka_topic.py",
+    "tests/failover/partitions/test_partition_counts_on_clusters.py",
+    "tests/lab/test_lab.py",
     "zookeeper",
     "postgresql",
     "hdfs",

@@ -33,9 +33,6 @@ MIRRORED = f"a.{PAYMENTS}"
 PRODUCED, PROCESSED = 4_000, 200
 """Payments in all, and those that the group has processed in each partition."""
 SETTINGS = {
-    # Connect's own topics and group, apart from those of the other mirror between the same clusters.
-    "b.group.id": "payments-mm2",
-    **{f"b.{kind}.storage.topic": f"mm2-{kind}.payments.internal" for kind in ("config", "offset", "status")},
     "b.offset.flush.interval.ms": "600000",  # a position that Connect commits in time would hide the kill
     "offset-syncs.topic.location": "target",
     # A narrow link: a fetch brings one batch, of about a hundred payments, and waits in vain for more.
@@ -87,7 +84,7 @@ class RestartedMirror:
     def __init__(self, a: ClusterInUse, b: ClusterInUse, folder: Path, jars: Path) -> None:
         self._a = a
         self._b = b
-        self._mirror = MirrorMaker(a, b, [PAYMENTS], folder, jars, properties=SETTINGS)
+        self._mirror = MirrorMaker(a, b, [PAYMENTS], folder, jars, connect=PAYMENTS, properties=SETTINGS)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="restarted mirror", daemon=True)
         self._failure: Exception | None = None

@@ -21,6 +21,8 @@ class MirrorMaker:
     """Copies ``topics`` from ``source`` to ``target``, and syncs group offsets as MirrorMaker 2 does.
 
     The clusters' names are the aliases: with the default policy, topic ``t`` of cluster ``a`` becomes ``a.t``.
+    Two mirrors into one target from sources of one alias are one Connect cluster, also one after the other: the second
+    starts with the first one's connectors. With a ``connect`` name it has a group and topics of its own.
     ``properties`` override or add lines of the configuration file.
     """
 
@@ -33,6 +35,7 @@ class MirrorMaker:
         jars: Path,
         *,
         policy: Policy = "default",
+        connect: str = "",
         properties: Mapping[str, str] | None = None,
         heap: str = "384m",
         detached: bool = False,
@@ -42,6 +45,7 @@ class MirrorMaker:
         self.topics = tuple(topics)
         self.directory = directory.absolute()
         self.policy = policy
+        self._connect = connect
         self._jars = jars
         self._properties = dict(properties or {})
         self._heap = heap
@@ -95,8 +99,8 @@ class MirrorMaker:
     def wait_until_mirrored(
         self, topic: str, target_topic: str | None = None, ends: Mapping[int, int] | None = None
     ) -> dict[int, int]:
-        """Wait until the target has the source's last record of each partition as its own last, and ends at ``ends`` or
-        later; returns its end offsets.
+        """Wait until the target has the source's last committed record of each partition as its own last, and ends at
+        ``ends`` or later; returns its end offsets. Where the source's log ends with aborted records, wait for the end.
 
         Without ``ends``: as many records per partition as the source holds now, which is right for a topic without
         compaction and transactions whose mirroring began with these records. They alone do not tell: MirrorMaker sends
@@ -168,4 +172,8 @@ class MirrorMaker:
         }
         if self.policy == "identity":
             settings["replication.policy.class"] = _IDENTITY
+        if self._connect:
+            settings[f"{b}.group.id"] = f"{self._connect}-mm2"
+            for kind in ("config", "offset", "status"):
+                settings[f"{b}.{kind}.storage.topic"] = f"mm2-{kind}.{self._connect}.internal"
         return {**settings, **self._properties}

@@ -131,7 +131,8 @@ def test_the_mirror_carries_records_whole_to_other_offsets(
     produce(source, topic_name, range(50))
     produce(source, topic_name, range(100, 120), partition=1)
     source.delete_records(topic_name, 0, before=30)
-    mirror = MirrorMaker(source, destination, [topic_name], tmp_path / "mirror", kafka_jars, policy=policy)
+    home, own = tmp_path / "mirror", {"policy": policy, "connect": topic_name}
+    mirror = MirrorMaker(source, destination, [topic_name], home, kafka_jars, **own)
     with mirror:
         assert mirror.wait_until_mirrored(topic_name) == {0: 20, 1: 20}
         pid = mirror.pid

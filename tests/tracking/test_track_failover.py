@@ -186,18 +186,6 @@ def tracking(config: Path, folder: Path) -> Iterator[Tracking]:
 # ---------------------------------------------------------------- the story
 
 
-class Alias:
-    """The source under another name, so that a second mirror keeps its own books."""
-
-    name = "c"
-
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self._cluster = cluster
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._cluster, attribute)
-
-
 def written(folder: Path, source: KafkaCluster, there: KafkaCluster, *, deadline: str) -> Path:
     """The configuration of the four jobs, for a program that waits so long for a cluster."""
     jobs = ""
@@ -221,7 +209,8 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
 ) -> None:
     source, there = KafkaCluster("a", tmp_path / "a", kafka_jars), KafkaCluster("b", tmp_path / "b", kafka_jars)
     renaming = MirrorMaker(source, there, [RENAMED], tmp_path / "renaming", kafka_jars)
-    keeping = MirrorMaker(Alias(source), there, [KEPT], tmp_path / "keeping", kafka_jars, policy="identity")  # type: ignore[arg-type]
+    own = {"policy": "identity", "connect": "keeping"}
+    keeping = MirrorMaker(source, there, [KEPT], tmp_path / "keeping", kafka_jars, **own)
     start_all([source, there])
     jobs, config = Jobs(tmp_path), written(tmp_path, source, there, deadline="120s")
     hasty = written(tmp_path, source, there, deadline="2s")  # so that the tracker soon says that the source is away

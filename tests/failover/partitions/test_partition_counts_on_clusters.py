@@ -200,7 +200,7 @@ def mirrored(clusters, tmp_path_factory: pytest.TempPathFactory, kafka_jars: Pat
     quiet = {"emit.checkpoints.enabled": "false", "sync.group.offsets.enabled": "false"}
     folder = tmp_path_factory.mktemp("mirror")
     produce_keyed(source, topics, range(100))
-    with MirrorMaker(source, destination, topics, folder, kafka_jars, properties=quiet) as mirror:
+    with MirrorMaker(source, destination, topics, folder, kafka_jars, connect=wide, properties=quiet) as mirror:
         mirror.wait_until_mirrored(grown)
         grow(source, grown, 3)
         produce_keyed(source, topics, range(100, 160))
