@@ -24,6 +24,7 @@ from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from tests.kafka.bulk.readers import answered, bulk_reader
 
 pytestmark = pytest.mark.system
 
@@ -63,6 +64,27 @@ def read_all(log: LogReader, tp: TopicPartition, offset: int, most: int = 1_000)
 
 
 # ---------------------------------------------------------------- large and many
+
+
+def test_batches_larger_than_a_fetch_are_read_in_bulk(clusters, topic_name: str) -> None:
+    """A broker answers with one of them only, unless it is asked for more. Above 1 MiB they may be left."""
+    cluster, sizes = clusters.destination, (10, 100_000, 500_000, 2_000_000)
+    cluster.create_topic(topic_name, 12, {"max.message.bytes": "4000000"})
+    producer = producer_of(cluster, **{"message.max.bytes": 4_000_000})
+    contents = {number: random.Random(number).randbytes(sizes[number % 4]) for number in range(12)}
+    for _ in range(2):
+        for number, content in contents.items():
+            producer.produce(topic_name, content, partition=number)
+        assert producer.flush(30) == 0
+    requests = [ReadRequest(TopicPartition(topic_name, number), 0, 2) for number in range(12)]
+    with closing(bulk_reader({"bootstrap.servers": cluster.bootstrap})) as reader:
+        found = answered(reader, requests)
+    assert found.keys() >= {number for number in range(12) if sizes[number % 4] < MIB}
+    for number, chunk in found.items():
+        assert [(record.offset, record.value) for record in chunk.records] == [
+            (0, contents[number]),
+            (1, contents[number]),
+        ]
 
 
 @pytest.mark.parametrize("partitions", [1, 70])

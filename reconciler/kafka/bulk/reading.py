@@ -4,8 +4,8 @@ Invariants:
 
 - An answer is complete: all records that are wanted, or all up to the high watermark that the leader told with them.
 - A partition is left as soon as anything about it is unusual: an error, a leader that is not known, a batch above the
-  fetch size, of an old format, damaged or compressed in a way that is not known here. A failure of a connection leaves
-  all that were asked for by it.
+  larger fetch size, of an old format, damaged or compressed in a way that is not known here. A failure of a connection
+  leaves all that were asked for by it.
 - What is held at a time is the answers under way, the records of partitions that are not complete, up to the limit of a
   read, and what one batch decompresses to. Where a batch decompresses to more than the process may hold, the process is
   ended as it is with librdkafka, and the partitions are read again in halves.
@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 from typing import Any
@@ -31,10 +31,11 @@ from reconciler.kafka.bulk.settings import Settings, translated
 from reconciler.kafka.bulk.wire import Name
 from reconciler.ports import ReadRequest
 
-EACH_BYTES = 64 * 1024
-"""Of a partition in one answer, as librdkafka is told for its first try. A larger batch is left to it."""
+EACH_BYTES, LARGER_BYTES = 64 * 1024, 1024 * 1024
+"""Of a partition in one answer, as librdkafka is told for its first two tries: the second for partitions whose next
+batch is above the first. A still larger batch is left to it."""
 ALL_BYTES = 2 * 1024 * 1024
-"""Of one answer."""
+"""Of one answer, which has at least one batch, however large."""
 UNDER_WAY = 2
 """Requests that are not answered yet: a broker prepares one answer while the records of another are taken."""
 DIVIDED_FROM = 200
@@ -133,16 +134,15 @@ class BulkReader:
                 part, asked = under_way.popleft()
                 answer = list(wire.fetched(self._run(asked)))
                 self._on_news()
-                yield from self._sort(answer, part.waiting)
-                if part.waiting:
-                    parts.append(part)
+                yield from self._sort(answer, part)
+                parts.extend(each for each in (part, part.starved()) if each.waiting)
         finally:
             for _, asked in under_way:
                 asked.cancel()
 
-    def _sort(self, answer: Sequence[wire.Fetched], waiting: dict[Name, Place]) -> Iterator[list[Place]]:
+    def _sort(self, answer: Sequence[wire.Fetched], part: _Part) -> Iterator[list[Place]]:
         """Places that are complete. Those, and those that are left to the other reader, wait no longer."""
-        has_room = ALL_BYTES - sum(len(each.batches) for each in answer) >= EACH_BYTES
+        waiting, has_room = part.waiting, part.has_room(answer)
         done: list[Place] = []
         moved, filled = False, 0
         for name, error, high, batches in answer:
@@ -158,6 +158,8 @@ class BulkReader:
                 is_left, is_complete = True, False
             else:
                 is_left = not is_complete and place.position == before and (has_room or len(batches) > 0)
+                if is_left and not batches:
+                    part.too_large[name] = place
             if is_complete or is_left:
                 moved = True
                 del waiting[name]
@@ -239,13 +241,26 @@ class BulkReader:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Places of one leader that are asked for together."""
+    """Places of one leader that are asked for together, so many bytes of each."""
 
     leader: int
     waiting: dict[Name, Place]
+    each_bytes: int = EACH_BYTES
+    too_large: dict[Name, Place] = field(default_factory=dict)
+    """Those whose next batch is above ``each_bytes``."""
 
     def fetch(self) -> wire.Fetch:
-        return wire.Fetch(((name, place.position) for name, place in self.waiting.items()), EACH_BYTES, ALL_BYTES)
+        return wire.Fetch(((name, place.position) for name, place in self.waiting.items()), self.each_bytes, ALL_BYTES)
+
+    def has_room(self, answer: Sequence[wire.Fetched]) -> bool:
+        """Whether the answer could have held one more batch of this size."""
+        return ALL_BYTES - sum(len(each.batches) for each in answer) >= self.each_bytes
+
+    def starved(self) -> _Part:
+        """Those that need a larger fetch, which are then forgotten here. None, if this was the larger one."""
+        found = _Part(self.leader, self.too_large.copy() if self.each_bytes < LARGER_BYTES else {}, LARGER_BYTES)
+        self.too_large.clear()
+        return found
 
 
 def _parts(by_leader: Mapping[int, Mapping[Name, Place]]) -> Iterator[_Part]:

@@ -192,9 +192,23 @@ def test_a_partition_with_an_error_is_left_and_no_other(error: int) -> None:
     assert list(found) == [1]
 
 
-def test_a_batch_above_the_fetch_size_is_left() -> None:
-    found = read([request(0, 9), request(0, 9, 1)], [(0, NO_ERROR, 50, b""), (1, NO_ERROR, 4, batch(0, 4))])
-    assert list(found) == [1]
+def test_a_batch_above_the_fetch_size_is_asked_for_once_more_with_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[int], int]] = []
+    reader = bulk_reader({"bootstrap.servers": "none:1"})
+    reader._known = wire.Leaders({1: ("none", 1)}, {(TOPIC, number): 1 for number in range(4)})
+    kept = [batch(0, 4), batch(0, 1, size=reading.LARGER_BYTES), batch(0, 1, size=reading.EACH_BYTES), batch(0, 4)]
+
+    def ask(leader: int, fetch: wire.Fetch) -> Future[memoryview]:
+        places = [wire.ASKED.unpack_from(fetch.body, at) for at in range(33, len(fetch.body), wire.ASKED.size)]
+        (each,) = {each for _, _, each in places}
+        asked.append(([number for number, _, _ in places], each))
+        return come(reader, answer([(n, NO_ERROR, 4, kept[n] if len(kept[n]) <= each else b"") for n, _, _ in places]))
+
+    monkeypatch.setattr(reader, "_ask", ask)
+    found = answered(reader, [request(0, wanted, number) for number, wanted in enumerate((9, 1, 1, 9))])
+    assert asked == [([0, 1, 2, 3], reading.EACH_BYTES), ([1, 2], reading.LARGER_BYTES)]
+    assert {number: len(chunk.records) for number, chunk in found.items()} == {0: 4, 2: 1, 3: 4}
+    reader.close()
 
 
 def test_a_partition_that_an_answer_had_no_room_for_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
