@@ -53,9 +53,13 @@ FEW_PARTITIONS = 64
 read of 4 partitions then takes 15 ms instead of 52; at 100 this would be slower, 97 ms instead of 74 (2 cores, one
 broker).
 """
-STALL_S = 0.5
+ANSWER_BYTES, SMALL_ANSWER_BYTES = 8 * 1024 * 1024, 1024 * 1024
+"""Of a broker's answer, which has one batch at least. A client hears nothing of an answer that is not whole: where none
+is in ``PATIENCE`` of the time for one, smaller ones are asked for, which 1 Mbit/s delivers in that time."""
+PATIENCE = 0.5
+STALL_S, STALL = 0.5, 2
 """Seconds without a new record or end for any waiting partition, after the first one, before the fetch size grows, or
-the read is complete.
+the read is complete; and so many times the first one's, over a slow link.
 
 Ends come a moment after the last records. A read that gave up sooner would be repeated, and on a busy machine the same
 inputs would cost other numbers of probes.
@@ -89,7 +93,6 @@ POINT_READS = {
     "fetch.queue.backoff.ms": 10,
     "fetch.error.backoff.ms": 10,
     "queued.min.messages": 1,
-    "fetch.max.bytes": 256 * 1024 * 1024,
     "receive.message.max.bytes": 512 * 1024 * 1024,
 }
 """Settings that reads rely on; a user's client settings never override them."""
@@ -135,6 +138,7 @@ class KafkaLogReader:
         self._topics: dict[Kind, Collection[str]] = {}
         """Of the last read by each consumer that has read."""
         self._admin: AdminClient | None = None
+        self._answer_bytes = ANSWER_BYTES
 
     # ------------------------------------------------------------ metadata
 
@@ -289,36 +293,45 @@ class KafkaLogReader:
 
     def read_each(self, requests: Sequence[ReadRequest]) -> Iterator[list[tuple[int, Chunk]]]:
         """The requests' indexes and answers, as soon as some are known."""
+        wait_s = self._timeout_s * (PATIENCE if self._may_ask_for_less else 1)
         for turn in turns_of(requests):
             first = 1 if len(turn) <= FEW_PARTITIONS else 0
             sizes = [1] if self._manner.sparing else list(FETCH_BYTES[first:])
             waiting = {requests[index].partition: (index, requests[index]) for index in turn}
             while waiting and sizes:
-                done, full = self._read_with(sizes[0], [r for _, r in waiting.values()], patient=len(sizes) == 1)
+                left = [request for _, request in waiting.values()]
+                done, full = self._read_with(sizes[0], left, wait_s, patient=len(sizes) == 1)
                 yield [(waiting.pop(tp)[0], chunk) for tp, chunk in done.items()]
-                if not done:
-                    break  # silence: a larger fetch would meet the same
-                if not full:
+                if done and not full:
                     del sizes[0]
+                elif not done and self._may_ask_for_less:
+                    self._answer_bytes = SMALL_ANSWER_BYTES
+                    self._forget()  # an answer under way would hold the others up
+                elif not done:
+                    break  # silence: a larger fetch would meet the same
             if waiting:
                 self._forget()
                 names = ", ".join(str(tp) for tp in sorted(waiting)[:3])
                 raise self._connection.no_answer(f"Could not read {names}")
 
+    @property
+    def _may_ask_for_less(self) -> bool:
+        return not self._manner.sparing and self._answer_bytes > SMALL_ANSWER_BYTES
+
     def _read_with(
-        self, fetch_bytes: int, requests: Sequence[ReadRequest], *, patient: bool
+        self, fetch_bytes: int, requests: Sequence[ReadRequest], wait_s: float, *, patient: bool
     ) -> tuple[dict[TopicPartition, Chunk], bool]:
         """Read until every partition has a record or an end, or no more come; the partitions left out starved.
 
-        The answer is empty if nothing came in ``timeout_s``. True with it: enough has come for one call, and those left
-        out have to be read again.
+        The answer is empty if nothing came in ``wait_s``. True with it: enough has come for one call, and those
+        left out have to be read again.
         """
         kind = fetch_bytes, "read_committed" if requests[0].committed else self._isolation
         consumer = self._consumer(kind)
         self._find_leaders(kind, requests)
         consumer.assign([KafkaPartition(r.partition.topic, r.partition.partition, r.offset) for r in requests])
         gathering = Gathering(requests)
-        last_news, fed, counted = monotonic(), 0, None
+        last_news, fed, counted, stall_s = monotonic(), 0, None, STALL_S
         few, most = len(requests) <= FEW_PARTITIONS, self._manner.most_bytes
         full = False
         with self._connection.waiting():
@@ -330,17 +343,18 @@ class KafkaLogReader:
                     self._forget()
                     raise
                 if news:
-                    last_news = monotonic()
+                    before, last_news = last_news, monotonic()
+                    stall_s = stall_s if counted else min(max(STALL_S, STALL * (last_news - before)), wait_s)
                     counted = counted or last_news
                     self._manner.on_news()
                     if last_news - counted > DRIP_S and not patient:
-                        before, fed, counted = fed, gathering.fed, last_news
-                        if 0 < fed - before < DRIP * (len(requests) - fed):
+                        fed_before, fed, counted = fed, gathering.fed, last_news
+                        if 0 < fed - fed_before < DRIP * (len(requests) - fed):
                             break
                     full = self._manner.sparing or (most is not None and gathering.bytes >= most)
                 else:
                     is_waited_for = counted is None or (patient and gathering.hungry)
-                    if monotonic() - last_news > (self._timeout_s if is_waited_for else STALL_S):
+                    if monotonic() - last_news > (wait_s if is_waited_for else stall_s):
                         break
         consumer.unassign()
         return gathering.chunks(), full
@@ -364,7 +378,7 @@ class KafkaLogReader:
         if kind not in self._consumers:
             fetch_bytes, isolation_level = kind
             isolation = {"isolation.level": isolation_level}
-            sparing = ONE_BATCH if self._manner.sparing else {}
+            sparing = ONE_BATCH if self._manner.sparing else {"fetch.max.bytes": self._answer_bytes}
             properties = {**POINT_READS, **isolation, **sparing, "max.partition.fetch.bytes": fetch_bytes}
             self._consumers[kind] = self._connection.consumer(properties)
         return self._consumers[kind]
