@@ -90,7 +90,7 @@ POINT_READS = {
     "enable.partition.eof": True,
     "check.crcs": True,
     "fetch.wait.max.ms": 10,
-    "fetch.queue.backoff.ms": 10,
+    "fetch.queue.backoff.ms": 1,
     "fetch.error.backoff.ms": 10,
     "queued.min.messages": 1,
     "receive.message.max.bytes": 512 * 1024 * 1024,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from reconciler.clock import clock_ms
@@ -40,11 +41,18 @@ class ClusterAccess:
     def bootstrap_servers(self) -> str:
         return str(self.client["bootstrap.servers"])
 
-    def reader(self, who: str = "job's", *, timeout_s: float = 10.0, committed_only: bool = False) -> LogReader:
-        """A connection to the cluster's log. ``who`` says in errors whose settings these are."""
+    def reader(
+        self, who: str = "job's", *, timeout_s: float = 10.0, committed_only: bool = False, deadline_s: float = 0.0
+    ) -> LogReader:
+        """A connection to the cluster's log. ``who`` says in errors whose settings these are.
+
+        With ``deadline_s``, a call is repeated for so long while the cluster is away or its leaders move.
+        """
+        from reconciler.kafka.patient import PatientReader
         from reconciler.kafka.reader import KafkaLogReader
 
-        return KafkaLogReader(self.client, timeout_s=timeout_s, who=who, committed_only=committed_only)
+        reader = KafkaLogReader(self.client, timeout_s=timeout_s, who=who, committed_only=committed_only)
+        return PatientReader(reader, monotonic, deadline_s) if deadline_s else reader
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+DEADLINE_S = 30.0
+"""For the cluster's answer to a question, as ``[search] deadline``: a leader that moves must not end a batch whose work
+is done, since that work would be repeated."""
 Effect = Callable[["DataFrame", tuple[OffsetRange, ...]], None]
 """Does a batch's work, given its records and its ranges."""
 Results = Callable[["DataFrame", tuple[OffsetRange, ...]], "DataFrame"]
@@ -366,7 +369,8 @@ class RangeBatches:
 
     def _log(self) -> LogReader:
         if self._reader is None:
-            self._reader = self._target.cluster.reader(committed_only=self._committed_only)
+            cluster = self._target.cluster
+            self._reader = cluster.reader(committed_only=self._committed_only, deadline_s=DEADLINE_S)
         return self._reader
 
 

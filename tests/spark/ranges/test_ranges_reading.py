@@ -9,6 +9,7 @@ import pytest
 
 from reconciler.core.errors import Changed, NeedsPerson, Refused, Unreachable
 from reconciler.kafka.memory import MemoryLog
+from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.planning import OffsetRange
@@ -106,6 +107,22 @@ def test_a_cluster_that_does_not_answer_is_no_recreated_one(monkeypatch: pytest.
 
     monkeypatch.setattr(log, "describe", silent)
     reading.check_topics(planned, log)
+
+
+def test_a_leader_that_moves_ends_no_batch(monkeypatch: pytest.MonkeyPatch):
+    answers: list[Any] = [Unreachable("not the leader"), {WHOLE[0].at: 7}]
+
+    def log_ends(self: Any, partitions: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Unreachable):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(KafkaLogReader, "log_ends", log_ends)
+    spark: Any = SimpleNamespace()
+    job = RangeBatches(spark, topics=["events"], group="g", bootstrap_servers="k:9092", store="memory:")
+    assert job._log().log_ends([WHOLE[0].at]) == {WHOLE[0].at: 7}
+    assert answers == []
 
 
 # ---------------------------------------------------------------- in the job
