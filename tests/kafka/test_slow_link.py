@@ -13,9 +13,8 @@ from confluent_kafka import Producer
 
 from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import ReadRequest, TopicPartition
-from tests.lab.faults.slow_link import SlowLink
+from tests.lab.faults.slow_link import SlowLink, far_cluster
 
 pytestmark = pytest.mark.system
 
@@ -28,17 +27,13 @@ TIMEOUT_S = 2.0
 @pytest.fixture(scope="module")
 def link(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[SlowLink]:
     """To a cluster with one large batch in each partition of a topic."""
-    clusters: list[KafkaCluster] = []
-    with SlowLink(lambda: f"127.0.0.1:{clusters[0].brokers[0].known_ports[0]}") as link:
-        told = {"advertised.listeners": f"PLAINTEXT://{link.address}"}
-        clusters.append(KafkaCluster("far", tmp_path_factory.mktemp("far"), kafka_jars, properties=told))
-        with clusters[0] as cluster:
-            cluster.create_topic("events", PARTITIONS)
-            producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-            for number in range(PARTITIONS):
-                producer.produce("events", random.Random(number).randbytes(BATCH), partition=number)
-            assert producer.flush(30) == 0
-            yield link
+    with far_cluster(tmp_path_factory.mktemp("far"), kafka_jars) as (cluster, link):
+        cluster.create_topic("events", PARTITIONS)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        for number in range(PARTITIONS):
+            producer.produce("events", random.Random(number).randbytes(BATCH), partition=number)
+        assert producer.flush(30) == 0
+        yield link
 
 
 def test_a_read_asks_for_smaller_answers_where_none_comes_in_time(link: SlowLink) -> None:

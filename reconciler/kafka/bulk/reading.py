@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import Any
@@ -134,14 +134,21 @@ class BulkReader:
                 part, asked = under_way.popleft()
                 answer = list(wire.fetched(self._run(asked)))
                 self._on_news()
-                yield from self._sort(answer, part)
-                parts.extend(each for each in (part, part.starved()) if each.waiting)
+                too_large: dict[Name, Place] = {}
+                yield from self._sort(answer, part, too_large)
+                if part.waiting:
+                    parts.append(part)
+                if too_large and part.each_bytes < LARGER_BYTES:
+                    parts.append(_Part(part.leader, too_large, LARGER_BYTES))
         finally:
             for _, asked in under_way:
                 asked.cancel()
 
-    def _sort(self, answer: Sequence[wire.Fetched], part: _Part) -> Iterator[list[Place]]:
-        """Places that are complete. Those, and those that are left to the other reader, wait no longer."""
+    def _sort(self, answer: Sequence[wire.Fetched], part: _Part, too_large: dict[Name, Place]) -> Iterator[list[Place]]:
+        """Places that are complete. Those, and those that are left to the other reader, wait no longer.
+
+        Of the latter, those whose next batch is above the fetch size are put into ``too_large``.
+        """
         waiting, has_room = part.waiting, part.has_room(answer)
         done: list[Place] = []
         moved, filled = False, 0
@@ -159,7 +166,7 @@ class BulkReader:
             else:
                 is_left = not is_complete and place.position == before and (has_room or len(batches) > 0)
                 if is_left and not batches:
-                    part.too_large[name] = place
+                    too_large[name] = place
             if is_complete or is_left:
                 moved = True
                 del waiting[name]
@@ -246,8 +253,6 @@ class _Part:
     leader: int
     waiting: dict[Name, Place]
     each_bytes: int = EACH_BYTES
-    too_large: dict[Name, Place] = field(default_factory=dict)
-    """Those whose next batch is above ``each_bytes``."""
 
     def fetch(self) -> wire.Fetch:
         return wire.Fetch(((name, place.position) for name, place in self.waiting.items()), self.each_bytes, ALL_BYTES)
@@ -255,12 +260,6 @@ class _Part:
     def has_room(self, answer: Sequence[wire.Fetched]) -> bool:
         """Whether the answer could have held one more batch of this size."""
         return ALL_BYTES - sum(len(each.batches) for each in answer) >= self.each_bytes
-
-    def starved(self) -> _Part:
-        """Those that need a larger fetch, which are then forgotten here. None, if this was the larger one."""
-        found = _Part(self.leader, self.too_large.copy() if self.each_bytes < LARGER_BYTES else {}, LARGER_BYTES)
-        self.too_large.clear()
-        return found
 
 
 def _parts(by_leader: Mapping[int, Mapping[Name, Place]]) -> Iterator[_Part]:

@@ -13,11 +13,10 @@ import tempfile
 from pathlib import Path
 
 from reconciler.artifacts import kafka_jars
-from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, measured, print_json
 from tests.bench.plans.shapes import LARGEST, Shape, fill
 from tests.bench.plans.speed import commands
-from tests.lab.faults.slow_link import SlowLink
+from tests.lab.faults.slow_link import far_cluster
 
 TOPIC = "events"
 MBIT = 1_000_000 / 8
@@ -31,15 +30,9 @@ def main() -> None:
     options = parser.parse_args()
     shape = Shape(*map(int, options.shape.split("x")))
     found: dict[str, dict[str, dict[str, float]]] = {}
-    clusters: list[KafkaCluster] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        SlowLink(lambda: f"127.0.0.1:{clusters[0].brokers[0].known_ports[0]}") as link,
-    ):
-        place = Path(folder)
-        told = {"advertised.listeners": f"PLAINTEXT://{link.address}", "message.max.bytes": str(LARGEST)}
-        clusters.append(KafkaCluster("b", place / "b", kafka_jars(print), heap="768m", properties=told))
-        with clusters[0] as cluster:
+    with tempfile.TemporaryDirectory() as folder:
+        place, large = Path(folder), {"message.max.bytes": str(LARGEST)}
+        with far_cluster(place / "b", kafka_jars(print), large) as (cluster, link):
             fill(cluster, TOPIC, shape)
             plan = commands(cluster, place, TOPIC, shape.partitions, shape.records, size=shape.size)["reconciler plan"]
             all_bytes = shape.partitions * shape.records * shape.size
@@ -50,10 +43,8 @@ def main() -> None:
                 row = {"read_mb": (link.delivered - before) / 1e6, "all_mb": all_bytes / 1e6}
                 row["all_s"] = all_bytes / link.bytes_a_second
                 found[f"{mbit} Mbit/s"] = {"reconciler plan": cost._asdict() | row}
-                print(
-                    f"{mbit + ' Mbit/s':12}{cost.text()} " + " ".join(f"{each:>8.1f}" for each in row.values()),
-                    flush=True,
-                )
+                cells = " ".join(f"{each:>8.1f}" for each in row.values())
+                print(f"{mbit + ' Mbit/s':12}{cost.text()} {cells}", flush=True)
     print_json("plans.links", vars(options), found, options.json)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Self
 
+from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.ports import HOST, free_ports
 
 PIECE = 16 * 1024
@@ -72,3 +74,16 @@ def _pass_on(giver: socket.socket, taker: socket.socket, take_time: Callable[[in
             take_time(len(piece))
             taker.sendall(piece)
         taker.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def far_cluster(
+    directory: Path, jars: Path, properties: Mapping[str, str] | None = None
+) -> Iterator[tuple[KafkaCluster, SlowLink]]:
+    """A cluster, and the link by which all its clients reach it."""
+    made: list[KafkaCluster] = []
+    with SlowLink(lambda: made[0].bootstrap) as link:
+        told = {"advertised.listeners": f"PLAINTEXT://{link.address}", **(properties or {})}
+        made.append(KafkaCluster("b", directory, jars, heap="768m", properties=told))
+        with made[0] as cluster:
+            yield cluster, link
