@@ -59,7 +59,7 @@ def _reconcile(question: Question) -> Search[Finding]:
 
 def _search(question: Question, anchor: Anchor, why: str | None = None) -> Search[Finding]:
     """As ``search``; with a reason ``why`` the anchor is not at its own offset in this very log."""
-    from reconciler.core.search import search
+    from reconciler.core.anchored.search import search
 
     if why is None:
         return (yield from search(question, anchor))

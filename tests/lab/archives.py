@@ -63,7 +63,7 @@ def _broker(jars: Path, folder: Path, jvm: Sequence[str]) -> Iterator[Child]:
 
 @contextmanager
 def _hbase(jars: Path, folder: Path, jvm: Sequence[str]) -> Iterator[Child]:
-    from tests.lab.hbase import HBase
+    from tests.lab.servers.hbase import HBase
 
     with HBase(folder, jars, jvm=jvm) as server:
         connection = server.connection()
@@ -79,7 +79,7 @@ def _hbase(jars: Path, folder: Path, jvm: Sequence[str]) -> Iterator[Child]:
 def _hdfs(jars: Path, folder: Path, jvm: Sequence[str]) -> Iterator[Child]:
     import fsspec
 
-    from tests.lab.hdfs import Hdfs
+    from tests.lab.servers.hdfs import Hdfs
 
     with Hdfs(folder, jars, jvm=jvm) as server:
         fs, path = fsspec.url_to_fs(server.url("/used"))

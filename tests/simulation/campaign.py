@@ -25,21 +25,10 @@ from types import ModuleType
 from typing import Protocol, Self, TypeVar
 
 from tests.simulation.tally import Tally
-from tests.simulation.worlds import (
-    bare,
-    bare_small,
-    both_ways,
-    carried,
-    mirrored,
-    own,
-    renewed,
-    renewed_carried,
-    resent,
-    small,
-    spreads,
-)
-from tests.simulation.worlds.bare_small import BareTally
+from tests.simulation.worlds import mirrored, own, resent, small, spreads
 from tests.simulation.worlds.small import SmallTally, Task
+from tests.simulation.worlds.unanchored import bare, bare_small, both_ways, carried, renewed, renewed_carried
+from tests.simulation.worlds.unanchored.bare_small import BareTally
 
 BLOCK = 500
 BAR = 40

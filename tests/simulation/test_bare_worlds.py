@@ -15,8 +15,8 @@ from reconciler.core.unanchored.pairs import usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.campaign import add_up, blocks, finds, try_seeds
 from tests.simulation.tally import Tally
-from tests.simulation.worlds import bare, bare_small, both_ways, renewed_carried
-from tests.simulation.worlds.bare_small import BareTally
+from tests.simulation.worlds.unanchored import bare, bare_small, both_ways, renewed_carried
+from tests.simulation.worlds.unanchored.bare_small import BareTally
 
 some = partial(try_seeds, name="bare")
 

@@ -11,7 +11,8 @@ from functools import partial
 
 import pytest
 
-from reconciler.core import resent, search
+from reconciler.core import resent
+from reconciler.core.anchored import search
 from reconciler.core.verdicts import Verdict
 from tests.simulation.campaign import add_up, blocks, finds, main, try_seeds
 from tests.simulation.oracle import replayed, skipped

@@ -27,7 +27,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.ports import HOST, free_ports
 from reconciler.lab.processes import Child
-from tests.lab.prometheus import PrometheusServer
+from tests.lab.servers.prometheus import PrometheusServer
 from tests.mirror.written import CHECKPOINTS, checkpoint_key, checkpoint_value, text
 from tests.waiting import wait_until
 from tests.world import ROOT, CommandResult, World, run_process, source_record

@@ -13,7 +13,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.hook.figures import HookRun
 from reconciler.watch.figures import Figures
 from tests import ROOT
-from tests.lab.prometheus import program
+from tests.lab.servers.prometheus import program
 
 RULES = ROOT / "deploy" / "prometheus" / "reconciler.rules.yml"
 TESTS = RULES.with_name("reconciler.rules.test.yml")

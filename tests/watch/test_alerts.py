@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.core.errors import ConfigError
 from reconciler.lab.kafka import KafkaCluster
-from tests.lab.prometheus import PrometheusServer, Sample, program
+from tests.lab.servers.prometheus import PrometheusServer, Sample, program
 from tests.stores.servers import cannot
 from tests.waiting import wait_until
 from tests.watch.alerting import Night, textfile_collector

@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from reconciler.core.anchored.candidates import bisect
+from reconciler.core.anchored.search import search
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset, fingerprint
-from reconciler.core.candidates import bisect
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.resent import Around, Stepped, step_over
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_once
-from reconciler.core.search import search
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.pairs import MOST_TURNS
 from reconciler.core.unanchored.turns import turns_before

@@ -41,13 +41,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from reconciler.core.anchored.search import search
 from reconciler.core.anchors import Anchor, Names, Record, StoredOffset, fingerprint
 from reconciler.core.matching import Matcher
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
 from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.scan import last_before, read_once, records_at
-from reconciler.core.search import search
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.between import Between
 from reconciler.core.unanchored.owners import own_syncs

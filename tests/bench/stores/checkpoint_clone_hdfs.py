@@ -36,8 +36,8 @@ from tests.bench.common import print_json
 from tests.bench.stores.checkpoint_clone import checkpoint
 from tests.checkpoints.checkpoint_files import NOW, PLAN, log, outside
 from tests.costs import cpu_s
-from tests.lab.hdfs import Hdfs
-from tests.lab.jars import hdfs_jars
+from tests.lab.servers.hdfs import Hdfs
+from tests.lab.servers.jars import hdfs_jars
 
 CP_THREADS = 16
 KINDS = ("clone", "all", "cut", "cp", "cp-threads")

@@ -25,7 +25,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, Cost, measured, print_json, this_python
 from tests.bench.plans.speed import BEGIN_MS, LONG, SMALL_INDEXES, TOPIC, fill, value
-from tests.lab.jars import hbase_jars, zookeeper_jars
+from tests.lab.servers.jars import hbase_jars, zookeeper_jars
 
 RECORDS = 20
 GROUP = "each-groups-own"
@@ -56,7 +56,7 @@ def kafka_topic(_: Path) -> Iterator[str]:
 
 @contextmanager
 def postgresql(place: Path) -> Iterator[str]:
-    from tests.lab.postgresql import PostgresServer
+    from tests.lab.servers.postgresql import PostgresServer
 
     for folder in (place, *place.parents[:-2]):
         folder.chmod(0o755)  # the server does not run as root
@@ -66,7 +66,7 @@ def postgresql(place: Path) -> Iterator[str]:
 
 @contextmanager
 def zookeeper(place: Path) -> Iterator[str]:
-    from tests.lab.zookeeper import ZooKeeperServer
+    from tests.lab.servers.zookeeper import ZooKeeperServer
 
     with ZooKeeperServer(place / "zookeeper", zookeeper_jars(), heap="512m") as server:
         yield f"zookeeper://{server.hosts}/bench?layout=consumers"
@@ -74,7 +74,7 @@ def zookeeper(place: Path) -> Iterator[str]:
 
 @contextmanager
 def zookeeper_single(place: Path) -> Iterator[str]:
-    from tests.lab.zookeeper import ZooKeeperServer
+    from tests.lab.servers.zookeeper import ZooKeeperServer
 
     with ZooKeeperServer(place / "zookeeper-single", zookeeper_jars(), heap="512m") as server:
         yield f"zookeeper://{server.hosts}/{GROUP}?layout=single"
@@ -82,7 +82,7 @@ def zookeeper_single(place: Path) -> Iterator[str]:
 
 @contextmanager
 def hbase(place: Path) -> Iterator[str]:
-    from tests.lab.hbase import HBase
+    from tests.lab.servers.hbase import HBase
 
     with HBase(place / "hbase", hbase_jars()) as server:
         yield f"hbase://{server.address}/offsets?layout=anchored&timeout={WAIT_S}"

@@ -21,7 +21,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
-from tests.lab.old_kafka import cluster_of, old_kafka_jars
+from tests.lab.servers.old_kafka import cluster_of, old_kafka_jars
 from tests.sizes import sampled
 from tests.waiting import wait_until
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
-from reconciler.core import candidates, replay, resent, scan, search, timebound
+from reconciler.core import resent, scan, timebound
+from reconciler.core.anchored import candidates, replay, search
 from reconciler.core.probes import Chunk
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding

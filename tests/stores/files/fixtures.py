@@ -15,15 +15,15 @@ from tests.stores.servers import cannot
 from tests.stores.store_cases import Case
 
 if TYPE_CHECKING:
-    from tests.lab.hdfs import Hdfs
+    from tests.lab.servers.hdfs import Hdfs
 
 
 @pytest.fixture(scope="session")
 def hdfs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     """The run's HDFS. Tests share it, each with its own folder."""
     from tests.lab.archives import archive_hdfs
-    from tests.lab.hdfs import Hdfs
-    from tests.lab.jars import hdfs_jars
+    from tests.lab.servers.hdfs import Hdfs
+    from tests.lab.servers.jars import hdfs_jars
 
     try:
         jars = hdfs_jars()

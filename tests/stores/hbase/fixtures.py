@@ -16,7 +16,7 @@ from tests.stores.servers import cannot
 from tests.stores.store_cases import NOW, Case
 
 if TYPE_CHECKING:
-    from tests.lab.hbase import HBase
+    from tests.lab.servers.hbase import HBase
 
 TOPICS = ("events", "a.events")
 KEY = TopicPartition("events", 0)
@@ -28,8 +28,8 @@ PATIENT_S = 60
 def hbase(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
     """The run's HBase. Tests share it: use tables of the fixture ``tables``, or the suite's own with other groups."""
     from tests.lab.archives import archive_hbase
-    from tests.lab.hbase import HBase
-    from tests.lab.jars import hbase_jars
+    from tests.lab.servers.hbase import HBase
+    from tests.lab.servers.jars import hbase_jars
 
     try:
         jars = hbase_jars()

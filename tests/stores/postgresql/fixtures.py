@@ -17,7 +17,7 @@ from tests.stores.servers import cannot
 from tests.stores.store_cases import Case
 
 if TYPE_CHECKING:
-    from tests.lab.postgresql import PostgresServer
+    from tests.lab.servers.postgresql import PostgresServer
 
 MAPPED = "table=txn_offsets&topic=topic&partition=part&offset=off"
 PATIENT = "timeout=60"
@@ -31,7 +31,7 @@ TABLES = (
 
 def a_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     """A server in a folder that the server's user can enter, unlike pytest's."""
-    from tests.lab.postgresql import PostgresServer
+    from tests.lab.servers.postgresql import PostgresServer
 
     with tempfile.TemporaryDirectory(prefix="reconciler-postgresql-") as folder:
         os.chmod(folder, 0o755)

@@ -166,7 +166,7 @@ def test_a_rejected_user_is_reported(postgres):
 
 
 def test_the_password_may_come_from_the_environment(postgres, address, monkeypatch):
-    from tests.lab.postgresql import PASSWORD
+    from tests.lab.servers.postgresql import PASSWORD
 
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     store = postgresql.open_address(address.replace(f":{PASSWORD.replace(' ', '%20')}@", "@"))

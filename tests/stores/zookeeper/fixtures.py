@@ -18,7 +18,7 @@ from tests.stores.servers import cannot
 from tests.stores.store_cases import NOW, Case
 
 if TYPE_CHECKING:
-    from tests.lab.zookeeper import ZooKeeperServer
+    from tests.lab.servers.zookeeper import ZooKeeperServer
 
 PATIENT_S = 60
 """Seconds, for stores whose calls should not time out: a busy machine may take longer than the product's default."""
@@ -27,8 +27,8 @@ PATIENT_S = 60
 @pytest.fixture(scope="session")
 def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """The run's server. Tests share it: use the path of the fixture ``chroot``."""
-    from tests.lab.jars import zookeeper_jars
-    from tests.lab.zookeeper import ZooKeeperServer
+    from tests.lab.servers.jars import zookeeper_jars
+    from tests.lab.servers.zookeeper import ZooKeeperServer
 
     try:
         jars = zookeeper_jars()

@@ -137,8 +137,8 @@ def test_bare_offsets_may_go_by_their_time_of_writing_also_after_a_rollback(
 @pytest.fixture(scope="module")
 def mortal(request, tmp_path_factory) -> Iterator[Any]:
     """A server to kill."""
-    from tests.lab.jars import zookeeper_jars
-    from tests.lab.zookeeper import ZooKeeperServer
+    from tests.lab.servers.jars import zookeeper_jars
+    from tests.lab.servers.zookeeper import ZooKeeperServer
 
     try:
         jars = zookeeper_jars()

@@ -111,8 +111,8 @@ def test_live_consumers_of_kafkas_old_client_are_refused_by_name(store, kazoo, c
 @pytest.fixture(scope="module")
 def disposable(request, tmp_path_factory) -> Iterator[Any]:
     """A server for these tests alone, which kill and freeze it."""
-    from tests.lab.jars import zookeeper_jars
-    from tests.lab.zookeeper import ZooKeeperServer
+    from tests.lab.servers.jars import zookeeper_jars
+    from tests.lab.servers.zookeeper import ZooKeeperServer
 
     try:
         jars = zookeeper_jars()

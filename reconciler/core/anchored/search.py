@@ -28,8 +28,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from reconciler.core.anchored.candidates import find_candidate
+from reconciler.core.anchored.replay import Replay, count_replay
 from reconciler.core.anchors import Anchor, Names, Record
-from reconciler.core.candidates import find_candidate
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import (
     Edges,
@@ -44,7 +45,6 @@ from reconciler.core.probes import (
     ask_read,
 )
 from reconciler.core.question import Question
-from reconciler.core.replay import Replay, count_replay
 from reconciler.core.resent import Around, Stepped, step_over
 from reconciler.core.scan import (
     FIRST_READ,

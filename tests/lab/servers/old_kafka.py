@@ -13,9 +13,9 @@ from reconciler.artifacts.sets import JarSet, Request
 from reconciler.lab.broker import HOST, java_command
 from reconciler.lab.in_use import ClusterInUse, admin_client
 from reconciler.lab.kafka import KafkaCluster
-from tests.lab.jars import zookeeper_jars
-from tests.lab.server import Server
-from tests.lab.zookeeper import ZooKeeperServer
+from tests.lab.servers.jars import zookeeper_jars
+from tests.lab.servers.server import Server
+from tests.lab.servers.zookeeper import ZooKeeperServer
 
 FIRST_WITHOUT_ZOOKEEPER = (3, 3)
 """KRaft is meant for production from Kafka 3.3 on (KIP-833)."""

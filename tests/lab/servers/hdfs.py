@@ -13,7 +13,7 @@ from reconciler.artifacts import java_executable
 from reconciler.core.errors import Unreachable
 from reconciler.lab.broker import HOST, QUICK_JVM
 from reconciler.lab.class_archive import sharing
-from tests.lab.server import Server
+from tests.lab.servers.server import Server
 
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 _SETTINGS = {

@@ -20,10 +20,10 @@ from reconciler.core.unanchored.owners import SETTLED_MS, SHORTLY_MS
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import replayed, skipped
 from tests.simulation.trial import Meter, Trial
-from tests.simulation.worlds import bare
-from tests.simulation.worlds.bare import GROUP, Bare, is_counted, is_owed, make_bare, numbers_for, stored_at
 from tests.simulation.worlds.carrying import answer, carry_out
 from tests.simulation.worlds.cases import FAR_AHEAD, PLACE, Case, Made, World
+from tests.simulation.worlds.unanchored import bare
+from tests.simulation.worlds.unanchored.bare import GROUP, Bare, is_counted, is_owed, make_bare, numbers_for, stored_at
 
 STEPS_MS = (1, 1, 500, 2 * SETTLED_MS)
 LIVE_STEPS_MS = (10, 20, 40, 500)

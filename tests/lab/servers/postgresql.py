@@ -15,7 +15,7 @@ from typing import Self
 
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.ports import HOST
-from tests.lab.server import Server
+from tests.lab.servers.server import Server
 
 USER, PASSWORD = "reconciler", "a secret of the lab"
 START_SECONDS = 60

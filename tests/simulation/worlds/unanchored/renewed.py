@@ -14,13 +14,13 @@ from reconciler.core.mirror_pairs import Pairs
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import skipped
 from tests.simulation.trial import Meter, Trial
-from tests.simulation.worlds.bare import Bare, is_owed, numbers_for, stored_at
-from tests.simulation.worlds.both_ways import record
 from tests.simulation.worlds.carrying import answer, carry_out
 from tests.simulation.worlds.cases import FAR_AHEAD, PLACE, Case, Made, Run, World, true_disorder
 from tests.simulation.worlds.making import make_case
 from tests.simulation.worlds.mirrored import kinds_of
 from tests.simulation.worlds.resent import complete_runs
+from tests.simulation.worlds.unanchored.bare import Bare, is_owed, numbers_for, stored_at
+from tests.simulation.worlds.unanchored.both_ways import record
 
 AWAY_MS = 86_400_000
 

@@ -12,12 +12,12 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import best_replay, replayed, skipped
 from tests.simulation.trial import Meter, Trial
-from tests.simulation.worlds.bare import numbers_for
 from tests.simulation.worlds.carrying import answer, carry_out
 from tests.simulation.worlds.cases import PLACE, Case, Made, World, header_id, payload_time
 from tests.simulation.worlds.making import make_case
 from tests.simulation.worlds.mirrored import kinds_of
 from tests.simulation.worlds.resent import broken_runs, complete_runs
+from tests.simulation.worlds.unanchored.bare import numbers_for
 
 
 @dataclass(frozen=True, slots=True)

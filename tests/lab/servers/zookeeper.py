@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from reconciler.lab.broker import HOST, java_command
-from tests.lab.server import Server
+from tests.lab.servers.server import Server
 
 
 class ZooKeeperServer(Server):

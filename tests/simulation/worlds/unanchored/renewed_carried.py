@@ -10,10 +10,10 @@ from reconciler.core.question import Limits
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import skipped
 from tests.simulation.trial import Meter, Trial
-from tests.simulation.worlds.carried import Carried
 from tests.simulation.worlds.carrying import answer, carry_out
 from tests.simulation.worlds.cases import PLACE, Case, World
-from tests.simulation.worlds.renewed import make_renewed
+from tests.simulation.worlds.unanchored.carried import Carried
+from tests.simulation.worlds.unanchored.renewed import make_renewed
 
 
 @dataclass(frozen=True, slots=True)

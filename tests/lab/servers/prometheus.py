@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 from reconciler.core.errors import ConfigError
 from reconciler.lab.ports import HOST
-from tests.lab.server import Server
+from tests.lab.servers.server import Server
 
 _ANSWER_SECONDS = 60.0
 

@@ -1,0 +1,1 @@
+"""Real servers that only tests start: each is started, stopped and killed in the same way (``server``)."""
