@@ -15,9 +15,12 @@ MOST_NAMES = 3
 
 
 def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
-    """Half a sentence: what was looked for, and what the store holds instead, as far as it can say."""
+    """Half a sentence: what was looked for, and what the store holds instead, as far as it can say.
+
+    Without ``topics``, rows of any mirrored topic were looked for.
+    """
     names = [topic for topic in dict.fromkeys(topics) if topic]
-    of = f"{' or '.join(map(_quoted, names))} for group {_quoted(group)}"
+    of = f"{' or '.join(map(_quoted, names)) or 'any mirrored topic'} for group {_quoted(group)}"
     others = _asked(lambda: {row.key.topic for row in store.read(group)})
     if others:
         return f"no rows of {of}; this group has rows of {_listed(others, names)}"

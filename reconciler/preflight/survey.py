@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reconciler.core.anchors import Record
 from reconciler.core.probes import Withheld
+from reconciler.failover.no_rows import no_rows
 from reconciler.mirror.topics import Mirror
 from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition, groups_of
 
@@ -43,11 +44,16 @@ class FoundJob:
 
 @dataclass(frozen=True, slots=True)
 class FoundStore:
-    """A store's address without secrets, what it can do, and the jobs whose offsets it holds."""
+    """A store's address without secrets, what it can do, and the jobs whose offsets it holds.
+
+    ``without_rows``: for each group that was named and has no offset of a mirrored topic, half a sentence on what the
+    store holds instead.
+    """
 
     address: str
     able: Capabilities
     jobs: tuple[FoundJob, ...]
+    without_rows: Mapping[str, str] = field(default_factory=dict)
 
 
 def jobs_in(
@@ -67,7 +73,9 @@ def jobs_in(
             rows = [row for row in store.read(group, names) if row.malformed is None]
             if rows:
                 found.append(FoundJob.of(group, rows, mirror))
-        return FoundStore(store.address, store.capabilities, tuple(found))
+        with_rows = {job.group for job in found}
+        without_rows = {group: no_rows(store, group) for group in wanted if group not in with_rows}
+        return FoundStore(store.address, store.capabilities, tuple(found), without_rows)
 
 
 def sample(reader: LogReader, topics: Iterable[str], records: int) -> Mapping[TopicPartition, Sequence[Record]]:

@@ -208,6 +208,7 @@ def test_a_store_without_such_a_group_makes_no_job(world: World) -> None:
         *("--group", "nobody", "--output", world.folder / "none.toml"),
     )
     assert ended.code == 0, ended.output
+    assert 'nobody: no rows of any mirrored topic for group "nobody"; this store has ' in ended.err
     assert "No offset of this group was found" in (world.folder / "none.toml").read_text()
 
 

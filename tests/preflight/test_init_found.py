@@ -218,7 +218,19 @@ def test_groups_with_offsets_of_mirrored_topics_are_jobs(tmp_path: Path) -> None
     (job,) = found.jobs
     assert (job.group, job.topics, job.rows, job.without_anchor) == ("clicks", ("events", "more"), 2, 1)
     assert job.ids == {b"id-4"}
-    assert jobs_in(lambda: open_store(address), mirror, ("elsewhere",), lambda: ()).jobs == ()
+
+
+def test_a_named_group_without_such_offsets_is_no_job_and_the_store_s_own_names_are_told() -> None:
+    store = MemoryStore("init-misspelt-group")
+    store.write("billing", [Change(TopicPartition("events", 0), None, StoredOffset(1))], reason="test", now_ms=1)
+    store.write("reports", [Change(TopicPartition("local", 0), None, StoredOffset(1))], reason="test", now_ms=1)
+    mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
+    found = jobs_in(lambda: store, mirror, ("biling", "reports", "billing"), lambda: ())
+    assert [job.group for job in found.jobs] == ["billing"]
+    assert found.without_rows == {
+        "biling": 'no rows of any mirrored topic for group "biling"; this store has "billing"',
+        "reports": 'no rows of any mirrored topic for group "reports"; this group has rows of "local"',
+    }
 
 
 def test_a_store_that_lists_no_groups_is_asked_for_those_of_kafka() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -78,7 +79,8 @@ def usage_message(
 def _hint(
     message: str, prog: str, arguments: Sequence[str], commands: Mapping[str, str], options: Collection[str]
 ) -> str | None:
-    config = next((each for each in arguments if each.endswith(".toml")), None)
+    written = {after for option, after in pairwise(arguments) if option in ("-o", "--output")}
+    config = next((each for each in arguments if each.endswith(".toml") and each not in written), None)
     named = {"-c", "--config"} & {each.partition("=")[0] for each in arguments}
     if config is not None and not named and ("required" in message or "unrecognized" in message):
         return f"Give the configuration with -c: -c {config}"

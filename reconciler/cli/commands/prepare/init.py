@@ -175,7 +175,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         )
     )
     _write(options, text, needed)
-    _report(options, jobs, needed)
+    _report(options, jobs, needed, stored)
     return ExitCode.OK
 
 
@@ -257,7 +257,7 @@ def _store(
     if options.topic:
         mirror = replace(mirror, topics=_only(mirror, options.topic))
     found = jobs_in(lambda: open_store(used, kafka_client=client.used), mirror, options.group, surveyor.groups)
-    log.info("%s: %s with offsets of mirrored topics", found.address, counted(len(found.jobs), "group"))
+    log.info("%s with offsets of mirrored topics in %s", counted(len(found.jobs), "group"), found.address)
     return address, found
 
 
@@ -350,7 +350,11 @@ def _write(options: argparse.Namespace, text: str, needed: Mapping[str, str]) ->
     options.output.chmod(_READABLE)  # it holds no secret, and the job's user must read it
 
 
-def _report(options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Mapping[str, str]) -> None:
+def _report(
+    options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Mapping[str, str], stored: FoundStore
+) -> None:
+    for group, found in stored.without_rows.items():
+        log.warning("%s: %s. If the job has run, correct --group or --store, and write the file again.", group, found)
     if str(options.output) == "-":
         return
     names = ", ".join(job.name for job in jobs)
