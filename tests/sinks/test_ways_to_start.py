@@ -101,7 +101,7 @@ def a_copy_that_is_late(query: Query, write: Writer) -> str:
 WAYS: dict[str, Callable[[Query, Writer], str]] = {
     "its checkpoint, after a stop": lambda query, write: query.sink().outcome,
     "a copy, after a stop": lambda query, write: query.sink(Path(query.clone().new_path)).outcome,
-    "a copy, after a kill in a batch that the sink has not got": lambda query, write: killed(
+    "a copy, after a kill in a batch that the sink does not have": lambda query, write: killed(
         query, write, taken=False, proven=False
     ),
     "a copy, after a kill in a batch that the sink has; its end is proven": lambda query, write: killed(
