@@ -19,7 +19,7 @@ class SinkOutcome(StrEnum):
     FITS = "fits"
     """It is new to the sink."""
     OPEN = "open"
-    """It was begun before, and the sink has not got it: it is put out now."""
+    """It was begun before, and the sink lacks it: it is put out now."""
     TAKEN = "taken"
     """It was begun before, and the sink has it: it is repeated up to the same end, and the sink drops it."""
     UNKNOWN = "unknown"

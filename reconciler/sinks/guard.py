@@ -8,7 +8,7 @@ checkpoint says which batch it began last (B) and whether that is committed; the
       Records of it that come in a later batch would be there twice: stop, unless there are none.
 - G3  L = B, not committed, and the sink's batch is empty, while the query's has records: the batch came from a copy
       that repeated it empty. The query's own would be dropped: stop.
-- G4  L < B, not committed: the sink has not got the batch, and takes whatever is repeated under its number.
+- G4  L < B, not committed: the sink lacks the batch, and takes whatever is repeated under its number.
 - G5  A new checkpoint counts as B = -1. It has a name of its own, unless the job gives its batches a fixed one, or the
       sink knows numbers only: then G1. Where it begins without a stored offset, it would put out again what another
       query has put out there: stop.
