@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent
 KINDS = ("formats", "words")
 RECORD = "--record-goldens"
+COMMAND = f".venv/bin/pytest tests/golden {RECORD} -n 0"
 
 
 def kept() -> set[str]:
@@ -36,10 +37,11 @@ class Goldens:
             path.write_text(text, encoding="utf-8", newline="")
             return
         if not path.is_file():
-            pytest.fail(f"There is no golden file {name}. Record it with: pytest tests/golden {RECORD}", pytrace=False)
+            pytest.fail(f"There is no golden file {name}. Record it with: {COMMAND}", pytrace=False)
         expected = path.read_bytes().decode()
         if text != expected:
-            pytest.fail(f"{name} has changed ({RECORD} accepts it):\n{_diff(expected, text, name)}", pytrace=False)
+            diff = _diff(expected, text, name)
+            pytest.fail(f"{name} has changed. If that is on purpose: {COMMAND}\n{diff}", pytrace=False)
 
     def orphans(self) -> set[str]:
         """Golden files that no test has asked for; removed when goldens are recorded."""

@@ -10,7 +10,9 @@ from tests.golden.compare import Goldens
 from tests.golden.internals import COMMANDS
 from tests.golden.world import World
 
-pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="every Python's argparse has words of its own")
+pytestmark = pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="every Python's argparse has words of its own, and these are of 3.11"
+)
 
 ACTIONS = {
     "anchors": ("export", "import", "derive"),
