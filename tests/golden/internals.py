@@ -19,8 +19,8 @@ from reconciler.checkpoints import clone as checkpoint_clone
 from reconciler.cli import main
 from reconciler.cli.commands.prepare import init
 from reconciler.cli.commands.prepare import mirror as mirror_command
-from reconciler.cli.main import COMMANDS
-from reconciler.cli.terminal import unanswered
+from reconciler.cli.main import COMMANDS, full_parser
+from reconciler.cli.terminal import help, unanswered
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown
 from reconciler.core.verdicts import Verdict
@@ -60,6 +60,7 @@ __all__ = [
     "StoredOffset",
     "TopicPartition",
     "Verdict",
+    "actions_of",
     "anchor_json",
     "break_reads",
     "cdap",
@@ -91,6 +92,12 @@ _VERSIONED = (main, trail, init, check, figures, checkpoint_clone, hook_start)
 _WHO = {"user": "ada", "uid": 1000, "sudo_user": None, "host": "ops-1", "pid": PID}
 
 run_main = main.main
+
+
+def actions_of(command: str) -> list[str]:
+    """The words of a command's own actions, like ``export`` of ``anchors``."""
+    (parser,) = [each for each in help.actions(full_parser()) if each.prog == f"reconciler {command}"]
+    return [each.prog.rpartition(" ")[2] for each in help.actions(parser)]
 
 
 _OPEN_LOG = opening.open_log

@@ -7,20 +7,13 @@ import sys
 import pytest
 
 from tests.golden.compare import Goldens
-from tests.golden.internals import COMMANDS
+from tests.golden.internals import COMMANDS, actions_of
 from tests.golden.world import World
 
 pytestmark = pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="every Python's argparse has words of its own, and these are of 3.11"
 )
 
-ACTIONS = {
-    "anchors": ("export", "import", "derive"),
-    "audit-log": ("verify", "show"),
-    "checkpoint": ("show", "clone"),
-    "config": ("check",),
-    "lab": ("up", "status", "produce", "kill", "down"),
-}
 NONSENSE = (
     "reconciler --version",
     "reconciler nonsense",
@@ -51,7 +44,7 @@ def test_the_overview(narrow: World, goldens: Goldens) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_commands_help(narrow: World, goldens: Goldens, name: str) -> None:
-    lines = [f"{name} --help", *(f"{name} {action} --help" for action in ACTIONS.get(name, ()))]
+    lines = [f"{name} --help", *(f"{name} {action} --help" for action in actions_of(name))]
     goldens.check(f"words/help/{name}.txt", narrow.session(*lines))
 
 
