@@ -11,7 +11,7 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import holds_plain_secret, remember
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.stores.registry import open_store, traits
+from reconciler.stores.registry import SCHEMES, open_store, traits
 from tests.fuzz import AS_TYPED, attempt, fuzz, sized, words
 
 ADDRESSES = [
@@ -35,6 +35,11 @@ ADDRESSES = [
     *("x:y",),
 ]  # fmt: skip
 CLIENT = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_store_has_an_address_here(scheme: str) -> None:
+    assert any(address.startswith(f"{scheme}:") for address in ADDRESSES), f"add one of {scheme}: to ADDRESSES"
 
 
 @sized

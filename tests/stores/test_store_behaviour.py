@@ -1,5 +1,6 @@
 """The behaviour that all offset stores share. Guards skip tests of capabilities that a store does not claim."""
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -9,6 +10,7 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Change, KeepsHistory, TopicPartition
+from reconciler.stores.registry import SCHEMES, traits
 from tests.stores.store_cases import NOW, Case, exists, kafka_case, kafka_topic_case, memory_case, put, sqlite_case
 
 FULL = Anchor(
@@ -47,6 +49,7 @@ REAL = [pytest.param(name, marks=pytest.mark.system) for name in (*IN_KAFKA, *ON
 
 
 HERE = ["files_local", "files_memory"]
+ALL = ["memory", "sqlite", *HERE, *IN_KAFKA, *ON_SERVERS]
 
 
 @pytest.fixture(params=["memory", "sqlite", *HERE, *REAL])
@@ -77,6 +80,13 @@ def group(case):
 def only_row(store, group):
     (row,) = store.read(group)
     return row
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_suite_runs_on_every_store_that_commands_write_to(scheme):
+    at = traits(f"{scheme}:")
+    if not (at.corrected_by_job or at.corrected_in_copy):
+        assert any(re.match(rf"{scheme}(_|$)", name) for name in ALL), f"add its case to HERE or ON_SERVERS: {scheme}"
 
 
 def test_an_unknown_group_is_empty(store, group):
