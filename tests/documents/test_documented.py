@@ -57,7 +57,7 @@ def page(name: str) -> str:
 def section(text: str, head: str) -> str:
     """The text under a heading of the second level."""
     found = re.search(rf"^## {re.escape(head)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    assert found, f"there is no section {head}"
+    assert found, f"the page has no section ## {head}"
     return found[1]
 
 
@@ -82,6 +82,20 @@ def test_every_option_of_a_command_is_in_the_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_options_that_several_commands_take_say_which(name: str) -> None:
+    head = page("reference/commands.md").partition("\n## ")[0].partition("Options that several commands take")[2]
+    rows = re.findall(r"^\| `(--[\w-]+).*?` \| (.*?) \|", head, re.MULTILINE)
+    assert len(rows) > 3
+    parser = argparse.ArgumentParser(add_help=False)
+    importlib.import_module(module_of(name)).add_arguments(parser)
+    taken = {spelling for each in options(parser) for spelling in each}
+    own = section(page("reference/commands.md"), name)
+    for option, commands in rows:
+        if option in taken and f"`{option}" not in own:
+            assert re.search(rf"`{name}[ `]", commands), f"the row of {option} does not name {name}"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_and_reference_name_the_same_exit_codes(name: str) -> None:
     """Without 1 and 130, with which every command may end."""
     lines = re.findall(r"^Exit codes: (.*?)(?:\n\n|\Z)", section(page("reference/commands.md"), name), re.DOTALL | re.M)
@@ -89,9 +103,27 @@ def test_help_and_reference_name_the_same_exit_codes(name: str) -> None:
     assert documented == {int(code) for code in importlib.import_module(module_of(name)).HELP.exits} - {1}
 
 
+def test_every_module_of_a_command_is_in_the_groups() -> None:
+    """A module without ``HELP`` is a part of another one's command."""
+    folder = ROOT / "reconciler" / "cli" / "commands"
+    found = {path for path in folder.glob("*/*.py") if re.search(r"^HELP = ", path.read_text("utf-8"), re.MULTILINE)}
+    named = {ROOT.joinpath(*module_of(name).split(".")).with_suffix(".py") for name in COMMANDS}
+    assert found == named, "GROUPS of reconciler/cli/main.py"
+
+
 def test_every_command_of_the_reference_is_one() -> None:
     heads = re.findall(r"^## ([a-z-]+)$", page("reference/commands.md"), re.MULTILINE)
     assert set(heads) == set(COMMANDS)
+
+
+def test_details_that_a_page_explains_are_details() -> None:
+    """Of ``unresolved``: each has its way out there."""
+    rows = section(page("how-to/decide-by-hand.md"), "unresolved")
+    explained = re.findall(r"^\| (?!detail|---)(.*?) \|", rows, re.MULTILINE)
+    assert len(explained) > 3
+    texts = [path.read_text("utf-8") for path in (ROOT / "reconciler").rglob("*.py")]
+    unknown = [each for each in explained if not any(each.removesuffix(" …") in text for text in texts)]
+    assert not unknown, f"docs/how-to/decide-by-hand.md: {unknown}"
 
 
 def test_every_exit_code_is_in_the_reference() -> None:
@@ -144,7 +176,7 @@ def slug(head: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "deploy").rglob("*.md"))]
+    "path", [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "deploy").rglob("*.md"))]
 )
 def test_every_link_leads_somewhere(path: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
