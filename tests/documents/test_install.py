@@ -67,3 +67,11 @@ def test_pyspark_is_named_as_it_is_required() -> None:
     for page in ("spark", "range-batches"):
         text = " ".join((ROOT / f"docs/reference/{page}.md").read_text().split())
         assert f"Needs pyspark {first} to {last} " in text, page
+
+
+def test_every_dependency_has_its_reason() -> None:
+    reasons = (ROOT / "docs/decisions/0006-dependencies.md").read_text(encoding="utf-8")
+    needs = [*PACKAGE["dependencies"], *(need for extra in PACKAGE["optional-dependencies"].values() for need in extra)]
+    names = {Requirement(need).name for need in needs} - {PACKAGE["name"]}
+    missing = sorted(name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", reasons))
+    assert not missing, f"docs/decisions/0006-dependencies.md does not say why: {missing}"
