@@ -254,7 +254,11 @@ class WriteResult:
 
 
 class OffsetReader(Protocol):
-    """The rows of an offset store, to read. Raises ``Unreachable`` and ``Refused`` as logs do."""
+    """The rows of an offset store, to read.
+
+    Raises ``Unreachable`` and ``Refused`` as logs do, and ``NotCreated`` where the store's file, table or topic is not
+    there yet.
+    """
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -282,7 +286,7 @@ class OffsetStore(OffsetReader, Protocol):
         """Compare-and-set each change; ``reason`` goes into the history. With ``atomic_batches`` all or none."""
 
     def create(self) -> None:
-        """Create the store's file, table or topic if it does not exist. Commands do it only on request."""
+        """Create the store's file, table or topic if it does not exist. Opening and reading never do."""
 
     def check_writable(self, group: str) -> None:
         """Raise ``Refused`` if a write would be refused now (a group with live members). Writes nothing."""

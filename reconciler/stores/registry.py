@@ -1,8 +1,8 @@
 """The public face of the stores: open a store by its address, and what an address alone says of its store.
 
-A store's module is imported when its address is opened. To add a store, write a module with
-``open_address(address, *, kafka_client) -> OffsetStore`` and add its line to ``SCHEMES``; where it lives on the
-destination (``Traits.on_destination``), it takes a ``timeout_s`` as well.
+A store's module is imported when its address is opened. It has ``open_address(address, *, kafka_client) ->
+OffsetStore``; where the store lives on the destination (``Traits.on_destination``), that takes a ``timeout_s`` as well.
+CONTRIBUTING.md has all steps to add one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""CONTRIBUTING.md names what is there: every path, every command of the Makefile, every room."""
+"""CONTRIBUTING.md names what is there: every path, every command of the Makefile, every room and constant."""
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import re
+import tomllib
 
 import pytest
 
@@ -10,6 +13,8 @@ import tests
 
 TEXT = (tests.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PRODUCT = tests.ROOT / "reconciler"
+FROM_OUTSIDE = {"PYTHONDONTWRITEBYTECODE", "RECONCILER_REQUIRE_SYSTEM"}
+"""Variables of the environment that no constant names."""
 
 
 def paths() -> list[str]:
@@ -30,9 +35,35 @@ def test_every_target_is_in_the_makefile(target: str) -> None:
     assert set(target.split()) <= known
 
 
-def test_every_room_is_in_the_table() -> None:
+def rows() -> list[list[str]]:
+    """The rooms in the table, from top to bottom."""
+    table = TEXT.partition("| room |")[2].partition("\n\n")[0]
+    return [re.findall(r"`([\w-]+)`", row) for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)]
+
+
+def test_the_table_has_every_room_and_no_other() -> None:
     rooms = {path.stem for path in PRODUCT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    named = {
-        word for row in re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE) for word in re.findall(r"`([\w-]+)`", row)
-    }
-    assert rooms - {"__init__", "__main__"} <= named
+    assert sorted(name for row in rows() for name in row) == sorted(rooms - {"__init__", "__main__"})
+
+
+def test_imports_point_downwards_in_the_table() -> None:
+    """As the contract has it: no room stands above one of a higher layer."""
+    contracts = tomllib.loads((tests.ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    (layers,) = [each["layers"] for each in contracts if each["type"] == "layers"]
+    row_of = {name: number for number, row in enumerate(rows()) for name in row}
+    places = [[row_of[room.strip().removeprefix("reconciler.")] for room in layer.split("|")] for layer in layers]
+    for above, below in itertools.pairwise(places):
+        assert max(above) <= min(below)
+
+
+@pytest.mark.parametrize("module", re.findall(r"-[mp] (tests\.[\w.]+)", TEXT))
+def test_every_module_to_run_is_there(module: str) -> None:
+    assert importlib.util.find_spec(module)
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(_?[A-Z]{2}\w+|[A-Z]\w+[a-z])`", TEXT)) - {"NAME_case"}))
+def test_every_name_is_in_the_code(name: str) -> None:
+    found = re.compile(rf"^(?:class {name}\b|{name}\b.* = |    {name} = |VARIABLE = \"{name}\")", re.MULTILINE)
+    sources = (*PRODUCT.rglob("*.py"), *(tests.ROOT / "tests").rglob("*.py"))
+    if name not in (*FROM_OUTSIDE, "NAME"):
+        assert any(found.search(path.read_text(encoding="utf-8")) for path in sources), name
