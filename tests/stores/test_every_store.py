@@ -18,7 +18,7 @@ EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 STORES = ROOT / "reconciler" / "stores"
 SHARED = {"checkpoint", "postgresql"}
 """Other rooms use parts of these: the checkpoint's reader, and PostgreSQL's connection."""
-NOT_IN_README = {"memory"}
+FOR_TESTS = {"memory"}
 README_WORDS = {"checkpoint": "Structured Streaming checkpoint", "delta": "Delta", "iceberg": "Iceberg"}
 """The README's words for stores that it does not name by their scheme."""
 
@@ -63,8 +63,12 @@ def test_all_is_every_extra() -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_store_is_in_the_documents(scheme: str) -> None:
     table = (ROOT / "docs/reference/stores.md").read_text(encoding="utf-8")
-    assert re.search(rf"^\| \[?`{scheme}:", table, re.MULTILINE), "docs/reference/stores.md has no row for it"
-    if scheme not in NOT_IN_README:
+    row = re.search(rf"^\| \[?`{scheme}:.*", table, re.MULTILINE)
+    assert row, "docs/reference/stores.md has no row for it"
+    if scheme not in FOR_TESTS:
+        assert "](stores/" in row[0], (
+            "its row in docs/reference/stores.md has no link to a page in docs/reference/stores"
+        )
         readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it works with")[2]
         word = README_WORDS.get(scheme, f"`{scheme}:")
         assert word in readme, "README.md does not name it under What it works with today"
