@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.config.addresses import without_secrets
 from reconciler.stores.registry import SCHEMES
 from tests import ROOT
 
@@ -48,6 +49,12 @@ def test_a_store_is_in_the_contracts_about_imports(scheme: str) -> None:
         assert {room(scheme), SCHEMES[scheme].module} & {*kept}, (
             'pyproject.toml: the contract "these stores are opened through the registry alone"'
         )
+
+
+@pytest.mark.parametrize("scheme", [name for name, each in SCHEMES.items() if "://HOST" in each.example])
+def test_a_login_at_a_wrong_place_of_a_servers_address_is_not_shown(scheme: str) -> None:
+    shown = without_secrets(f"{scheme}:/u:hunter2@h/db")
+    assert "hunter2" not in shown, "_SERVERS of reconciler/config/addresses.py"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
