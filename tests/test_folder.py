@@ -77,7 +77,8 @@ def test_a_datanodes_error_is_not_taken_for_a_files_content(nodes: Nodes, status
 
 
 def test_a_file_is_read_in_chunks_without_the_text_of_an_error_between(nodes: Nodes) -> None:
-    fs, root = Tree(f"webhdfs://tester@{nodes.address}/folder").open()
+    tree = Tree(f"webhdfs://tester@{nodes.address}/folder")
+    fs, root = tree.fs, tree.root
     nodes.errors = [500]
     with fs.open(f"{root}/file", "rb") as reading:
         with pytest.raises(OSError, match="a DataNode answered 500"):

@@ -245,8 +245,8 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
 
 
 def _refuse_unfit(source: Tree, target: Tree) -> None:
-    (_, here), (_, there) = source.open(), target.open()
-    same_system = type(source.open()[0]) is type(target.open()[0])
+    here, there = source.root, target.root
+    same_system = type(source.fs) is type(target.fs)
     if same_system and (f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/")):
         raise ConfigError(
             f"{target.shown} and {source.shown} are one folder, or one is in the other.",

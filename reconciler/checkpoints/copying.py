@@ -22,7 +22,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -86,9 +86,9 @@ class _Work:
     @property
     def copied_by_server(self) -> bool:
         """Whether the store copies, so that no byte passes through here."""
-        fs = self.source.open()[0]
+        fs = self.source.fs
         protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-        return bool(protocols & _COPIES_ITSELF) and fs == self.target.open()[0]
+        return bool(protocols & _COPIES_ITSELF) and fs == self.target.fs
 
 
 def copy_tree(
@@ -116,8 +116,7 @@ def copy_tree(
 
 def _copy_and_rename(work: _Work) -> Copied:
     target = work.target
-    _, root = target.open()
-    parent, last = posixpath.split(root)
+    parent, last = posixpath.split(target.root)
     beside = posixpath.join(parent, f".{last}.unfinished-{work.digest}")
     with _held(target, beside), _removed_on_failure(work, beside):
         there = target.listing(beside)
@@ -126,16 +125,15 @@ def _copy_and_rename(work: _Work) -> Copied:
         _write_files(target, work.instead, beside)
         work.still()
         _see_whole(work, beside)
-        _publish(target, beside, root)
+        _publish(target, beside)
     return done
 
 
 @contextmanager
 def _held(target: Tree, beside: str) -> Iterator[None]:
     """Make the folder. On this machine no other process copies into it meanwhile."""
-    fs, _ = target.open()
     with target.tried():
-        fs.makedirs(beside, exist_ok=True)
+        target.fs.makedirs(beside, exist_ok=True)
     if not target.is_local:
         yield
         return
@@ -164,8 +162,8 @@ def _removed_on_failure(work: _Work, folder: str) -> Iterator[None]:
         if cut_off and not work.in_one_place:
             log.warning("the files copied so far are kept: the same command goes on from there")
             raise
-        fs, _ = work.target.open()
         with suppress(Exception):
+            fs = work.target.fs
             fs.invalidate_cache()
             if fs.exists(folder):
                 fs.rm(folder, recursive=True)
@@ -174,14 +172,13 @@ def _removed_on_failure(work: _Work, folder: str) -> Iterator[None]:
 
 def _make_folders(work: _Work, beside: str, there: Listed) -> None:
     """Make the folders that are missing; those with folders in them come with these."""
-    fs, _ = work.target.open()
     wanted = work.listed.folders | {posixpath.dirname(name) for name in work.instead}
     parents = {posixpath.dirname(folder) for folder in wanted}
     missing = sorted(wanted - parents - there.folders - {""})
 
     def make(folder: str) -> None:
         with work.target.tried():
-            fs.makedirs(posixpath.join(beside, folder), exist_ok=True)
+            work.target.fs.makedirs(posixpath.join(beside, folder), exist_ok=True)
 
     with ThreadPoolExecutor(1 if work.target.is_local else AT_ONCE) as pool:
         list(pool.map(make, missing))
@@ -201,9 +198,9 @@ def _see_whole(work: _Work, folder: str) -> None:
         )
 
 
-def _publish(target: Tree, beside: str, root: str) -> None:
+def _publish(target: Tree, beside: str) -> None:
     """Give the finished copy its name. Raises OutcomeUnknown where the answer was lost."""
-    fs, _ = target.open()
+    fs, root = target.fs, target.root
     with target.tried():
         if not target.is_empty():
             raise _appeared(target)
@@ -223,12 +220,12 @@ def _publish(target: Tree, beside: str, root: str) -> None:
             hint="See with: reconciler checkpoint show. If it exists, it is whole.",
         ) from err
     with target.tried():
-        _see_published(target, beside, root)
+        _see_published(target, beside)
 
 
-def _see_published(target: Tree, beside: str, root: str) -> None:
+def _see_published(target: Tree, beside: str) -> None:
     """WebHDFS refuses in an answer that fsspec ignores, and moves the copy into a folder that exists by now."""
-    fs, _ = target.open()
+    fs, root = target.fs, target.root
     fs.invalidate_cache()
     astray = posixpath.join(root, posixpath.basename(beside))
     if fs.exists(astray):
@@ -243,8 +240,7 @@ def _appeared(target: Tree) -> ConfigError:
 
 
 def _copy_in_place(work: _Work, barrier: str) -> Copied:
-    target = work.target
-    fs, root = target.open()
+    target, root = work.target, work.target.root
     mark = BARRIER + f"{work.digest}\n".encode()
     found = target.unfinished()
     if found is not None and found != mark:
@@ -261,9 +257,9 @@ def _copy_in_place(work: _Work, barrier: str) -> Copied:
         work.still()
         if LAST in work.names:
             done = _copy_files(work, root, there, (LAST,), done)
-        _see_whole(_with(work, barrier, mark), root)
+        _see_whole(replace(work, instead={**work.instead, barrier: mark}), root)
     try:
-        fs.rm_file(posixpath.join(root, barrier))
+        target.fs.rm_file(posixpath.join(root, barrier))
     except Exception as err:
         raise OutcomeUnknown(
             f"Whether the barrier {barrier} was removed from {target.shown} is not known ({one_line(err)}).",
@@ -288,8 +284,9 @@ def _copy_files(
     tasks = [left[first : first + together] for first in range(0, len(left), together)]
     copier = Copier()
     with ThreadPoolExecutor(LOCAL_AT_ONCE if work.in_one_place else AT_ONCE) as pool:
-        for task, shared in zip(tasks, pool.map(lambda task: _copied(work, copier, task, to), tasks), strict=True):
-            done = _plus(done, task, sizes, shared)
+        shared = pool.map(lambda task: sum(_copy_file(work, copier, name, to) for name in task), tasks)
+        for task, count in zip(tasks, shared, strict=True):
+            done = _plus(done, task, sizes, count)
             work.on_copied(done)
     return done
 
@@ -299,25 +296,20 @@ def _plus(done: Copied, names: Sequence[str], sizes: Mapping[str, int], shared: 
     return replace(done, files=done.files + len(names), size=done.size + size, shared=done.shared + shared)
 
 
-def _copied(work: _Work, copier: Copier, names: Iterable[str], to: str) -> int:
-    return sum(_copy_file(work, copier, name, to) for name in names)
-
-
 def _copy_file(work: _Work, copier: Copier, name: str, to: str) -> bool:
     """Copy one file; True if the copy shares its blocks."""
     source, target = work.source, work.target
-    (fs_from, root), (fs_to, _) = source.open(), target.open()
-    came_from, goes_to = posixpath.join(root, name), posixpath.join(to, name)
+    came_from, goes_to = posixpath.join(source.root, name), posixpath.join(to, name)
     try:
         if work.in_one_place:
             with target.tried():
                 return copier.copy(came_from, goes_to, immutable=is_immutable(name))
         if work.copied_by_server:
             with target.tried():
-                fs_to.cp_file(came_from, goes_to)
+                target.fs.cp_file(came_from, goes_to)
             return False
         with source.tried():
-            reading = fs_from.open(came_from, "rb")
+            reading = source.fs.open(came_from, "rb")
     except FileNotFoundError as err:
         raise changed(source, f"{name} vanished") from err
     with reading:
@@ -327,10 +319,9 @@ def _copy_file(work: _Work, copier: Copier, name: str, to: str) -> bool:
 
 def _pour(reading: Any, goes_to: str, work: _Work, name: str) -> None:
     source, target = work.source, work.target
-    fs, _ = target.open()
-    with ExitStack() as opened:
-        with target.tried():
-            writing = opened.enter_context(_closed_in_time(target, fs.open(goes_to, "wb")))
+    with target.tried():
+        writing = target.fs.open(goes_to, "wb")
+    try:
         while True:
             try:
                 with source.tried():
@@ -341,28 +332,16 @@ def _pour(reading: Any, goes_to: str, work: _Work, name: str) -> None:
                 return
             with target.tried():
                 writing.write(chunk)
-
-
-@contextmanager
-def _closed_in_time(target: Tree, writing: Any) -> Iterator[Any]:
-    """Close a file with its errors as this product's: closing sends what is left."""
-    try:
-        yield writing
     finally:
-        with target.tried():
+        with target.tried():  # closing sends what is left
             writing.close()
 
 
 def _write_files(target: Tree, contents: Mapping[str, bytes], to: str) -> None:
-    fs, _ = target.open()
     with target.tried():
         for name, data in contents.items():
             path = posixpath.join(to, name)
             if target.is_local:
                 with suppress(FileNotFoundError):
                     os.unlink(path)  # a new file: never into one that may have another name
-            fs.pipe_file(path, data)
-
-
-def _with(work: _Work, name: str, data: bytes) -> _Work:
-    return replace(work, instead={**work.instead, name: data})
+            target.fs.pipe_file(path, data)

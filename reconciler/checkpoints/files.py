@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,43 +44,51 @@ class Tree:
     def __init__(self, url: str) -> None:
         self.shown = open_folder(url).shown  # raises for a missing package, and hides secrets
         self.url = url
-        self._opened: tuple[Any, str] | None = None
+
+    @cached_property
+    def _protocol(self) -> str:
+        from fsspec.core import split_protocol
+
+        return split_protocol(self.url)[0] or "file"
 
     @property
     def is_local(self) -> bool:
-        from fsspec.core import split_protocol
-
-        return (split_protocol(self.url)[0] or "file") in ("file", "local")
+        return self._protocol in ("file", "local")
 
     @property
     def renames(self) -> bool:
         """True if a folder is renamed in one step: not on object stores, and not where fsspec copies instead."""
-        from fsspec.core import split_protocol
         from fsspec.spec import AbstractFileSystem
 
-        protocol = split_protocol(self.url)[0] or "file"
-        return protocol not in WITHOUT_RENAME and type(self.open()[0]).mv is not AbstractFileSystem.mv
+        return self._protocol not in WITHOUT_RENAME and type(self.fs).mv is not AbstractFileSystem.mv
 
-    def open(self) -> tuple[Any, str]:
-        """fsspec's file system, and the folder's path there."""
-        if self._opened is None:
-            with self.tried():
-                fs, root = open_url(os.path.abspath(self._local_path()) if self.is_local else self.url)
-                self._opened = fs, root.rstrip("/")
-        return self._opened
+    @property
+    def fs(self) -> Any:
+        """fsspec's file system."""
+        return self._opened[0]
+
+    @property
+    def root(self) -> str:
+        """The folder's path in ``fs``."""
+        return self._opened[1]
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        with self.tried():
+            fs, root = open_url(os.path.abspath(self._local_path()) if self.is_local else self.url)
+            return fs, root.rstrip("/")
 
     def _local_path(self) -> str:
         return self.url.split("://", 1)[1] if "://" in self.url else self.url.removeprefix("file:")
 
     def listing(self, root: str | None = None) -> Listed:
         """Everything below the folder, or below another one of its file system, as it is now."""
-        fs, own = self.open()
-        root = own if root is None else root
+        root = self.root if root is None else root
         files: dict[str, tuple[int, str]] = {}
         folders = set()
         with self.tried():
-            fs.invalidate_cache()
-            for path, kind, size, mark in self._below(fs, root):
+            self.fs.invalidate_cache()
+            for path, kind, size, mark in self._below(root):
                 name = path[len(root) :].strip("/")
                 if kind == "directory":
                     folders.add(name)
@@ -87,34 +96,36 @@ class Tree:
                     files[name] = (size, mark)
         return Listed(files, frozenset(folders - {""}))
 
-    def _below(self, fs: Any, root: str) -> Iterator[tuple[str, str, int, str]]:
+    def _below(self, root: str) -> Iterator[tuple[str, str, int, str]]:
         """Path, kind, size and mark of everything. Raises, where fsspec's ``find`` leaves out what it cannot list."""
         if self.is_local:
             yield from _local_files(root)
             return
         if not self.renames:
-            found = fs.find(root, withdirs=True, detail=True).values()
+            found = self.fs.find(root, withdirs=True, detail=True).values()
             yield from (_entry(info) for info in found)
             return
         folders = [root]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             while folders:
-                entries = [
-                    _entry(info) for each in pool.map(lambda path: _listed(self, fs, path), folders) for info in each
-                ]
+                entries = [_entry(info) for each in pool.map(self._listed, folders) for info in each]
                 yield from entries
                 folders = [path for path, kind, _, _ in entries if kind == "directory"]
 
+    def _listed(self, path: str) -> list[Mapping[str, Any]]:
+        with suppress(FileNotFoundError), self.tried():
+            return list(self.fs.ls(path, detail=True))
+        return []
+
     def is_empty(self) -> bool:
         """True if there is nothing at this path, or an empty folder."""
-        fs, root = self.open()
         with self.tried():
-            fs.invalidate_cache()
+            self.fs.invalidate_cache()
             try:
-                info = fs.info(root)
+                info = self.fs.info(self.root)
             except FileNotFoundError:
                 return True
-            return info.get("type") == "directory" and not fs.find(root)
+            return info.get("type") == "directory" and not self.fs.find(self.root)
 
     def is_free(self) -> bool:
         """True if a copy may go here: there is nothing, an empty folder, or a copy that was cut off."""
@@ -127,8 +138,8 @@ class Tree:
         """
         if not self.renames:
             return
-        fs, root = self.open()
-        place, name = posixpath.split(root)
+        fs = self.fs
+        place, name = posixpath.split(self.root)
         with making(Path(self.shown)) if self.is_local else self.tried():
             while place.strip("/") and not fs.exists(place):
                 place = posixpath.dirname(place)
@@ -138,19 +149,17 @@ class Tree:
 
     def unfinished(self) -> bytes | None:
         """The barrier in a copy that was cut off, if there is one: the last entry of its offset log."""
-        fs, root = self.open()
+        fs, below = self.fs, posixpath.join(self.root, "offsets")
         with self.tried():
             fs.invalidate_cache()
-            below = posixpath.join(root, "offsets")
-            names = [posixpath.basename(str(name)) for name in fs.find(below)] if fs.exists(root) else []
+            names = [posixpath.basename(str(name)) for name in fs.find(below)] if fs.exists(self.root) else []
             last = max((number for name in names if (number := batch_of(name)) is not None), default=None)
             data = b"" if last is None else bytes(fs.cat_file(posixpath.join(below, str(last))))
         return data if data.startswith(BARRIER) else None
 
     def read(self, name: str) -> bytes:
-        fs, root = self.open()
         with self.tried():
-            return bytes(fs.cat_file(posixpath.join(root, name)))
+            return bytes(self.fs.cat_file(posixpath.join(self.root, name)))
 
     def read_all(self, names: list[str]) -> list[bytes]:
         """Several files; those of another machine at the same time."""
@@ -172,21 +181,16 @@ class Tree:
                 f"The files in {self.shown} may not be used by this user: {one_line(err)}.",
                 hint="Ask for that permission, or run this as the user that runs the query.",
             ) from err
-        except OSError as err:
-            if self.is_local:
+        except Exception as err:  # every file system has errors of its own
+            if self.is_local and isinstance(err, OSError):
                 raise Refused(
                     f"The files in {self.shown} cannot be used: {err.strerror or err}.",
                     hint="Check space and mounts on this machine, then run this again.",
                 ) from err
-            raise self._unreachable(err) from err
-        except Exception as err:  # every file system has errors of its own
-            raise self._unreachable(err) from err
-
-    def _unreachable(self, err: Exception) -> Unreachable:
-        return Unreachable(
-            f"The files in {self.shown} could not be used: {one_line(err)}.",
-            hint="Check that the file system is up and reachable from here, then run this again.",
-        )
+            raise Unreachable(
+                f"The files in {self.shown} could not be used: {one_line(err)}.",
+                hint="Check that the file system is up and reachable from here, then run this again.",
+            ) from err
 
 
 def changed(source: Tree, what: str) -> Changed:
@@ -207,12 +211,6 @@ def _mark(info: Mapping[str, Any]) -> str:
 
 def _entry(info: Mapping[str, Any]) -> tuple[str, str, int, str]:
     return str(info["name"]), str(info.get("type")), int(info.get("size") or 0), _mark(info)
-
-
-def _listed(tree: Tree, fs: Any, path: str) -> list[Mapping[str, Any]]:
-    with suppress(FileNotFoundError), tree.tried():
-        return list(fs.ls(path, detail=True))
-    return []
 
 
 def _local_files(folder: str) -> Iterator[tuple[str, str, int, str]]:

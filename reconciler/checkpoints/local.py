@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -47,8 +48,6 @@ class Copier:
         return False
 
     def _cloned(self, path: str, to: str) -> bool:
-        import fcntl
-
         with open(path, "rb") as reading, open(to, "xb") as writing:
             try:
                 fcntl.ioctl(writing.fileno(), FICLONE, reading.fileno())
