@@ -118,10 +118,9 @@ def describe(path: str | PathLike[str]) -> Description:
     found = read_checkpoint(fspath(path))
     folder = open_folder(fspath(path))
     last = found.last
-    numbers = sorted(number for name in folder.names("offsets") if (number := batch_of(name)) is not None)
+    numbers = _numbers(folder, "offsets")
     metadata = _metadata(last.metadata) if last is not None else {}
-    settings = metadata.get("conf")
-    provider = settings.get(PROVIDER) if isinstance(settings, dict) else None
+    provider = _text(metadata.get("conf"), PROVIDER)
     return Description(
         path=folder.shown,
         query_id=found.query_id,
@@ -136,7 +135,7 @@ def describe(path: str | PathLike[str]) -> Description:
         watermark_ms=_integer(metadata, "batchWatermarkMs"),
         sources=tuple(_source(found, position) for position in found.positions),
         operators=tuple(_operators(folder)),
-        state_provider=provider.rpartition(".")[2] if isinstance(provider, str) else None,
+        state_provider=provider.rpartition(".")[2] if provider is not None else None,
         cloned_from=_cloned_from(folder),
         behind=found.behind,
     )
@@ -168,25 +167,30 @@ def _integer(fields: Mapping[str, object], key: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def _numbers(folder: Folder, below: str) -> list[int]:
+    """The numbers among a folder's names, in order."""
+    return sorted(number for name in folder.names(below) if (number := batch_of(name)) is not None)
+
+
 def _commit_version(folder: Folder) -> int | None:
-    numbers = [number for name in folder.names("commits") if (number := batch_of(name)) is not None]
+    numbers = _numbers(folder, "commits")
     if not numbers:
         return None
-    first, _, _ = folder.read(f"commits/{max(numbers)}").partition(b"\n")
+    first, _, _ = folder.read(f"commits/{numbers[-1]}").partition(b"\n")
     return whole_number(first[1:]) if first.startswith(b"v") else None
 
 
 def _operators(folder: Folder) -> Iterator[Operator]:
-    for number in sorted(n for name in folder.names("state") if (n := batch_of(name)) is not None):
-        partitions = [name for name in folder.names(f"state/{number}") if batch_of(name) is not None]
-        yield Operator(number, _operator_name(folder, f"state/{number}/_metadata"), len(partitions))
+    for number in _numbers(folder, "state"):
+        partitions = len(_numbers(folder, f"state/{number}"))
+        yield Operator(number, _operator_name(folder, f"state/{number}/_metadata"), partitions)
 
 
 def _operator_name(folder: Folder, below: str) -> str | None:
     """The operator's name from its metadata: ``metadata`` (version 1), or the newest of ``v2``."""
-    newest = max((n for name in folder.names(f"{below}/v2") if (n := batch_of(name)) is not None), default=None)
+    versions = _numbers(folder, f"{below}/v2")
     try:
-        text = folder.read(f"{below}/metadata" if newest is None else f"{below}/v2/{newest}").decode()
+        text = folder.read(f"{below}/v2/{versions[-1]}" if versions else f"{below}/metadata").decode()
         operator = json_fields.json_object(text.partition("\n")[2]).get("operatorInfo")
     except (FileNotFoundError, ValueError):
         return None

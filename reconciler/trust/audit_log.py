@@ -17,7 +17,6 @@ was cut off, or that everything from some record on was made again: that takes h
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -135,19 +134,17 @@ def _write(file: int, text: bytes, path: Path) -> None:
 def _line(fields: Record, time_text: str, head: Head) -> tuple[Head, bytes]:
     record = dict.fromkeys(FIELDS[:-1]) | {"format": FORMAT, "time": time_text, "line": head.line + 1}
     record |= {"prev": head.hash, **fields}
-    clean: dict[str, Any] = json.loads(json.dumps(record), object_hook=_encodable)
+    clean = {name: _encodable(value) for name, value in record.items()}
     own = hash_of(clean)
     return Head(head.line + 1, own), canonical({**clean, "hash": own}) + b"\n"
 
 
-def _encodable(values: dict[str, Any]) -> dict[str, Any]:
+def _encodable(value: Any) -> Any:
     """Escape what is not valid Unicode: a file's name may be any bytes."""
-    return {key: _encodable_value(value) for key, value in values.items()}
-
-
-def _encodable_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _encodable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_encodable_value(item) for item in value]
+        return [_encodable(item) for item in value]
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 

@@ -82,8 +82,7 @@ class Attempt:
 
     def intends(self, rows: Sequence[WrittenRow]) -> None:
         """Log the rows that will be written. Raises ConfigError or Changed if that fails; then write nothing."""
-        if self._log is not None:
-            self._append({"kind": "intention", "jobs": _jobs(rows)})
+        self._append({"kind": "intention", "jobs": _jobs(rows)})
 
     def intends_changes(self, changes: Sequence[JobChanges]) -> None:
         """Log the rows that ``apply`` will write."""
@@ -117,8 +116,7 @@ class Attempt:
 
     def intends_marks(self, jobs: Sequence[Job]) -> None:
         """Log the jobs whose side is going to change at their next start. No row is written for that."""
-        if self._log is not None:
-            self._append({"kind": "intention", "jobs": [{**_named(job), "rows": []} for job in jobs]})
+        self._append({"kind": "intention", "jobs": [{**_named(job), "rows": []} for job in jobs]})
 
     def marked(self, written: int, code: ExitCode) -> None:
         """Note how many marks were written or removed, and how the command ends, which reports each job's error."""
@@ -135,13 +133,12 @@ class Attempt:
 
     def had_nothing_to_do(self) -> None:
         """Log that every offset was in place already."""
-        if self._log is not None:
-            self._append({"kind": "result", "outcome": NOTHING, "exit_code": int(ExitCode.OK)})
+        self._append({"kind": "result", "outcome": NOTHING, "exit_code": int(ExitCode.OK)})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._log is None or (self._intention is None and not isinstance(error, ReconcilerError)):
+        if self._intention is None and not isinstance(error, ReconcilerError):
             return
         record: dict[str, Any] = {"kind": "refusal" if self._intention is None else "result", "of": self._intention}
         if error is None and self._ending is not None:
@@ -169,7 +166,8 @@ class Attempt:
         return REFUSED if certain else UNKNOWN
 
     def _append(self, fields: Mapping[str, Any]) -> None:
-        assert self._log is not None
+        if self._log is None:
+            return
         now = datetime.fromtimestamp(self._now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         head = self._log.append({**self._fields, **fields}, now.replace("+00:00", "Z"))
         if fields["kind"] == "intention":
