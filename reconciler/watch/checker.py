@@ -9,10 +9,8 @@ fail are from then on checked apart from the others, and without patience, until
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Protocol
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ReconcilerError, Unreachable
@@ -20,9 +18,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import STORE_FAILURES, Fuse, StoresRead, read_stores
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
-from reconciler.formats.plan import JobPlan
 from reconciler.mirror.record_times import lags_ms
-from reconciler.ports import TopicPartition
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import CheckFigures, figures_of
 from reconciler.watch.mirrored import LastKnown, MirrorFigures, MirrorWatch
@@ -34,10 +30,8 @@ STORE_REQUESTS = 16
 """Requests to the watched cluster for one job's rows in a store there: connections, topics, coordinator, offsets."""
 
 
-class Checker(Protocol):
-    """``operations.check.check``, or one that knows checkpoints as well."""
-
-    def __call__(self, config: Config, jobs: Sequence[Job], outside: Outside, /) -> Checked: ...
+Check = Callable[[Config, Sequence[Job], Outside], Checked]
+"""``failover.check.check``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,7 @@ class JobChecker:
         self,
         config: Config,
         outside: Outside,
-        check: Checker,
+        check: Check,
         *,
         every_s: float,
         take: Callable[[int], None] = lambda _: None,
@@ -153,25 +147,26 @@ class JobChecker:
     def _check_now(self, jobs: Sequence[Job], read: StoresRead, patience_s: float) -> dict[str, JobCheck]:
         began = self._clock()
         config = replace(self._config, search=replace(self._config.search, deadline_s=patience_s))
-
         outside = replace(self._outside, open_store=read.opener(self._outside.open_store))
         checked = self._check(config, jobs, outside)
         reader = self._outside.reader
         self._mirror.refresh(reader)  # after the check: a cluster that is away has cost one wait already
         delivered = self._mirror.delivered_ms(checked.jobs, reader)
         plans = {plan.name: plan for plan in checked.plan.jobs}
-        found = partial(figures_of, policy=config.policy.start, single_cluster=config.watch.single_cluster)
         results = {}
         for each in checked.jobs:
             plan = plans[each.job.name]
-            mirror = MirrorFigures(self._mirror.grades(plan, each, reader), delivered)
-            results[each.job.name] = found(plan, each, lags_ms=self._lags_ms(each.job, plans), mirror=mirror)
+            behind = [row for row in plan.partitions if row.verdict is Verdict.BEHIND]
+            results[each.job.name] = figures_of(
+                plan,
+                each,
+                config.policy.start,
+                lags_ms(behind, each.job.identity, reader),
+                MirrorFigures(self._mirror.grades(plan, each, reader), delivered),
+                single_cluster=config.watch.single_cluster,
+            )
         took = self._clock() - began
         return {name: JobCheck(figures, took) for name, figures in results.items()}
-
-    def _lags_ms(self, job: Job, plans: Mapping[str, JobPlan]) -> dict[TopicPartition, int]:
-        behind = [row for row in plans[job.name].partitions if row.verdict is Verdict.BEHIND]
-        return lags_ms(behind, job.identity, self._outside.reader)
 
     def _ask_cluster(self) -> ReconcilerError | None:
         """Why the cluster cannot be used at all, None if it can."""

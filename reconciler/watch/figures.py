@@ -117,13 +117,11 @@ def figures_of(
 
 
 def _with_mirror(figures: TopicFigures, topic: str, mirror: MirrorFigures) -> TopicFigures:
-    delivered_ms = mirror.delivered_ms.get(topic)
+    figures = replace(figures, delivered_ms=mirror.delivered_ms.get(topic))
     if mirror.grades is None:
-        return replace(figures, mirror_replay=math.nan, mirror_skips=math.nan, delivered_ms=delivered_ms)
+        return replace(figures, mirror_replay=math.nan, mirror_skips=math.nan)
     grade = mirror.grades.get(topic)
-    if grade is None:
-        return replace(figures, delivered_ms=delivered_ms)
-    return replace(figures, mirror_replay=grade.replay, mirror_skips=grade.skips, delivered_ms=delivered_ms)
+    return figures if grade is None else replace(figures, mirror_replay=grade.replay, mirror_skips=grade.skips)
 
 
 def _topic(

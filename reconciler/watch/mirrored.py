@@ -27,9 +27,7 @@ from reconciler.ports import LogReader
 
 log = logging.getLogger("reconciler.watch")
 
-
 T = TypeVar("T")
-N = TypeVar("N")
 MOST_PARTITIONS = 20
 """Partitions of one topic whose newest records are looked at."""
 
@@ -77,7 +75,7 @@ class MirrorWatch:
         """Read what the mirror has written since, if it is time."""
         if self._clock() >= self._due:
             self._due = self._clock() + self._every_s / 2
-            self._is_followed |= self._try("MirrorMaker's own topics", False, lambda: self._follow(reader))
+            self._is_followed |= bool(self._try("MirrorMaker's own topics", lambda: self._follow(reader)))
 
     def _follow(self, reader: LogReader) -> bool:
         self._following.read(reader)
@@ -87,7 +85,7 @@ class MirrorWatch:
         """By the destination's topic, when the newest delivered record was made, epoch ms."""
         places = {at.destination for job in jobs for at in job.places if at.exists}
         asked = [place for place in places if place.partition < MOST_PARTITIONS]
-        times = self._try("The newest delivered records", None, lambda: newest_ms(reader, asked))
+        times = self._try("The newest delivered records", lambda: newest_ms(reader, asked))
         if times is None:
             known = self._known.delivered_ms
             return {place.topic: known[place.topic] for place in asked if place.topic in known}
@@ -101,7 +99,7 @@ class MirrorWatch:
         """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group
         has one. None if they could not be read since the start."""
         graded = partial(self._graded, plan, gathered, reader)
-        found = self._try("MirrorMaker's offsets", None, graded) if self._is_followed else None
+        found = self._try("MirrorMaker's offsets", graded) if self._is_followed else None
         if found is not None:
             self._known.grades[plan.name] = found
         return self._known.grades.get(plan.name)
@@ -118,14 +116,14 @@ class MirrorWatch:
             found[place.topic] = found.get(place.topic, Grade(0, 0)) + grade
         return found
 
-    def _try(self, what: str, nothing: N, read: Callable[[], T]) -> T | N:
-        """What ``read`` gives, ``nothing`` where it fails. The first failure in a row is logged."""
+    def _try(self, what: str, read: Callable[[], T]) -> T | None:
+        """What ``read`` gives, None where it fails. The first failure in a row is logged."""
         try:
             found = read()
         except ReconcilerError as error:
             if what not in self._failing:
                 log.warning("%s cannot be read; their last figures stay, if there are any. %s", what, error)
             self._failing.add(what)
-            return nothing
+            return None
         self._failing.discard(what)
         return found

@@ -19,7 +19,7 @@ from reconciler.core.errors import ReconcilerError
 from reconciler.failover.apart import as_sentence
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.outages import Outages
-from reconciler.watch.checker import CLUSTER, JobCheck, JobChecker
+from reconciler.watch.checker import CLUSTER, JobChecker
 from reconciler.watch.figures import CheckFigures, Figures
 
 BATCH_EVERY_S = 1.0
@@ -173,16 +173,16 @@ class Watch:
         if self._requested.stop():
             return  # a check that was cut short proves nothing
         self._figures.checked({name: (check.result, check.seconds) for name, check in results.items()})
-        self._count_requests()
-        self._update(heartbeat_ms=self._setup.checker.heartbeat_ms)
+        self._update(
+            requests=self._limit.taken,
+            held_back_s=self._limit.waited_s,
+            heartbeat_ms=self._setup.checker.heartbeat_ms,
+        )
         for check in results.values():
             if not isinstance(check.result, CheckFigures):
-                self._report(check, check.result)
-
-    def _report(self, check: JobCheck, error: Exception) -> None:
-        known = as_sentence(error)
-        self._troubles[check.place] = known
-        self._outages.began(check.place, known)
+                error = as_sentence(check.result)
+                self._troubles[check.place] = error
+                self._outages.began(check.place, error)
 
     def _end_round(self) -> None:
         now, process = self._clock(), self._figures.process
@@ -235,11 +235,6 @@ class Watch:
         self._begin()
         before.close()
         log.info("the configuration was read again: %d jobs", len(setup.jobs))
-
-    # ------------------------------------------------------------ figures
-
-    def _count_requests(self) -> None:
-        self._update(requests=self._limit.taken, held_back_s=self._limit.waited_s)
 
     def _update(self, **values: object) -> None:
         self._figures.process = replace(self._figures.process, **values)  # type: ignore[arg-type]
