@@ -1,7 +1,7 @@
 """The hook for a query whose offsets are in a checkpoint: the correction is a copy, made once.
 
 From then on the copy is the job's checkpoint: it is checked before every start, and its path is passed to the command
-in ``VARIABLE``. The original does not change.
+in ``CHECKPOINT_VARIABLE``. The original does not change.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.registry import checkpoint_at, checkpoint_path, traits
-
-VARIABLE = CHECKPOINT_VARIABLE
 
 log = logging.getLogger("reconciler.hook")
 
@@ -51,7 +49,8 @@ class Original:
         if self.copy is None:
             raise NeedsPerson(
                 f"The checkpoint {self.path} needs correcting, which is done in a copy.",
-                hint=f"Say where it goes with --clone-to NEW_PATH; the command finds its path in {VARIABLE}.",
+                hint="Say where it goes with --clone-to NEW_PATH; the command finds its path in "
+                f"{CHECKPOINT_VARIABLE}.",
             )
         from reconciler.checkpoints.clone import clone
 

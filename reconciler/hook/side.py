@@ -14,7 +14,7 @@ either, the rows tell where the job lives:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -99,9 +99,9 @@ def asks_for_cluster(held: Held, names: Mapping[str, str]) -> bool:
     return any(key.topic in names.values() and _numbering(row) is not None for key, row in held.rows.items())
 
 
-def numberings(held: Held) -> list[str]:
+def numberings(rows: Iterable[Row]) -> list[str]:
     """The clusters in whose numbering the rows are, by their anchors."""
-    return sorted({found for row in held.rows.values() if (found := _numbering(row)) is not None})
+    return sorted({found for row in rows if (found := _numbering(row)) is not None})
 
 
 def _numbering(row: Row) -> str | None:
@@ -131,7 +131,8 @@ def choose(
     if is_copied:
         return _at_destination(job, word, "its checkpoint has a corrected copy")
     held, malformed = _sound(held_by(config, job, outside))
-    where = lives(held, _names(config, job), _cluster_id(config, job, held, outside, word))
+    names = {topic: config.topics.destination_of(topic) for topic in job.topics}
+    where = lives(held, names, _cluster_id(config, job, held, names, outside, word))
     if where is Lives.DESTINATION:
         return _at_destination(job, word, "its stored offsets are the destination's")
     if malformed is not None:
@@ -147,7 +148,8 @@ def choose(
             "on which side it is to start.",
             hint="Say it: hook --to source, or hook --to destination.",
         )
-    return Chosen(Side.SOURCE, "--to source" if word else _why_source(held), held)
+    by_rows = "its stored offsets are the source's" if held.rows else "it has no stored offset yet"
+    return Chosen(Side.SOURCE, "--to source" if word else by_rows, held)
 
 
 def _sound(held: Held) -> tuple[Held, Malformed | None]:
@@ -166,12 +168,9 @@ def _at_destination(job: Job, word: Side | None, why: str) -> Chosen:
     return Chosen(Side.DESTINATION, why)
 
 
-def _why_source(held: Held) -> str:
-    return "its stored offsets are the source's" if held.rows else "it has no stored offset yet"
-
-
-def _cluster_id(config: Config, job: Job, held: Held, outside: Outside, word: Side | None) -> str | None:
-    names = _names(config, job)
+def _cluster_id(
+    config: Config, job: Job, held: Held, names: Mapping[str, str], outside: Outside, word: Side | None
+) -> str | None:
     if not asks_for_cluster(held, names):
         return None
     try:
@@ -188,10 +187,6 @@ def _cluster_id(config: Config, job: Job, held: Held, outside: Outside, word: Si
         raise type(error)(
             f'{error.message} Only there it shows on which side job "{job.name}" is to start.', hint=error.hint
         ) from error
-
-
-def _names(config: Config, job: Job) -> dict[str, str]:
-    return {topic: config.topics.destination_of(topic) for topic in job.topics}
 
 
 # ---------------------------------------------------------------- a start at the source
@@ -215,7 +210,7 @@ def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool)
             'new = "earliest" in its [[jobs]] table until it has stored its first offsets.',
         )
     rows = {key: row for key, row in held.rows.items() if key.topic in job.topics}
-    if len(clusters := numberings(Held(rows))) > 1:
+    if len(clusters := numberings(rows.values())) > 1:
         raise NeedsPerson(
             f'The stored offsets of job "{job.name}" are in the numbering of several clusters: {", ".join(clusters)}.',
             hint="Look at them (reconciler anchors export), and correct those that are not the source's.",

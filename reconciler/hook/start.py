@@ -26,6 +26,7 @@ from reconciler.hook.kept import KeptFiles
 from reconciler.hook.side import Chosen, Held, numberings, offsets_at_source
 from reconciler.identity import may_read_headers
 from reconciler.spark.handoff.options import (
+    CHECKPOINT_VARIABLE,
     OFFSETS_VARIABLE,
     PLAN_VARIABLE,
     START_VARIABLE,
@@ -127,7 +128,7 @@ class Start:
             self._refuse_by_sinks(self.original.path)
         files = kept.files(self.folder, self.job.name, outside.now_ms())
         write_whole(files.starting_offsets, compact(offsets) + "\n")
-        clusters = numberings(Held({key: row for key, row in held.rows.items() if key.topic in self.job.topics}))
+        clusters = numberings(row for key, row in held.rows.items() if key.topic in self.job.topics)
         start = JobStart(
             tool_version=__version__,
             created_at=stamp(outside.now_ms()),
@@ -187,7 +188,7 @@ class Start:
         write_whole(files.start, text)
         names = {START_VARIABLE: str(files.start), OFFSETS_VARIABLE: str(files.starting_offsets)}
         names[DIGEST_VARIABLE] = digest_of(text)
-        return names if path is None else names | {checkpoint.VARIABLE: path}
+        return names if path is None else names | {CHECKPOINT_VARIABLE: path}
 
     def _apply(self, plan: Plan, path: Path, outside: Outside, attempt: Attempt) -> None:
         from reconciler.failover.writing.apply import prepare, write  # most starts have nothing to write

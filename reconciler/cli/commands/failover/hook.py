@@ -25,7 +25,6 @@ from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan import Plan, StartPolicy
 from reconciler.formats.start import Side
-from reconciler.hook import checkpoint as hook_checkpoint
 from reconciler.hook import environment as hook_environment
 from reconciler.hook import figures as hook_figures
 from reconciler.hook.marks import Marks
@@ -33,7 +32,7 @@ from reconciler.hook.side import Chosen, choose
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
 from reconciler.kafka import starter
-from reconciler.spark.handoff import OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
+from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 HELP = Help(
@@ -80,7 +79,7 @@ HELP = Help(
     },
     see_also=("reconciler failover", "docs/how-to/hand-off.md", "deploy/README.md"),
 )
-OF_A_START = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, hook_checkpoint.VARIABLE})
+OF_A_START = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, CHECKPOINT_VARIABLE})
 """Of these the command finds only what this start sets: an earlier start's would be another side's."""
 MOST_ROWS = 20
 LONGEST_WAIT_S = 7 * 86_400
@@ -123,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clone-to",
         metavar="NEW_PATH",
         help="for a checkpoint: where the corrected copy goes, once; the command finds its path in "
-        f"{hook_checkpoint.VARIABLE}",
+        f"{CHECKPOINT_VARIABLE}",
     )
     parser.add_argument("command", metavar="-- COMMAND", nargs="*", help="the job's command")
 
