@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from reconciler import written
@@ -45,7 +46,7 @@ from reconciler.stores.paired import (
 )
 from reconciler.stores.registry import is_end_of_batch
 from reconciler.tracking.job import JobReport, TrackedJob
-from reconciler.tracking.lookback import LookbackResult, TrackedOffset, look_back
+from reconciler.tracking.lookback import LookbackResult, look_back
 
 T = TypeVar("T")
 
@@ -105,9 +106,9 @@ class Tracker:
                 f"There is nothing to track: {'; '.join(f'{name}: {why}' for name, why in self.left_out.items())}.",
                 hint="track is for jobs that store bare offsets.",
             )
-        ends = tracked_ends(config, [job for job in self._jobs if job.name in self._bare])
-        self._ends = {job.name for job in ends}
         bare = [job for job in self._jobs if job.name in self._bare]
+        ends = tracked_ends(config, bare)
+        self._ends = {job.name for job in ends}
         _refuse_shared([*bare, *(job for job in config.jobs if job.store == config.anchor_store)])
         anchors = side.open_anchors()
         refuse_unable(anchors)
@@ -145,7 +146,8 @@ class Tracker:
                 rest = [row for row in rows if row.malformed is not None or row.stored.anchor is None]
                 at, rows = replace(at, own=len(rows) - len(rest)), rest
                 if not any(map(lacks_anchor, rows)):
-                    return replace(at, exact=sum(row.malformed is None for row in rows), without=_unread(rows))
+                    unread = {row.key: str(row.malformed.refused) for row in rows if row.malformed is not None}
+                    return replace(at, exact=len(rows) - len(unread), without=unread)
             place = ANCHORS
             if place in troubles:
                 return replace(at, known=False)
@@ -182,11 +184,7 @@ class Tracker:
 
     def _look_up(self, tracked: TrackedJob) -> Mapping[TopicPartition, LookbackResult]:
         places = tracked.missing(self._side.now_ms())
-
-        def inquiry(key: TopicPartition, place: TrackedOffset) -> Inquiry[LookbackResult]:
-            return Inquiry(key, lambda: look_back(place, tracked.job.identity))
-
-        asked = {key: inquiry(key, place) for key, place in places.items()}
+        asked = {key: Inquiry(key, partial(look_back, place, tracked.job.identity)) for key, place in places.items()}
         if not asked or self._side.stopping():
             return {}
         settings = EngineSettings(max(0.0, self._gives_up_at - self._side.monotonic()))
@@ -275,10 +273,6 @@ def _why_not(config: Config, job: Job) -> str:
     if any(config.topics.destination_of(topic) == topic for topic in job.topics):
         return "its store keeps anchors beside the offsets, and its topics have one name on both sides"
     return ""
-
-
-def _unread(rows: Iterable[Row]) -> dict[TopicPartition, str]:
-    return {row.key: str(row.malformed.refused) for row in rows if row.malformed is not None}
 
 
 def _refuse_shared(jobs: Iterable[Job]) -> None:
