@@ -83,12 +83,16 @@ def chosen_connector(names: Iterable[str]) -> str | None:
 
 def require_fitting(names: Iterable[str], pyspark_version: str) -> bool:
     """True if a Kafka connector is among the file names, paths or coordinates; ConfigError if it does not fit."""
+    from reconciler.artifacts import STAND_INS
+
+    own = _minor(pyspark_version)
+    fitting = {own, _minor(STAND_INS.get(own, own))}
     found = [match for name in names if (match := _CONNECTOR.search(name.strip()))]
     for match in found:
-        if match["scala"] != "2.13" or _minor(match["version"]) not in _minors_for(pyspark_version):
+        if match["scala"] != "2.13" or _minor(match["version"]) not in fitting:
             raise ConfigError(
                 f"The Kafka connector {match[0]} does not fit pyspark {pyspark_version}, which needs one for Scala "
-                f"2.13 and Spark {_minor(pyspark_version)}: it would load, then fail in the middle of a query.",
+                f"2.13 and Spark {own}: it would load, then fail in the middle of a query.",
                 hint="Remove it from spark.jars, spark.jars.packages or --packages; with_kafka() then adds the "
                 "right one.",
             )
@@ -123,14 +127,6 @@ def _pyspark_version() -> str:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError as error:
         raise ConfigError("pyspark is not installed.", hint="Install it: pip install 'pyspark>=4.0,<4.4'.") from error
-
-
-def _minors_for(pyspark_version: str) -> set[str]:
-    """The minor versions of the connector that work with this pyspark."""
-    from reconciler.artifacts import STAND_INS
-
-    own = _minor(pyspark_version)
-    return {own} | {_minor(stand_in) for minor, stand_in in STAND_INS.items() if minor == own}
 
 
 def _minor(version: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ class Answer:
     """A task's findings by the number of their inquiry, or why there are none. ``bug`` is a traceback."""
 
     found: Mapping[int, SearchResult[Finding]] = field(default_factory=dict)
-    probes: Mapping[str, int] | None = None
+    probes: Mapping[str, int] = field(default_factory=dict)
     rounds: int = 0
     error: ReconcilerError | None = None
     bug: str | None = None
@@ -86,13 +87,12 @@ def tasks_of(inquiries: Sequence[Inquiry[Finding]], leaders: Mapping[TopicPartit
 def outcome_of(keys: Sequence[K], answers: Iterable[Answer]) -> Outcome[K, Finding]:
     """The answers combined, as if one engine had run all tasks. Raises the first error among them."""
     found: dict[K, SearchResult[Finding]] = {}
-    probes: dict[str, int] = {}
+    probes: Counter[str] = Counter()
     rounds = 0
     for answer in answers:
         require(answer)
         found.update((keys[number], each) for number, each in answer.found.items())
-        for kind, count in (answer.probes or {}).items():
-            probes[kind] = probes.get(kind, 0) + count
+        probes.update(answer.probes)
         rounds = max(rounds, answer.rounds)
     return Outcome({key: found[key] for key in keys}, probes, rounds)
 
@@ -116,7 +116,10 @@ def answered(task: bytes, orders: Orders, open_reader: Callable[[Orders], LogRea
                 f"Spark's executors have reconciler {__version__}, this program is {orders.version}.",
                 hint="Install the same version in both places.",
             )
-        return _run(pickle.loads(task), orders, open_reader or _reader)
+        inquiries: Mapping[int, Inquiry[Finding]] = pickle.loads(task)
+        with closing((open_reader or _reader)(orders)) as reader:
+            outcome = run(reader, inquiries, clock=time.monotonic, settings=EngineSettings(orders.deadline_s))
+        return Answer(dict(outcome.found), dict(outcome.probes), outcome.rounds)
     except ReconcilerError as error:
         return Answer(error=error)
     except ModuleNotFoundError as error:
@@ -133,15 +136,6 @@ def missing_module(name: str) -> ConfigError:
         hint="Install reconciler with its dependencies, and the modules of python: ids, for the executors' Python "
         "(an image, spark.archives, or spark.pyspark.python).",
     )
-
-
-def _run(
-    inquiries: Mapping[int, Inquiry[Finding]], orders: Orders, open_reader: Callable[[Orders], LogReader]
-) -> Answer:
-    with closing(open_reader(orders)) as reader:
-        settings = EngineSettings(orders.deadline_s)
-        outcome = run(reader, inquiries, clock=time.monotonic, settings=settings)
-    return Answer(dict(outcome.found), dict(outcome.probes), outcome.rounds)
 
 
 def _reader(orders: Orders) -> LogReader:

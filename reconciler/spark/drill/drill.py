@@ -79,7 +79,7 @@ class Drill:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        return tuple(_named(each.row, each.fault) for each in self.partitions if each.fault)
+        return tuple(f"{each.row.key}: {each.fault}" for each in self.partitions if each.fault)
 
 
 def drill(
@@ -244,7 +244,3 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
     if row.matched_by == MatchedBy.FINGERPRINT:
         return fingerprint(record.key, record.value) == anchor.fingerprint
     return True
-
-
-def _named(row: PartitionPlan, fault: str) -> str:
-    return f"{row.key}: {fault}"

@@ -99,9 +99,8 @@ def transaction_id(path: str, start: JobStart) -> str:
             return query
         _begin(folder, path, name, 1, start)
         note = folder.read(f"{name}/{NOTE}")
-    return (
-        _read(note, f"{path}/{NOTE}").id or sha256(f"{name}\n".encode() + note).hexdigest()[:32]
-    )  # of an older release
+    of_older_release = sha256(f"{name}\n".encode() + note).hexdigest()[:32]
+    return _read(note, f"{path}/{NOTE}").id or of_older_release
 
 
 def _query_of(path: str) -> str | None:

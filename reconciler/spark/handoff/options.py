@@ -29,7 +29,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.formats.plan import Plan, PlanSource
 from reconciler.formats.start import JobStart, Side
 from reconciler.spark.handoff import proof
-from reconciler.spark.handoff.planned import Offsets, offsets_of
+from reconciler.spark.handoff.planned import EARLIEST, LATEST, Offsets, offsets_of
 
 PLAN_VARIABLE = "RECONCILER_PLAN"
 OFFSETS_VARIABLE = "RECONCILER_STARTING_OFFSETS"
@@ -43,9 +43,8 @@ DECIDED_BY_OFFSETS = frozenset(
     | {"endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"}
 )
 """Options (lower case: Spark ignores case) that would override or contradict the plan's offsets."""
-_LATEST = -1
-_POLICIES = {"earliest": -2, "latest": _LATEST}
-"""Where a partition without a planned offset starts, in Spark's own numbers."""
+_POLICIES = {"earliest": EARLIEST, "latest": LATEST}
+"""Where a partition without a planned offset starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +216,7 @@ class Handoff:
         """As the function of this name."""
         if not self.is_whole:
             return self.whole(kafka_client).read_options(ending_offsets=ending_offsets, extra=extra)
-        if any(offset == _LATEST for of in self.offsets.values() for offset in of.values()):
+        if any(offset == LATEST for of in self.offsets.values() for offset in of.values()):
             raise ConfigError(
                 "A batch read cannot begin at the latest record: it would have nothing to read.",
                 hint='Add topics with new="earliest", or leave them out.',
@@ -302,9 +301,12 @@ def read_options(
 
 
 def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
+    subscription = {"subscribe": ",".join(sorted(start.offsets))}
+    if start.pattern is not None:
+        subscription = {"subscribePattern": start.pattern}
     options = {
         "kafka.bootstrap.servers": start.bootstrap_servers,
-        **_subscription(start),
+        **subscription,
         "startingOffsets": start.starting_offsets_json(),
         # An offset outside the log must fail: with "false" Spark would silently jump.
         "failOnDataLoss": "true",
@@ -324,12 +326,6 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     return options
 
 
-def _subscription(start: Handoff) -> dict[str, str]:
-    if start.pattern is not None:
-        return {"subscribePattern": start.pattern}
-    return {"subscribe": ",".join(sorted(start.offsets))}
-
-
 def _known_spelling(name: str, options: Mapping[str, str]) -> str:
     """Spark's option names ignore case; a dict's do not, and of two spellings either might win."""
     return next((known for known in options if known.lower() == name.lower()), name)
@@ -338,9 +334,7 @@ def _known_spelling(name: str, options: Mapping[str, str]) -> str:
 def _ending_offsets(start: Handoff, ending: str | Mapping[str, Mapping[str, int]]) -> str:
     if isinstance(ending, str):
         if ending != "latest":
-            raise ConfigError(
-                f'ending_offsets is "{ending}": use "latest", or offsets by topic and partition.',
-            )
+            raise ConfigError(f'ending_offsets is "{ending}": use "latest", or offsets by topic and partition.')
         return ending
     ends = {topic: {str(number): offset for number, offset in of.items()} for topic, of in ending.items()}
     if {topic: set(of) for topic, of in ends.items()} != {topic: set(of) for topic, of in start.offsets.items()}:
@@ -350,7 +344,7 @@ def _ending_offsets(start: Handoff, ending: str | Mapping[str, Mapping[str, int]
         )
     for topic, of in ends.items():
         for number, end in of.items():
-            if end != _LATEST and end < start.offsets[topic][number]:
+            if end != LATEST and end < start.offsets[topic][number]:
                 raise ConfigError(
                     f"ending_offsets stops {topic} partition {number} at {end}, before its start at "
                     f"{start.offsets[topic][number]}.",

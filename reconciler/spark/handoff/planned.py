@@ -12,6 +12,8 @@ from reconciler.formats.plan import JobPlan, PartitionPlan
 
 Offsets = dict[str, dict[str, int]]
 """Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
+EARLIEST, LATEST = -2, -1
+"""Spark's own numbers in ``startingOffsets``."""
 MOST_NAMED = 20
 """Partitions that one message lists."""
 
@@ -28,13 +30,13 @@ def offsets_of(job: JobPlan) -> Offsets:
             continue  # a person accepted it: the destination has no such partition to start
         if row.resume_offset is None or row.resume_offset < 0:
             raise ConfigError(
-                f"The plan's offset for {_name(row)} is {row.resume_offset}, which Spark does not accept as an offset.",
+                f"The plan's offset for {row.key} is {row.resume_offset}, which Spark does not accept as an offset.",
                 hint="Plan again with --set TOPIC:PARTITION=OFFSET, an offset of 0 or more.",
             )
         partitions = by_topic.setdefault(row.topic, {})
         if row.partition in partitions:
             raise ConfigError(
-                f"The plan names {_name(row)} twice in job {job.name}.",
+                f"The plan names {row.key} twice in job {job.name}.",
                 hint="Make sure that no two topics are mapped to the same name.",
             )
         partitions[row.partition] = row.resume_offset
@@ -51,14 +53,14 @@ def offsets_of(job: JobPlan) -> Offsets:
 
 
 def _require_startable(job: JobPlan) -> None:
-    two_ended = list(dict.fromkeys(_name(row) for row in job.partitions if row.position != Position.NEXT))
+    two_ended = list(dict.fromkeys(str(row.key) for row in job.partitions if row.position != Position.NEXT))
     if two_ended:
         raise ConfigError(
             f"Job {job.name} stopped within a batch: the plan has a start and an end for "
             f"{some(two_ended, MOST_NAMED)}, which only a checkpoint can hold.",
             hint="Continue it from a corrected copy of its checkpoint.",
         )
-    undecided = [f"{_name(row)} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
+    undecided = [f"{row.key} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
     if undecided:
         raise NeedsPerson(
             f"By the plan, job {job.name} may not start. Partitions that need a decision, {len(undecided):,} of "
@@ -75,10 +77,6 @@ def _may_start(row: PartitionPlan) -> bool:
     if row.skips is not None and not row.skips_accepted:
         return False
     return row.resume_offset is not None or row.verdict is Verdict.MISSING
-
-
-def _name(row: PartitionPlan) -> str:
-    return str(row.key)
 
 
 def _require_all_partitions(topic: str, partitions: Mapping[int, int]) -> None:

@@ -14,10 +14,7 @@ from reconciler.core.policies import StartPlace
 from reconciler.formats.start import JobStart
 from reconciler.ports import LogReader, TopicPartition
 from reconciler.spark.handoff.cluster import NO_TOPIC, TIMEOUT_S, near_topics_of
-from reconciler.spark.handoff.planned import Offsets
-
-EARLIEST, LATEST = -2, -1
-"""Spark's own numbers in ``startingOffsets``."""
+from reconciler.spark.handoff.planned import EARLIEST, LATEST, Offsets
 
 
 def complete(start: JobStart, client: Mapping[str, str]) -> Offsets:
