@@ -77,11 +77,11 @@ def compact(
     if len(small) < 2:
         return Compacted(before, before, removed)
     merged = _merge(spark, directory, small, parts)
-    replaces = (*(found.snapshot.replaces if found.snapshot else ()), *settled)
+    replaced = {*(found.snapshot.replaces if found.snapshot else ()), *settled}
     kept = [name for name in counted if name not in set(small)]
     number = found.number + 1
     # Batches whose files of the catalogue are gone need not be named again: they cannot come back.
-    replaces = tuple(sorted(set(replaces) & set(listed.done())))
+    replaces = tuple(sorted(replaced & set(listed.done())))
     entry = CatalogueEntry(snapshot_name(number), "", (*kept, *merged), (), replaces, now_ms())
     if not listed.put(snapshot_name(number), entry):
         raise Changed(

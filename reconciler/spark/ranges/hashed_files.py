@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
@@ -38,7 +39,7 @@ from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.hadoop import Directory
 from reconciler.spark.ranges.offsets import require_atomic
-from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, Catalogue, CatalogueEntry
+from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, BatchPart, Catalogue, CatalogueEntry
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 
@@ -137,9 +138,9 @@ class HashNamedFiles(RangeSink):
     def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
         after = {change.key: change.new for change in changes if change.new is not None}
         before = {at: row.stored for at, row in batch.rows.items()}
-        parts = output.parts_of(batch.ranges, before, after)
+        parts = tuple(BatchPart(each, before.get(each.at), after.get(each.at)) for each in batch.ranges)
         written_at_ms = max((new.written_at_ms or 0 for new in after.values()), default=0)
-        entry = CatalogueEntry(batch.name, batch.group, (), parts, (), written_at_ms)
+        entry = CatalogueEntry(batch.name, batch.group, parts=parts, written_at_ms=written_at_ms)
         begun = self._catalogue.put(batch.name + BEGUN, entry)
         if not begun and not _is_same(self._catalogue.load(batch.name + BEGUN), entry):
             raise Changed(
@@ -185,10 +186,7 @@ class HashNamedFiles(RangeSink):
     # ------------------------------------------------------------ the steps after the offsets
 
     def _finish(self, entry: CatalogueEntry) -> None:
-        done = CatalogueEntry(
-            entry.name, entry.group, tuple(self._files_of(entry.name)), entry.parts, (), entry.written_at_ms
-        )
-        self._catalogue.put(entry.name + DONE, done)
+        self._catalogue.put(entry.name + DONE, replace(entry, files=tuple(self._files_of(entry.name))))
         self._forget(entry.name)
 
     def _undo(self, entry: CatalogueEntry) -> None:

@@ -25,7 +25,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -318,11 +318,3 @@ def _same(now: StoredOffset | None, then: StoredOffset | None) -> bool:
     if one.fingerprint is None or other.fingerprint is None:
         return False
     return (one.fingerprint, one.id, one.timestamp_ms) == (other.fingerprint, other.id, other.timestamp_ms)
-
-
-def parts_of(
-    ranges: Sequence[OffsetRange],
-    before: Mapping[TopicPartition, StoredOffset],
-    after: Mapping[TopicPartition, StoredOffset],
-) -> tuple[BatchPart, ...]:
-    return tuple(BatchPart(each, before.get(each.at), after.get(each.at)) for each in ranges)

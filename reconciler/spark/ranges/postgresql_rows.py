@@ -78,14 +78,12 @@ def _with_zone(value: Any) -> Any:
     return None if value is None else value.astimezone(UTC)
 
 
+_CONVERTED: dict[str, Callable[[Any], Any]] = {"binary": as_bytes, "timestamp": _with_zone}
+
+
 def converted(rows: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Iterator[list[Any]]:
     """The rows, with values of the types that psycopg expects."""
-    special: dict[int, Callable[[Any], Any]] = {}
-    for place, kind in enumerate(kinds):
-        if kind == "binary":
-            special[place] = as_bytes
-        elif kind == "timestamp":
-            special[place] = _with_zone
+    special = {place: _CONVERTED[kind] for place, kind in enumerate(kinds) if kind in _CONVERTED}
     for row in rows:
         values = list(row)
         for place, convert in special.items():
@@ -143,7 +141,7 @@ def on_executors(results: DataFrame, task: Task, place: str) -> list[tuple[int, 
 
 def _explained(text: str, place: str) -> Unreachable:
     lines = [line.strip() for line in text.splitlines() if "psycopg." in line]
-    reason = lines[-1].partition("psycopg.")[2].rstrip(".") if lines else "see the task's log"
+    reason = lines[-1].partition("psycopg.")[2].rstrip(".")
     if reason.startswith("OperationalError"):
         return Unreachable(
             f"An executor could not reach {place} ({reason}). Nothing of this batch was saved.",

@@ -1,4 +1,4 @@
-"""A DataFrame of exactly the planned ranges, and the proof that Spark read all of them.
+"""The edges of the log, a DataFrame of exactly the planned ranges, and the proof that Spark read all of them.
 
 - R1  The partitions are assigned by number, and each has a start and an end: none is read from a default.
 - R2  ``failOnDataLoss`` stays on: a missing offset fails the batch, and Spark's error becomes one of this product.
@@ -21,7 +21,7 @@ from reconciler.spark import last_records as point_reads
 from reconciler.spark.handoff.options import DECIDED_BY_OFFSETS
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.last_records import OffsetSpan
-from reconciler.spark.ranges.planning import OffsetRange, lost_while_reading, named
+from reconciler.spark.ranges.planning import LogEdges, OffsetRange, lost_while_reading, named
 from reconciler.spark.session import DATA_LOSS
 
 if TYPE_CHECKING:
@@ -32,6 +32,34 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 _DECIDED_HERE = DECIDED_BY_OFFSETS | {"kafka.bootstrap.servers"}
 """Options, in lower case, that would contradict the ranges."""
+
+
+def look(reader: LogReader, topics: Iterable[str]) -> LogEdges:
+    """The topics' partitions and edges. The end is the last stable offset if the reader leaves out records of aborted
+    and open transactions: a ``read_committed`` job does not pass it.
+
+    Raises Unreachable and Refused, and Changed for a topic that was recreated meanwhile.
+    """
+    wanted = sorted(set(topics))
+    seen = reader.describe(wanted)
+    while True:
+        partitions = _partitions(seen)
+        if not partitions:
+            return LogEdges(seen, {}, {})
+        starts = reader.log_starts(partitions)
+        ends = reader.log_ends(partitions)
+        now = reader.describe(wanted)
+        if not all(now.numbers_as(seen, topic) for topic in wanted):
+            raise Changed(
+                "A topic was deleted or recreated while its partitions were looked up.", hint="Run this again."
+            )
+        if partitions == _partitions(now):
+            return LogEdges(now, starts, ends)
+        seen = now  # partitions were added: they have edges, too
+
+
+def _partitions(cluster: ClusterInfo) -> list[TopicPartition]:
+    return [place for info in cluster.topics.values() for place in info.places]
 
 
 def check_options(options: Mapping[str, str]) -> None:

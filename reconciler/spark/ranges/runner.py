@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
-from reconciler.spark.ranges import reading, watermarks
+from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.offsets import GroupOffsets
 from reconciler.spark.ranges.planning import (
     BY_DEFAULT,
@@ -50,6 +50,7 @@ from reconciler.spark.ranges.planning import (
     plan,
 )
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
+from reconciler.spark.session import kept
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
@@ -191,7 +192,9 @@ class RangeBatches:
         group was first, Unreachable, Refused and OutcomeUnknown for cluster and store, ConfigError, and the function's
         own exceptions. With at least once and exactly once it is right to run again after any of them.
         """
-        self._check(semantics)
+        if semantics.name == "at-most-once":
+            context = self._spark.sparkContext
+            require_single_attempts(context.master, dict(context.getConf().getAll()))
         offsets = self._offsets(semantics.sink)
         while True:
             batch = self._plan(offsets, semantics.sink)
@@ -221,7 +224,7 @@ class RangeBatches:
         if sink is not None:
             sink.settle(self._spark, group, offsets.read())
         rows = offsets.read()
-        edges = watermarks.look(self._log(), self._topics)
+        edges = reading.look(self._log(), self._topics)
 
         def planned_now() -> RangePlan:
             empty = self._known_empty(edges.cluster)
@@ -255,21 +258,13 @@ class RangeBatches:
         cluster = self._target.cluster
         frame = reading.read(self._spark, batch.ranges, cluster.bootstrap_servers, cluster.options)
         ends = self._last_records(batch)
-        kept = ends is None and self._cache
-        if kept:
-            from pyspark import StorageLevel
-
-            frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with kept(frame, "MEMORY_AND_DISK") if ends is None and self._cache else nullcontext():
             if ends is None:
                 with reading.data_loss_as_error(batch.ranges):
                     ends = self._target.identity.last_records(frame)
             reading.check_read(batch.ranges, ends, self._log())
             with reading.data_loss_as_error(batch.ranges, saved=semantics.name == "at-most-once"):
                 yield frame, ends
-        finally:
-            if kept:
-                frame.unpersist()
 
     def _last_records(self, batch: RangeBatch) -> list[LastRecord] | None:
         """The last records of the batch's ranges, from the log; None if only Spark can read them."""
@@ -335,11 +330,6 @@ class RangeBatches:
             self._empty[each.at] = _Empty(topic_id, since, each.until_offset)
 
     # ------------------------------------------------------------ store and cluster
-
-    def _check(self, semantics: Semantics) -> None:
-        if semantics.name == "at-most-once":
-            context = self._spark.sparkContext
-            require_single_attempts(context.master, dict(context.getConf().getAll()))
 
     def _offsets(self, sink: RangeSink | None) -> GroupOffsets:
         key = id(sink)

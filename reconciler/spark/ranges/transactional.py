@@ -195,20 +195,19 @@ class PostgresTransaction(RangeSink):
     def _sweep(self, group: str) -> None:
         from reconciler.stores.postgresql.connection import quoted
 
-        prefix = self._prefix(group)
         found = self._database.transaction(
             lambda db: db.all(
                 "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
                 " WHERE starts_with(c.relname, %s) AND c.relkind = 'r' AND c.relpersistence = 'u'",
-                (prefix,),
+                (self._prefix(group),),
             )
         )
         for schema, name in found:
-            self._drop(quoted(schema, name), number=int(name[len(prefix) :], 16), only_if_abandoned=True)
+            self._drop(quoted(schema, name), only_if_abandoned=True)
 
-    def _drop(self, table: str, *, number: int | None = None, only_if_abandoned: bool = False) -> None:
+    def _drop(self, table: str, *, only_if_abandoned: bool = False) -> None:
         """Drop a staging table. One that cannot be dropped now stays for the next run and does no harm."""
-        number = int(table.rpartition("_")[2].strip('"'), 16) if number is None else number
+        number = int(table.rpartition("_")[2].strip('"'), 16)
 
         def work(db: Session) -> None:
             if only_if_abandoned and db.one("SELECT pg_try_advisory_lock(%s, %s)", (_LOCKS, number)) != (True,):

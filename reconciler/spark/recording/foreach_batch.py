@@ -23,8 +23,8 @@ For sinks other than foreachBatch: ``reconciler.spark.observing``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.clock import clock_ms
@@ -35,6 +35,7 @@ from reconciler.spark.recording.batch_range import BatchRanges, Unseen
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
+from reconciler.spark.session import kept
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Recording:
         asked = self._by_range.begin(batch) if self._by_range is not None else Unseen("")
         if isinstance(asked, Unseen):
             self._tell(asked)
-            with cached(batch) if self._cache else nullcontext():
+            with kept(batch, "MEMORY_AND_DISK") if self._cache else nullcontext():
                 self._function(batch, batch_id)
                 ends = self._searched(batch)
         else:
@@ -194,15 +195,3 @@ def up_to(batch: DataFrame, ends: Mapping[tuple[str, int], int]) -> DataFrame:
         beyond = (f.col("topic") == topic) & (f.col("partition") == partition) & (f.col("offset") >= end)
         batch = batch.where(~beyond)
     return batch
-
-
-@contextmanager
-def cached(batch: DataFrame) -> Iterator[None]:
-    """Keep the batch, in memory or else on disk."""
-    from pyspark import StorageLevel
-
-    batch.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield
-    finally:
-        batch.unpersist()

@@ -27,17 +27,19 @@ from __future__ import annotations
 
 import json
 import logging
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from threading import RLock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
+from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import kafka_offsets
 from reconciler.ports import OffsetStore, TopicPartition
@@ -55,6 +57,7 @@ from reconciler.spark.recording.range_ends import RangeEnds
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Watched, ranges_of, source_of
 from reconciler.spark.target import AnchorTarget, ClusterAccess
+from reconciler.tracking.lookback import TrackedOffset, look_back
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -255,38 +258,25 @@ class Observer:
 
     def _looked_up(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, StoredOffset]:
         """The last records before these offsets, from the cluster; one that cannot be found is left out."""
-        from reconciler.core.errors import Unreachable
-        from reconciler.core.probes import Search
-        from reconciler.core.verdicts import Finding
-        from reconciler.engine import EngineSettings, Inquiry, run
-        from reconciler.tracking.lookback import LookbackResult, TrackedOffset, look_back
-
         if not places:
             return {}
-        reader = self._recorder.target.cluster.reader()
+        # Spark did not read these records: the texts name them, and a column without a text gives no value.
+        identity = self._identity.texts
+        if not isinstance(self._identity.timestamp, str) and self._identity.config_timestamp is None:
+            identity = replace(identity, timestamp_of=lambda record: None)
         try:
-            info = self._recorder.cluster.having({at.topic for at in places})
-            inquiries = {}
-            for at, offset in places.items():
-                topic = info.topics[at.topic]
-                place = TrackedOffset(offset, info.cluster_id, topic.topic_id, topic.compacted, None, clock_ms())
-                begin = partial(look_back, place, self._texts())
-                inquiries[at] = Inquiry(at, cast("Callable[[], Search[Finding]]", begin))
-            answers = run(reader, inquiries, clock=monotonic, settings=EngineSettings(LOOK_UP_S)).found
+            with closing(self._recorder.target.cluster.reader()) as reader:
+                info = self._recorder.cluster.having({at.topic for at in places})
+                inquiries = {}
+                for at, offset in places.items():
+                    topic = info.topics[at.topic]
+                    place = TrackedOffset(offset, info.cluster_id, topic.topic_id, topic.compacted, None, clock_ms())
+                    inquiries[at] = Inquiry(at, partial(look_back, place, identity))
+                answers = run(reader, inquiries, clock=monotonic, settings=EngineSettings(LOOK_UP_S)).found
         except Unreachable as error:
             log.warning("the last records of %d silent partitions could not be looked up: %s", len(places), error)
             return {}
-        finally:
-            reader.close()
-        looked = {at: cast("LookbackResult", answer.finding).kept for at, answer in answers.items()}
-        return {at: kept for at, kept in looked.items() if kept is not None}
-
-    def _texts(self) -> Any:
-        """The identity for a record that Spark did not read: the texts; a column without one gives no value."""
-        texts = self._identity.texts
-        if not isinstance(self._identity.timestamp, str) and self._identity.config_timestamp is None:
-            texts = replace(texts, timestamp_of=lambda record: None)
-        return texts
+        return {at: kept for at, answer in answers.items() if (kept := answer.finding.kept) is not None}
 
     def _require_one_query(self, query: str) -> None:
         if self._query is None:
@@ -318,8 +308,6 @@ def _last_records(text: str | None, own_unit: str) -> list[LastRecord]:
 
 
 def _decoded(each: dict[str, Any]) -> dict[str, Any]:
-    from base64 import b64decode
-
     def plain(value: str | None) -> bytes | None:
         return None if value is None else b64decode(value)
 

@@ -185,12 +185,13 @@ class Recorder(GroupRecorder):
         super().__init__(target, StoreKeeper(target.store, target.cluster.client, target.anchors), describe)
 
     def batch(self, batch_id: int, ends: Sequence[LastRecord]) -> None:
-        """Store the ends of a batch. A partition without records in it keeps its row."""
-        if ends:
-            self.store(ends, reason=f"batch {batch_id}")
+        """Store each end's next offset and anchor where that moves the group forward (I1 to I3).
 
-    def store(self, ends: Sequence[LastRecord], *, reason: str) -> None:
-        """Store each end's next offset and anchor where that moves the group forward (I1 to I3)."""
+        A partition without records in the batch keeps its row.
+        """
+        if not ends:
+            return
+        reason = f"batch {batch_id}"
         with self._lock:
             anchors = self.named(ends)
             wanted = {end.at: StoredOffset(end.offset + 1, anchors[end.at], self.target.now_ms()) for end in ends}

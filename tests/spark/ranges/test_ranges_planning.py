@@ -13,7 +13,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import ClusterInfo, Row, TopicInfo, TopicPartition
 from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
-from reconciler.spark.ranges.watermarks import look
+from reconciler.spark.ranges.reading import look
 
 HERE, THERE = "cluster-here", "cluster-there"
 

@@ -60,7 +60,7 @@ def test_offsets_and_anchors_go_to_their_stores_which_the_first_batch_makes(tmp_
     recording_to.open()
     for last in (41, 47, 47, 45):  # the last two are repeated batches
         end = LastRecord(AT, last, timestamp_ms=5, append_time=False, key=b"k", value=b"v")
-        recording_to.store([end], reason="batch")
+        recording_to.batch(3, [end])
     recording_to.close()
     expected = Anchor(47, 5, None, fingerprint(b"k", b"v"), "here", "id")
     assert [row.stored for row in Table(f"{tmp_path}/table.db").read(GROUP)] == [StoredOffset(48)]

@@ -105,7 +105,7 @@ def only_row(store: MemoryStore) -> Row:
 
 def test_the_row_holds_the_next_offset_and_the_last_records_anchor(name):
     store = MemoryStore(name)
-    recorder(store).store([end(41)], reason="batch 3")
+    recorder(store).batch(3, [end(41)])
     expected = Anchor(41, 5, None, fingerprint(b"k", b"v"), "here", "id-events")
     assert only_row(store).stored == StoredOffset(42, expected, written_at_ms=99)
     assert store.history("g")[0].reason == "batch 3"
@@ -114,23 +114,23 @@ def test_the_row_holds_the_next_offset_and_the_last_records_anchor(name):
 def test_a_replay_writes_nothing(name):
     store = MemoryStore(name)
     mine = recorder(store)
-    mine.store([end(41)], reason="batch 3")
+    mine.batch(3, [end(41)])
     before = only_row(store)
     for offset in (41, 30):
-        mine.store([end(offset)], reason="batch 3")
+        mine.batch(3, [end(offset)])
     assert only_row(store) == before
 
 
 def test_after_one_conflict_the_write_is_decided_again(name):
     store = Shaky(name, lambda: put(MemoryStore(name), stored(5, "there")))
-    recorder(store).store([end(41)], reason="batch 3")
+    recorder(store).batch(3, [end(41)])
     assert only_row(store).stored.offset == 42
 
 
 def test_a_conflict_with_a_writer_further_ahead_keeps_its_row(name):
     further = stored(100, topic_id="id-events")
     store = Shaky(name, lambda: put(MemoryStore(name), further))
-    recorder(store).store([end(41)], reason="batch 3")
+    recorder(store).batch(3, [end(41)])
     assert only_row(store).stored.offset == 100
 
 
@@ -138,7 +138,7 @@ def test_two_conflicts_are_another_job(name):
     other = MemoryStore(name)
     store = Shaky(name, lambda: put(other, stored(5)), lambda: put(other, stored(6)))
     with pytest.raises(Changed, match=r"events-0 in group g .* another job writes this group"):
-        recorder(store).store([end(41)], reason="batch 3")
+        recorder(store).batch(3, [end(41)])
     assert only_row(store).stored.offset == 6
 
 
@@ -146,14 +146,14 @@ def test_ids_are_asked_for_once_and_again_for_a_new_topic(name):
     cluster = Cluster("events", "more")
     mine = Recorder(target(MemoryStore(name)), describe=cluster)
     for offset in (1, 2):
-        mine.store([end(offset)], reason="batch")
-    mine.store([end(3), end(0, TopicPartition("more", 0))], reason="batch")
+        mine.batch(3, [end(offset)])
+    mine.batch(3, [end(3), end(0, TopicPartition("more", 0))])
     assert cluster.asked == [{"events"}, {"events", "more"}]
 
 
 def test_a_topic_that_the_cluster_lacks_means_the_wrong_cluster(name):
     with pytest.raises(ConfigError, match=r"events.*nowhere:1 does not have.*bootstrap_servers"):
-        recorder(MemoryStore(name), "others").store([end(1)], reason="batch")
+        recorder(MemoryStore(name), "others").batch(3, [end(1)])
 
 
 def test_an_unreachable_cluster_is_reported_with_its_setting(name, monkeypatch):
@@ -163,7 +163,7 @@ def test_an_unreachable_cluster_is_reported_with_its_setting(name, monkeypatch):
     monkeypatch.setattr("reconciler.kafka.reader.KafkaLogReader.describe", describe)
     alone = Recorder(target(MemoryStore(name)))
     with pytest.raises(Unreachable, match=r"did not answer\. .*given to recording"):
-        alone.store([end(1)], reason="batch")
+        alone.batch(3, [end(1)])
 
 
 class ReadOnly(MemoryStore):
@@ -186,8 +186,8 @@ def test_a_store_without_room_for_anchors_is_refused_before_the_work(name, kind,
 def test_a_store_that_does_not_exist_yet_is_created(tmp_path):
     address = f"sqlite:///{tmp_path / 'new.db'}"
     mine = recorder(address)
-    mine.store([end(41)], reason="batch 0")
-    mine.store([end(42)], reason="batch 1")
+    mine.batch(0, [end(41)])
+    mine.batch(1, [end(42)])
     from reconciler.stores.registry import open_store
 
     assert only_row(open_store(address)).stored.offset == 43
@@ -222,7 +222,7 @@ class Faulty:
 def test_a_cut_connection_is_reopened_once(name, monkeypatch, error):
     store = Faulty(name, [error])
     monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
-    recorder("faulty:").store([end(41)], reason="batch 3")
+    recorder("faulty:").batch(3, [end(41)])
     assert only_row(store).stored.offset == 42
     assert store.closed == 1
 
@@ -232,14 +232,14 @@ def test_a_lasting_fault_fails_the_batch(name, monkeypatch, errors):
     store = Faulty(name, list(errors))
     monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
     with pytest.raises(type(errors[-1]), match=str(errors[-1])):
-        recorder("faulty:").store([end(41)], reason="batch 3")
+        recorder("faulty:").batch(3, [end(41)])
 
 
 def test_a_store_given_as_an_object_is_never_closed(name):
     store = Faulty(name, [Unreachable("gone")])
     mine = recorder(store)
     with pytest.raises(Unreachable):
-        mine.store([end(41)], reason="batch 3")
+        mine.batch(3, [end(41)])
     mine.close()
     assert store.closed == 0
 
